@@ -31,7 +31,7 @@ def choose_format(form: str) -> str:
 
 
 def line_of(text: str) -> str:
-    """A line as stderr is to have it, with its end; for what is written past `sys.stderr`."""
+    """Return a line as stderr is to have it, with its end; for what is written past `sys.stderr`."""
     return f"{_as_json(text)}\n" if isinstance(sys.stderr, JsonLines) else f"{text}\n"
 
 

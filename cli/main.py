@@ -76,7 +76,7 @@ def options(
 
 @cache
 def program() -> Any:
-    """The program's commands with their arguments and options, each value with a word that says what it is."""
+    """Return the program's commands with their arguments and options, each value with a word that says what it is."""
     whole = get_command(app)
     waiting: list[Any] = [whole]
     while waiting:
@@ -135,7 +135,7 @@ def _describe_misuse(error: TyperException) -> str:
 
 
 def _describe_full_disk(error: Exception) -> str | None:
-    """A line for an error that says that a disk is full; None for any other error."""
+    """Return a line for an error that says that a disk is full; None for any other error."""
     if not isinstance(error, OSError) or error.errno != errno.ENOSPC:
         return None
     return f"{error.filename or 'stdout'} cannot be written: {error.strerror}"

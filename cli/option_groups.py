@@ -259,7 +259,8 @@ class HttpOptions:
     ] = None
 
     def settings(self, url: str, host: str, processor: float | None = None) -> Settings:
-        """The settings of a server of a database that listens on `host`; raises AddressError as `plan_settings`.
+        """Return the settings of a server of a database that listens on `host`; raises AddressError as
+        `plan_settings`.
 
         `processor`: cores that answers may take where the options do not say it.
         """
@@ -283,7 +284,7 @@ class HttpOptions:
 
 
 def with_groups(command: Command) -> Command:
-    """The command for typer: where a parameter's type is a group, the group's options stand in its place.
+    """Return the command for typer: where a parameter's type is a group, the group's options stand in its place.
 
     typer reads options from a function's signature, so the signature is written out and the groups are put together
     again when the command is called.

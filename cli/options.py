@@ -29,7 +29,7 @@ class OptionError(GraftError):
 
 
 def check_format(choices: tuple[str, ...]) -> Callable[[str], str]:
-    """A check of --format that lets `choices` pass, and parquet only where no terminal would show it."""
+    """Return a check of --format that lets `choices` pass, and parquet only where no terminal would show it."""
 
     def check(form: str) -> str:
         if form not in choices:
@@ -97,7 +97,8 @@ ASKED: list[str] = []
 
 
 def storage_url(storage: str | None) -> str:
-    """The URL that --storage means: a bare path is a SQLite file, nothing is graft.db in the working directory.
+    """Return the URL that --storage means: a bare path is a SQLite file, nothing is graft.db in the working
+    directory.
 
     A password in it is warned of, unless the URL comes from the environment.
     """

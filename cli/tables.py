@@ -56,7 +56,7 @@ def show_text(text: str) -> None:
 
 
 def align(frame: pl.DataFrame) -> str:
-    """The frame as plain text, columns aligned, numbers to the right."""
+    """Return the frame as plain text, columns aligned, numbers to the right."""
     return "\n".join(_align(frame))
 
 
@@ -71,7 +71,9 @@ def _show_aligned(frame: pl.DataFrame) -> None:
 
 
 def _align(frame: pl.DataFrame) -> Iterator[str]:
-    """The lines of a frame, the names first; its texts are kept as columns, which take a tenth of Python's room."""
+    """Yield the lines of a frame, the names first; its texts are kept as columns, which take a tenth of Python's
+    room.
+    """
     parts = [_Grid.of(part) for part in frame.iter_slices(_SLICE)] or [_Grid.of(frame)]
     widths = [max(column) for column in zip(*(part.widths for part in parts), strict=True)]
     first = parts[0]

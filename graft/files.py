@@ -71,7 +71,7 @@ def write_batches(batches: Iterable[pl.DataFrame], form: str, file: IO[bytes]) -
 
 
 def cell(value: object) -> str:
-    """A value for a person, on one line."""
+    """Return a value for a person, on one line."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -33,7 +33,8 @@ def check_packages() -> None:
 
 
 def _find(name: str) -> Path | None:
-    """The file that `import` gives for a module's name; None if there is none, as for a folder without `__init__.py`.
+    """Return the file that `import` gives for a module's name; None if there is none, as for a folder without
+    `__init__.py`.
 
     Such a folder hides nothing: Python takes it only where no package of that name is found further on.
     """

@@ -35,7 +35,7 @@ NO_RATING = Rating()
 
 
 def rating_after(search: Search, before: Rating, trial: Trial, report: Report) -> Rating:
-    """A trial's rating after one more report."""
+    """Return a trial's rating after one more report."""
     if not _gives_objective(search.objective, before.objective, report):
         return before
     first = finite(search.objective.value_in(report))
@@ -53,7 +53,7 @@ def rating_after(search: Search, before: Rating, trial: Trial, report: Report) -
 
 
 def objective_after(objective: Objective, before: float | None, report: Report) -> float | None:
-    """A trial's objective after one more report.
+    """Return a trial's objective after one more report.
 
     None while no value was finite; with `at: last` also when the newest value is not. A report without the metric
     changes nothing.
@@ -64,7 +64,7 @@ def objective_after(objective: Objective, before: float | None, report: Report) 
 
 
 def _gives_objective(objective: Objective, before: float | None, report: Report) -> bool:
-    """Whether the trial's objective is that of this report now."""
+    """Return whether the trial's objective is that of this report now."""
     value = objective.value_in(report)
     if value is None or objective.at == "last":
         return value is not None
@@ -72,7 +72,7 @@ def _gives_objective(objective: Objective, before: float | None, report: Report)
 
 
 def finite(value: float | None) -> float | None:
-    """The number; None for one that is not finite."""
+    """Return the number; None for one that is not finite."""
     return value if value is not None and isfinite(value) else None
 
 
@@ -122,7 +122,7 @@ class ObjectiveCheck:
 
 
 def list_metrics(search: Search) -> Iterator[tuple[str, MetricName]]:
-    """Each metric that a search looks at, with the path of the space that names it."""
+    """Yield each metric that a search looks at, with the path of the space that names it."""
     objective = search.objective
     yield "search.objective", MetricName(objective.metric, objective.variant, objective.condition)
     for metric in search.second.quantity.metrics.values() if search.second else ():

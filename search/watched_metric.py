@@ -19,11 +19,11 @@ class MetricRule(Rule):
     """A metric's name."""
 
     def describe(self) -> str:
-        """The rule in words."""
+        """Return the rule in words."""
         return "a metric: `objective`, a name (`tvd`: any variant) or name/variant (`tvd/bema`)"
 
     def check(self, path: str, value: Any) -> Any:
-        """The value; raises PluginError that names path, value and rule."""
+        """Return the value; raises PluginError that names path, value and rule."""
         parts = value.split("/", 2) if isinstance(value, str) else [""]
         if not all(parts):
             raise PluginError(f"{path}: {value!r} must be {self.describe()}")
@@ -31,12 +31,12 @@ class MetricRule(Rule):
 
 
 def metric() -> Any:
-    """A field for the metric that a policy watches; by default the objective."""
+    """Return a field for the metric that a policy watches; by default the objective."""
     return field(default=OBJECTIVE, metadata={"rule": MetricRule(kind="option")})
 
 
 def direction() -> Any:
-    """A field for the better direction of the metric; by default that of the objective."""
+    """Return a field for the better direction of the metric; by default that of the objective."""
     return option(OBJECTIVE, (OBJECTIVE, "minimize", "maximize"))
 
 
@@ -52,7 +52,7 @@ class Measure:
 
     @classmethod
     def of(cls, metric: str, direction: str, objective: Objective) -> Measure:
-        """The measure that the fields of a policy mean in a study with this objective."""
+        """Return the measure that the fields of a policy mean in a study with this objective."""
         sign = objective.sign if direction == OBJECTIVE else 1.0 if direction == "minimize" else -1.0
         name, _, rest = (str(objective) if metric == OBJECTIVE else metric).partition("/")
         variant, _, condition = rest.partition("/")
@@ -70,5 +70,5 @@ class Measure:
                 yield variant, self.sign * value
 
     def cost(self, report: Report) -> float | None:
-        """The lowest matching cost; None if the report has none."""
+        """Return the lowest matching cost; None if the report has none."""
         return min((cost for _, cost in self.costs(report)), default=None)

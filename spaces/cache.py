@@ -31,12 +31,12 @@ def cache_folder() -> Path:
 
 @functools.cache
 def _make_folder() -> Path:
-    """A new private folder, the same for as long as this process runs."""
+    """Return a new private folder, the same for as long as this process runs."""
     return Path(tempfile.mkdtemp(prefix="graft-cache-"))
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether a folder is this user's and nobody else may write into it."""
+    """Return whether a folder is this user's and nobody else may write into it."""
     try:
         found = folder.lstat()
     except OSError:

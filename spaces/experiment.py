@@ -118,7 +118,7 @@ class ExperimentSpace(Space):
             arm.space.check(samples)
 
     def _renumber(self, number: int, part: Tried | Confirmed, trial: Trial) -> Trial:
-        """A trial of an arm's own space as the experiment numbers it."""
+        """Return a trial of an arm's own space as the experiment numbers it."""
         search = self.search
         groups = -(-self.configurations // search.group)
         facts: dict[str, Scalar] = {ARM: self.arms[part.arm].name}

@@ -65,7 +65,7 @@ class _Search:
         self._texts = {row.path: row.text for row in space.rows}
 
     def coordinate(self, draw: Draw) -> float:
-        """The coordinate of a draw as it is now."""
+        """Return the coordinate of a draw as it is now."""
         return self._fixed[draw.name] if draw.name in self._fixed else self._others(draw)
 
     def run(self, tried: Mapping[str, float]) -> Resolved:
@@ -73,7 +73,7 @@ class _Search:
         return self._space.program.run(lambda draw: tried[draw.name] if draw.name in tried else self.coordinate(draw))
 
     def read(self, resolved: Resolved, path: str) -> Any:
-        """The value at a path: a plug-in as its configuration, None where there is nothing."""
+        """Return the value at a path: a plug-in as its configuration, None where there is nothing."""
         block, _, name = path.partition(".")
         if block in ("group", "trial"):
             return resolved.values.get(name)
@@ -112,11 +112,13 @@ class _Search:
         raise SpaceError(f"{path}: {_show(value)} is not given by {shorten(self._texts.get(path, path))}{reached}")
 
     def _own(self, path: str, resolved: Resolved) -> list[str]:
-        """The draws at a path that are active, in order."""
+        """Return the draws at a path that are active, in order."""
         return [name for name in resolved.draws if name.partition("#")[0] == path]
 
     def _options(self, path: str, taken: Mapping[str, float]) -> Iterator[dict[str, float]]:
-        """Every combination of options of the choices at a path; which choices there are depends on the others."""
+        """Yield every combination of options of the choices at a path; which choices there are depends on
+        the others.
+        """
         choices = {draw.name: draw.choices for draw in self._draws() if draw.choices}
         here = [name for name in self._own(path, self.run(taken)) if name in choices and name not in taken]
         if not here:
@@ -131,7 +133,7 @@ class _Search:
         return (*self._space.group_draws, *self._space.trial_draws)
 
     def _solve(self, path: str, tried: Mapping[str, float], value: float, seen: list[float]) -> float | None:
-        """The coordinate of the last draw of `tried` that gives the value; `seen` gets the values on the way."""
+        """Return the coordinate of the last draw of `tried` that gives the value; `seen` gets the values on the way."""
         *_, name = tried
 
         def compute(u: float) -> float:
@@ -156,7 +158,7 @@ class _Search:
 
 
 def _bisect(compute: Any, low: float, high: float, value: float, *, rising: bool) -> float | None:
-    """The coordinate between two others at which a monotone function has the value; None if it jumps over it."""
+    """Return the coordinate between two others at which a monotone function has the value; None if it jumps over it."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         reached = compute(middle)
@@ -167,7 +169,7 @@ def _bisect(compute: Any, low: float, high: float, value: float, *, rising: bool
 
 
 def _is_match(found: Any, wanted: Any) -> bool:
-    """Whether a value of a configuration is what was asked for; of a plug-in the fields that are named."""
+    """Return whether a value of a configuration is what was asked for; of a plug-in the fields that are named."""
     if isinstance(found, Mapping):
         if isinstance(wanted, str):
             return found.get("name") == wanted

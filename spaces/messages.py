@@ -36,5 +36,5 @@ def shorten(text: str, limit: int = 100) -> str:
 
 
 def number(value: float) -> str:
-    """A number for a person: whole ones without a point."""
+    """Return a number for a person: whole ones without a point."""
     return f"{value:.15g}"

@@ -104,7 +104,7 @@ class Program:
         )
 
     def _evaluate(self, scope: Scope) -> tuple[_Shared, dict[str, Any]]:
-        """The sections that a group shares, and those of the trial; every rule has been checked then."""
+        """Return the sections that a group shares, and those of the trial; every rule has been checked then."""
         for name, evaluate in self._group:
             scope.values[name] = evaluate(scope)
         shared = self._shared(tuple(scope.values.items()))
@@ -123,7 +123,7 @@ class Program:
         )
 
     def _join_structures(self, shared: _Shared, sections: Mapping[str, Any], pad: bool) -> str:
-        """The canonical JSON of {section: structure}, put together from the sections' texts."""
+        """Return the canonical JSON of {section: structure}, put together from the sections' texts."""
         known = shared.structures[pad]
         texts = dict(known)
         for name in sections.keys() - known.keys():
@@ -134,7 +134,7 @@ class Program:
 
 
 def complete_config(config: Mapping[str, Any], families: Mapping[str, type]) -> tuple[dict[str, Any], str]:
-    """A resolved configuration that was put together, in its canonical form, and its structure.
+    """Return a resolved configuration that was put together, in its canonical form, and its structure.
 
     Raises PluginError for a value that breaks a rule.
     """

@@ -25,12 +25,12 @@ that is not finite, and is broken too."""
 
 
 def is_feasible(constraints: Constraints | None) -> bool:
-    """Whether none of a trial's constraints is broken; of a trial without any it is true."""
+    """Return whether none of a trial's constraints is broken; of a trial without any it is true."""
     return all(excess is not None and excess <= 0 for excess in (constraints or {}).values())
 
 
 def describe_constraints(constraints: Constraints | None) -> list[str]:
-    """Whether a trial is feasible, in a line; after it a line for each constraint that it breaks."""
+    """Return whether a trial is feasible, in a line; after it a line for each constraint that it breaks."""
     if constraints is None:
         return []
     broken = {text: excess for text, excess in constraints.items() if excess is None or excess > 0}

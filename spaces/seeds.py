@@ -8,7 +8,7 @@ _WORD = (1 << 64) - 1
 
 
 def mix64(word: int) -> int:
-    """A bijection of 64-bit words that turns neighbours into unrelated words; `word` is taken modulo 2^64.
+    """Return a bijection of 64-bit words that turns neighbours into unrelated words; `word` is taken modulo 2^64.
 
     The finalizer of SplitMix64 (variant 13 of Stafford): `mix64(seed + k * GAMMA)` for k = 1, 2, ... is its stream.
     Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014, and Vigna's reference
@@ -21,10 +21,12 @@ def mix64(word: int) -> int:
 
 
 def trial_seed(seed: int, number: int) -> int:
-    """The 63-bit seed of trial `number` in a search with `seed`."""
+    """Return the 63-bit seed of trial `number` in a search with `seed`."""
     return mix64(mix64(seed + GAMMA) + (number + 1) * GAMMA) >> 1
 
 
 def evaluation_seed(seed: int) -> int:
-    """The 63-bit seed of the data that all trials of an experiment with `seed` are evaluated on; no trial's own."""
+    """Return the 63-bit seed of the data that all trials of an experiment with `seed` are evaluated on; no trial's
+    own.
+    """
     return mix64(mix64(seed + 2 * GAMMA)) >> 1

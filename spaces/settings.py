@@ -67,17 +67,19 @@ class Objective:
         return 1.0 if self.direction == "minimize" else -1.0
 
     def value_in(self, report: Report) -> float | None:
-        """The value that a report has of it, finite or not; None if the report lacks it."""
+        """Return the value that a report has of it, finite or not; None if the report lacks it."""
         wanted = (self.metric, self.variant, self.condition)
         return next((metric.value for metric in report.metrics if metric[:3] == wanted), None)
 
     def cost_in(self, report: Report) -> float:
-        """The cost that a report says, its value turned so that less is better; infinite where it has no finite one."""
+        """Return the cost that a report says, its value turned so that less is better; infinite where it has no
+        finite one.
+        """
         value = self.value_in(report)
         return inf if value is None or not isfinite(value) else self.sign * value
 
     def is_better(self, one: float, other: float) -> bool:
-        """Whether `one` is better than `other` in the user's direction."""
+        """Return whether `one` is better than `other` in the user's direction."""
         return self.sign * one < self.sign * other
 
 
@@ -92,7 +94,7 @@ class MetricName(NamedTuple):
         return "/".join(filter(None, self))
 
     def value_in(self, report: Report) -> float | None:
-        """The value that a report has of it, finite or not; None if the report lacks it."""
+        """Return the value that a report has of it, finite or not; None if the report lacks it."""
         return next((metric.value for metric in report.metrics if metric[:3] == self), None)
 
 
@@ -127,7 +129,7 @@ class Quantity:
 
 
 def number_at(trial: Trial, path: str) -> float | None:
-    """The number at a path of a trial, drawn or not; None where it has none there."""
+    """Return the number at a path of a trial, drawn or not; None where it has none there."""
     found: Any = trial.params.get(path)
     if found is None:
         found = trial.config
@@ -137,7 +139,7 @@ def number_at(trial: Trial, path: str) -> float | None:
 
 
 def list_numbers(trial: Trial) -> list[str]:
-    """The paths at which a trial has numbers."""
+    """Return the paths at which a trial has numbers."""
 
     def below(config: Mapping[str, Any], prefix: str) -> Iterator[str]:
         for name, value in config.items():

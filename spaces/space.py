@@ -49,7 +49,7 @@ class Space(ABC):
         """
 
     def resolve(self, number: int, draws: Draws) -> Trial:
-        """The trial of stored draws, equal to the sampled one.
+        """Return the trial of stored draws, equal to the sampled one.
 
         Raises SpaceError for a draw that is missing, as after a change of the space.
         """
@@ -62,7 +62,7 @@ class Space(ABC):
         return self.sample(number, find_coordinate)
 
     def child(self, parent: Trial, number: int, start: int, draws: Draws) -> Trial:
-        """The trial of these draws that continues from the state that `parent` has after `start` steps.
+        """Return the trial of these draws that continues from the state that `parent` has after `start` steps.
 
         It belongs to its parent's group. Raises SpaceError as `resolve` does.
         """
@@ -71,7 +71,7 @@ class Space(ABC):
         return replace(own, group=parent.group, lineage=(*parent.lineage, past))
 
     def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
-        """The last trial of a stored lineage; a trial that started from step 0 is a lineage of one."""
+        """Return the last trial of a stored lineage; a trial that started from step 0 is a lineage of one."""
         first, *later = lineage
         trial = self.resolve(first.number, first.draws)
         for stored in later:
@@ -112,7 +112,7 @@ class Space(ABC):
         return False
 
     def search_of(self, number: int) -> Search:
-        """The settings of the search that trial `number` belongs to: what is optimised by it."""
+        """Return the settings of the search that trial `number` belongs to: what is optimised by it."""
         return self.search
 
 

@@ -127,13 +127,13 @@ class TransferSpace(Space):
         return self.renumber(stage.domain, searched.sample(stage.number, coordinate_of))
 
     def renumber(self, domain: int, trial: Trial) -> Trial:
-        """A trial of a domain's own search as the study numbers it."""
+        """Return a trial of a domain's own search as the study numbers it."""
         number = self.sources.index(domain) * self.tried + trial.number
         params = {"transfer.task": self.domains[domain].name, **trial.params}
         return replace(trial, number=number, group=domain, seed=trial_seed(self.search.seed, number), params=params)
 
     def carry(self, number: int, found: Trial | None, learned: Sequence[LearnedSpline]) -> Trial:
-        """A trial of stage two with the architecture of a trial of stage one (None: the baseline).
+        """Return a trial of stage two with the architecture of a trial of stage one (None: the baseline).
 
         What the space draws beside the architecture is drawn by target and pair, so that sources differ in nothing
         else. Raises SpaceError or PluginError if the target cannot have it.
@@ -168,7 +168,7 @@ class TransferSpace(Space):
                 domain.searched.check(samples)
 
     def _renumber_pair(self, number: int, stage: StageTwo, base: Trial) -> Trial:
-        """The baseline's trial as the study numbers it; its seed is that of all sources on the same target."""
+        """Return the baseline's trial as the study numbers it; its seed is that of all sources on the same target."""
         target = self.targets.index(stage.target)
         shared = len(self.sources) * self.tried + target * self.pairs + stage.pair
         facts: dict[str, Scalar] = {
@@ -191,7 +191,7 @@ class TransferSpace(Space):
         return name if stage.form == list_forms(self.families)[0] else f"{name} {stage.form}"
 
     def _with_architecture(self, trial: Trial, source: int, given: Mapping[str, Any]) -> Trial:
-        """The trial with what stands at the architecture's paths of a configuration."""
+        """Return the trial with what stands at the architecture's paths of a configuration."""
         config = copy.deepcopy(dict(trial.config))
         for path in self.paths:
             _put(config, path, _get(given, path))

@@ -166,7 +166,7 @@ def _rules_of(reader: Reader) -> Mapping[str, str]:
 
 
 def _find_strange_values(reader: Reader) -> Iterator[str]:
-    """A line for each value that no Graft writes: where it is, what it is, and what it must be.
+    """Yield a line for each value that no Graft writes: where it is, what it is, and what it must be.
 
     Of a column the first _SHOWN, and then how many more there are: a table may have millions. Metrics are looked at by
     rules of their own: there may be a hundred million.
@@ -196,7 +196,7 @@ def _look_at(reader: Reader, table: Table) -> Iterator[str]:
 
 
 def _find_broken_rules(reader: Reader) -> Iterator[str]:
-    """A line for each rule that is broken, with the first rows by which it is."""
+    """Yield a line for each rule that is broken, with the first rows by which it is."""
     for rule, sql in _rules_of(reader).items():
         rows = reader.rows(sql)
         found = [str(row[0]) for row in islice(rows, _SHOWN)]

@@ -202,7 +202,7 @@ class _Tally:
         self.sums: dict[str, int] = {}
 
     def count_rows(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The same batches; each is added before it is given."""
+        """Yield the same batches; each is added before it is given."""
         for table, rows in batches:
             total = sum(map(_hash, rows), self.sums.get(table.name, 0))
             self.sums[table.name] = total % (1 << 128)
@@ -210,7 +210,7 @@ class _Tally:
             yield table, rows
 
     def differences(self, other: _Tally) -> list[str]:
-        """The tables that are not the same in both."""
+        """Return the tables that are not the same in both."""
         tables = sorted(self.sums.keys() | other.sums.keys())
         return [
             name
@@ -225,7 +225,7 @@ def _hash(row: Row | Sequence[Any]) -> int:
 
 
 def _normalise(value: Any) -> Any:
-    """A value as both databases give it."""
+    """Return a value as both databases give it."""
     if isinstance(value, dict | list):
         return canonical_json(value)
     return value.isoformat() if isinstance(value, datetime) else value
@@ -239,7 +239,7 @@ def _count(batches: Iterable[Batch]) -> _Tally:
 
 
 def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
-    """All rows of a study, table by table: first its own, then those of all others."""
+    """Yield all rows of a study, table by table: first its own, then those of all others."""
     first, after = trial_id(study_id, 0), trial_id(study_id + 1, 0)
     indices: dict[int | None, int | None] = {None: None}
     for rows in _select(connection, studies, studies.c.id == study_id):

@@ -112,7 +112,7 @@ class QueueRequest:
 
     @classmethod
     def of_study(cls, study: NewStudy, terms: Terms) -> QueueRequest:
-        """A submission."""
+        """Return a submission."""
         return cls(action="submit", study=study.name, terms=terms, row=row_of(study), bundles=study.bundles)
 
     def check(self) -> None:
@@ -126,7 +126,7 @@ class QueueRequest:
             raise MessageError(f"a request to the queue cannot be read: it asks for {shorten(repr(self.action))}")
 
     def _is_whole(self) -> bool:
-        """Whether its row has what its action needs, of the right types and in range, and nothing else."""
+        """Return whether its row has what its action needs, of the right types and in range, and nothing else."""
         if self.action == "annotate":
             return bool(self.row) and all(type(value) is _ANNOTATIONS.get(name) for name, value in self.row.items())
         columns = {"submit": _COLUMNS, "make_token": _TOKEN}.get(self.action, {})
@@ -187,7 +187,7 @@ class QueueRequest:
 
 
 def _list_values(value: Any) -> Iterator[Any]:
-    """All plain values of a request, the keys of its mappings included."""
+    """Yield all plain values of a request, the keys of its mappings included."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield name
@@ -200,7 +200,9 @@ def _list_values(value: Any) -> Iterator[Any]:
 
 
 def _find_bad_character(text: str) -> str | None:
-    """The first character that no database takes: half of a pair, as a byte that was no UTF-8 leaves it, or NUL."""
+    """Return the first character that no database takes: half of a pair, as a byte that was no UTF-8 leaves it, or
+    NUL.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -209,7 +211,7 @@ def _find_bad_character(text: str) -> str | None:
 
 
 def _read_record(kind: type[_Record], values: Mapping[str, Any]) -> _Record:
-    """A record from its JSON; raises TypeError for a value of another type, KeyError for one of another name."""
+    """Return a record from its JSON; raises TypeError for a value of another type, KeyError for one of another name."""
     for name, hint in ((name, get_type_hints(kind)[name]) for name in values):
         is_number = isinstance(values[name], bool) and hint is not bool  # Python counts True as 1
         if is_number or not isinstance(values[name], int | float if hint is float else hint):
@@ -249,7 +251,7 @@ class Queue:
         return self.apply(QueueRequest(action="reprioritise", study=study, terms=Terms(priority=priority)))
 
     def entries(self) -> list[QueueEntry]:
-        """All entries, those that have ended included: as `read_entries`."""
+        """Return all entries, those that have ended included: as `read_entries`."""
         return self._session.transact(read_entries)
 
     def sound_entries(self) -> tuple[list[QueueEntry], list[StrangeEntry]]:

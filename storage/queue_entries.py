@@ -62,7 +62,8 @@ class StrangeEntry:
 
 
 def read_entries(connection: Connection) -> list[QueueEntry]:
-    """All entries: first those that are open, by priority class and by when they were submitted, then the newest.
+    """Return all entries: first those that are open, by priority class and by when they were submitted, then the
+    newest.
 
     Raises RowError for a row that was edited by hand.
     """

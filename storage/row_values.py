@@ -37,7 +37,7 @@ _decode = json.JSONDecoder().decode
 
 
 def find_broken_columns(columns: Sequence[Column[Any]], rows: Sequence[Sequence[Any]]) -> list[Column[Any]]:
-    """The columns in which some row has a value that Graft does not write.
+    """Return the columns in which some row has a value that Graft does not write.
 
     Of many rows a column is looked at as a whole: value by value it takes four times as long.
     """

@@ -273,7 +273,7 @@ tokens = Table(
 
 
 def trial_id(study_id: int, number: int) -> int:
-    """The primary key of a trial: study 3, number 17 -> 3000000017."""
+    """Return the primary key of a trial: study 3, number 17 -> 3000000017."""
     return study_id * MOST_TRIALS + number
 
 

@@ -74,7 +74,7 @@ def choose(stored: Sequence[StoredBundle], digests: Collection[str]) -> list[Bun
 
 
 def read(rows: Iterable[Mapping[str, Any]]) -> Iterator[StoredBundle]:
-    """The bundles of a study's rows, which come in the order of bundles and modules.
+    """Yield the bundles of a study's rows, which come in the order of bundles and modules.
 
     Raises RowError for a text that is not the one that was stored.
     """

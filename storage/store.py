@@ -41,7 +41,7 @@ _OF_A_MESSAGE = (DataError, IntegrityError, InterfaceError, ProgrammingError, Un
 
 
 def open_store(url: str) -> Store:
-    """The writing end of a database, created or brought up to this code's schema.
+    """Return the writing end of a database, created or brought up to this code's schema.
 
     Raises StorageError if it cannot be written safely, StudyError if another process is writing it.
     """
@@ -177,7 +177,7 @@ class Store:
         self._session.lock_service()
 
     def find_holder(self, study_id: int, study: str) -> str | None:
-        """The other process that runs a study which this one does not; None: there is none."""
+        """Return the other process that runs a study which this one does not; None: there is none."""
         if self._database.mailbox is not None:  # one process writes the database: this one
             return None
         return self._session.transact(lambda connection: self._database.locks.holder(connection, study_id, study))
@@ -247,7 +247,7 @@ class Store:
         return queued
 
     def _find(self, study: str) -> int:
-        """The id of a study; raises StudyError if there is none."""
+        """Return the id of a study; raises StudyError if there is none."""
         this = select(studies.c.id).where(studies.c.name == study)
         found = self._session.transact(lambda connection: connection.scalar(this))
         if found is None:
@@ -276,7 +276,8 @@ def _put_aside(mailbox: Mailbox, name: str, reason: str) -> None:
 
 
 def pending(url: str) -> tuple[str, Sequence[str]]:
-    """The schema of a database, and the steps from there to this code's, a line each; none if it is this code's.
+    """Return the schema of a database, and the steps from there to this code's, a line each; none if it is this
+    code's.
 
     Raises StorageError if there is no database, none of this program's, or a newer one.
     """
@@ -342,7 +343,7 @@ def request_service(url: str, request: QueueRequest) -> None:
 
 
 def _is_served(url: str) -> bool:
-    """Whether a service runs; False for a database that is not there yet, or is older."""
+    """Return whether a service runs; False for a database that is not there yet, or is older."""
     try:
         with open_reader(url) as reader:
             return reader.service() is not None

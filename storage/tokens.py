@@ -63,16 +63,16 @@ def revoke(connection: Connection, name: str) -> None:
 
 
 def read(connection: Connection) -> list[Token]:
-    """All tokens, the oldest first, those that were revoked too."""
+    """Return all tokens, the oldest first, those that were revoked too."""
     return [Token(*row) for row in connection.execute(select(*_COLUMNS).order_by(tokens.c.id))]
 
 
 def find(connection: Connection, digest: str, revoked: Container[str] = ()) -> Token | None:
-    """The token of a digest, if it was not revoked, here or by a request for its name, and has not expired."""
+    """Return the token of a digest, if it was not revoked, here or by a request for its name, and has not expired."""
     row = connection.execute(select(*_COLUMNS).where(tokens.c.digest == digest, _IS_VALID)).first()
     return Token(*row) if row and row.name not in revoked else None
 
 
 def is_valid(connection: Connection, name: str) -> bool:
-    """Whether the token of a name opens anything now."""
+    """Return whether the token of a name opens anything now."""
     return connection.execute(select(tokens.c.id).where(tokens.c.name == name, _IS_VALID)).first() is not None

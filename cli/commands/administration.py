@@ -127,7 +127,7 @@ def delete(
 
 
 def _current(storage: str | None) -> str:
-    """The URL of a database that exists, in this program's schema."""
+    """Return the URL of a database that exists, in this program's schema."""
     from storage import bring_up
 
     url = storage_url(storage)

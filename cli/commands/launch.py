@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
 
 
 def watch(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with a process beside it that says if it is killed."""
+    """Return the command, with a process beside it that says if it is killed."""
 
     @functools.wraps(command)
     def watched(*arguments: Any, **options: Any) -> None:

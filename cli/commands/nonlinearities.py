@@ -81,7 +81,7 @@ def nonlinearities_report(
 
 
 def _filter(found: pl.DataFrame, option: str, column: str, wanted: Sequence[object] | None) -> pl.DataFrame:
-    """The rows that have one of the `wanted` values in a column; None: all of them."""
+    """Return the rows that have one of the `wanted` values in a column; None: all of them."""
     if wanted is None:
         return found
     import polars as pl
@@ -95,7 +95,7 @@ def _filter(found: pl.DataFrame, option: str, column: str, wanted: Sequence[obje
 
 
 def _with_version(learned: Learned, name: str) -> Learned:
-    """The same, each with the version `name` of it."""
+    """Return the same, each with the version `name` of it."""
     from workers.networks.spline_forms import form
 
     members = [

@@ -156,7 +156,7 @@ def query(
 
 
 def _drop_empty(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-    """The frame without those of these columns that say nothing in any row."""
+    """Return the frame without those of these columns that say nothing in any row."""
     return frame.drop([name for name in columns if not any(frame[name])])
 
 
@@ -217,7 +217,7 @@ def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Seque
 
 
 def _sections(row: Mapping[str, Any], metrics: pl.DataFrame) -> list[str]:
-    """The configuration, the draws and the metrics of a trial."""
+    """Return the configuration, the draws and the metrics of a trial."""
     import polars as pl
     import yaml
 
@@ -235,7 +235,9 @@ def _sections(row: Mapping[str, Any], metrics: pl.DataFrame) -> list[str]:
 
 
 def _sort_config(config: Any) -> Any:
-    """The configuration with its sections in the order of a space file and names first; stored JSON is sorted."""
+    """Return the configuration with its sections in the order of a space file and names first; stored
+    JSON is sorted.
+    """
     if not isinstance(config, dict):
         return config
     order = {key: rank for rank, key in enumerate(("name", *_SECTIONS))}

@@ -121,7 +121,7 @@ class TermsOptions:
     max_lanes: Annotated[int | None, typer.Option(help="Lanes that it has at most. Default: any number.")] = None
 
     def terms(self) -> Terms:
-        """The terms, checked."""
+        """Return the terms, checked."""
         from storage import Terms
 
         owner = _user() if self.owner is None else self.owner

@@ -137,7 +137,7 @@ def list_spaces(form: Format = "table") -> None:
 
 
 def summarise(space: Space) -> str:
-    """The size of a study in a line: groups, trials, steps, validations, what is optimised and how."""
+    """Return the size of a study in a line: groups, trials, steps, validations, what is optimised and how."""
     from spaces.grammar.formulas import Level
     from spaces.plugins import name_of
 

@@ -24,7 +24,7 @@ DEFAULT = "graft.db"
 
 
 def database_url(database: str | Path) -> str:
-    """The URL of a database: a URL as it is, else that of a SQLite file."""
+    """Return the URL of a database: a URL as it is, else that of a SQLite file."""
     if not isinstance(database, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller without types
         raise StorageError(f"database: {database!r} must be a path or a URL")
     text = str(database)
@@ -38,7 +38,7 @@ def database_url(database: str | Path) -> str:
 
 
 def open_database(database: str | Path = DEFAULT) -> Database:
-    """The studies of a database: a SQLite file, or a URL as `--storage` takes it.
+    """Return the studies of a database: a SQLite file, or a URL as `--storage` takes it.
 
     A database of an older Graft is brought up to this one's schema. Raises StorageError if there is none.
     """
@@ -56,7 +56,7 @@ class Database(Mapping[str, Study]):
         self.url = url
 
     def __getitem__(self, name: str) -> Study:
-        """A study; raises StudyError with the names that there are if there is none."""
+        """Return a study; raises StudyError with the names that there are if there is none."""
         with open_reader(self.url) as reader:
             reader.study(name)
         return Study(self.url, name)
@@ -77,12 +77,12 @@ class Database(Mapping[str, Study]):
             return read_studies(reader, archived=archived, tag=tag)
 
     def query(self, sql: str) -> pl.DataFrame:
-        """The answer to one SELECT; nothing can be changed through it."""
+        """Return the answer to one SELECT; nothing can be changed through it."""
         with open_reader(self.url) as reader:
             return reader.query(sql)
 
     def optuna_storage(self) -> ReadOnlyStorage:
-        """The studies for Optuna, read-only and live: `optuna.load_study(study_name=..., storage=...)`.
+        """Return the studies for Optuna, read-only and live: `optuna.load_study(study_name=..., storage=...)`.
 
         Of a large study it has the 5,000 best and newest trials.
         """

@@ -41,7 +41,7 @@ class Figures:
 
 
 def frame_table(frame: pl.DataFrame) -> str:
-    """A frame as an HTML table, at most its first rows."""
+    """Return a frame as an HTML table, at most its first rows."""
     head = "".join(f"<th>{escape(name)}</th>" for name in frame.columns)
     rows = ("".join(f"<td>{escape(cell(value))}</td>" for value in row) for row in frame.head(_ROWS).iter_rows())
     more = f"<p>{_ROWS} of {frame.height:,} rows</p>" if frame.height > _ROWS else ""

@@ -44,7 +44,8 @@ class Plugin:
 
     @classmethod
     def of(cls, member: type, name: str | None = None) -> Plugin:
-        """A plug-in from a class that a notebook's cell, or a script, defines; `WarmSoftmax` is called `warm_softmax`.
+        """Return a plug-in from a class that a notebook's cell, or a script, defines; `WarmSoftmax` is called
+        `warm_softmax`.
 
         Its text is what the class needs of its cell: imports, constants, functions and other classes of the same cell.
         Raises PluginError if the source cannot be found.
@@ -54,7 +55,7 @@ class Plugin:
 
 
 def collect_plugins(plugins: Sequence[str | Path | Plugin | type]) -> Outside:
-    """The plug-ins of files, modules, texts and classes, and those of installed packages; none is imported.
+    """Return the plug-ins of files, modules, texts and classes, and those of installed packages; none is imported.
 
     Raises SpaceError or PluginError, one line, as `--plugins` does.
     """
@@ -75,7 +76,7 @@ def collect_plugins(plugins: Sequence[str | Path | Plugin | type]) -> Outside:
 
 
 def _without_folder(outside: Outside, folder: Path) -> Outside:
-    """The same, with `<source of NAME>` in place of files that are gone."""
+    """Return the same, with `<source of NAME>` in place of files that are gone."""
     bundles = [
         replace(
             bundle,
@@ -116,7 +117,7 @@ def _read_cell(member: type) -> str:
 
 
 def _read_source(member: type) -> str:
-    """The whole source of the cell, or the file, in which a class is defined."""
+    """Return the whole source of the cell, or the file, in which a class is defined."""
     functions = [one for one in vars(member).values() if isinstance(one, FunctionType)]
     functions += [one.fget for one in vars(member).values() if isinstance(one, property) and one.fget]
     for function in functions:
@@ -131,7 +132,7 @@ def _read_source(member: type) -> str:
 
 
 def _provides(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement defines; of a statement that does something else, none."""
+    """Yield the names that a statement defines; of a statement that does something else, none."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
     elif isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -146,7 +147,7 @@ def _is_future(node: ast.stmt) -> bool:
 
 
 def _lines_of(node: ast.stmt) -> range:
-    """The lines of a statement, its decorators included."""
+    """Return the lines of a statement, its decorators included."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     first = min([node.lineno, *(one.lineno for one in decorators)])
     return range(first, (node.end_lineno or node.lineno) + 1)

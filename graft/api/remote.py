@@ -42,7 +42,7 @@ class ServerError(GraftError):
 
 
 def connect(url: str, token: str | None = None) -> RemoteDatabase:
-    """The studies of a server: `graft.connect("http://127.0.0.1:8765")`.
+    """Return the studies of a server: `graft.connect("http://127.0.0.1:8765")`.
 
     `token`: as `search token make` prints it, where the server asks for one. Raises ServerError if it does not answer.
     """
@@ -52,7 +52,7 @@ def connect(url: str, token: str | None = None) -> RemoteDatabase:
 
 
 def check_address(url: str) -> str:
-    """The address of a server without a slash at its end; raises ServerError for what is none."""
+    """Return the address of a server without a slash at its end; raises ServerError for what is none."""
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
         raise ServerError(f"{url}: must be an address such as http://127.0.0.1:8765")
     return url.rstrip("/")
@@ -67,11 +67,11 @@ class Connection:
     token: str | None = field(repr=False)
 
     def json(self, *path: str, **query: Any) -> Any:
-        """The answer at an address below /api, from JSON."""
+        """Return the answer at an address below /api, from JSON."""
         return json.loads(self._get(path, query))
 
     def frame(self, *path: str, **query: Any) -> pl.DataFrame:
-        """The answer at an address below /api, from parquet."""
+        """Return the answer at an address below /api, from parquet."""
         return pl.read_parquet(io.BytesIO(self._get(path, query)))
 
     def post(self, *path: str, body: Mapping[str, Any]) -> Any:
@@ -87,7 +87,7 @@ class Connection:
         return "/".join([self.url, "api", *(quote(part, safe="") for part in path)])
 
     def _ask(self, request: Request) -> bytes:
-        """The answer's body; waits and asks again where requests were too many."""
+        """Return the answer's body; waits and asks again where requests were too many."""
         if request.data is not None:
             request.add_header("Content-Type", "application/json")
         if self.token is not None:
@@ -122,7 +122,7 @@ class RemoteDatabase(Mapping[str, "RemoteStudy"]):
         self._connection = connection
 
     def __getitem__(self, name: str) -> RemoteStudy:
-        """A study; raises StudyError with the names that there are if there is none."""
+        """Return a study; raises StudyError with the names that there are if there is none."""
         self._connection.json("studies", name)
         return RemoteStudy(self._connection, name)
 
@@ -189,11 +189,11 @@ class RemoteStudy:
         return self._frame("metrics", name=names)
 
     def architectures(self) -> pl.DataFrame:
-        """The non-linearities that trials learned."""
+        """Return the non-linearities that trials learned."""
         return self._frame("architectures")
 
     def front(self) -> pl.DataFrame:
-        """The trials on the Pareto front of two objectives; raises StudyError for a study of one objective."""
+        """Return the trials on the Pareto front of two objectives; raises StudyError for a study of one objective."""
         return self._frame("front")
 
     @property

@@ -138,7 +138,7 @@ class _Job:
         self._thread.join(seconds)
 
     def result(self) -> Progress:
-        """The progress at the end; raises what ended the run."""
+        """Return the progress at the end; raises what ended the run."""
         if self._error:
             raise self._error
         assert self._result, "the thread has ended"

@@ -63,7 +63,7 @@ class Space:
             object.__setattr__(self, name, value)
 
     def set(self, path: str, value: Any) -> Self:
-        """The same space with another value at a dotted path, as `--set` gives it.
+        """Return the same space with another value at a dotted path, as `--set` gives it.
 
         A text is read as YAML is: `"uniform(0, 1)"` draws, `"softmax"` names a plug-in; a dictionary or a list stands
         for what YAML makes of it.
@@ -73,7 +73,7 @@ class Space:
         return self._copy(changes=kept | {path: text})
 
     def using(self, *plugins: str | Path | Plugin | type) -> Self:
-        """The same space with more plug-ins."""
+        """Return the same space with more plug-ins."""
         return self._copy(plugins=(*self.plugins, *plugins))
 
     def _copy(self, **values: Any) -> Self:

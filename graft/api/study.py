@@ -62,7 +62,7 @@ class Study:
             return reader.study(self.name).metrics(names)
 
     def architectures(self) -> pl.DataFrame:
-        """The non-linearities that trials learned: number, task, component, low, high, knots, objective."""
+        """Return the non-linearities that trials learned: number, task, component, low, high, knots, objective."""
         with open_reader(self.database) as reader:
             return reader.study(self.name).architectures.read()
 
@@ -77,7 +77,7 @@ class Study:
             return None if number is None else TrialRecord.read(reader, self.name, number)
 
     def front(self) -> pl.DataFrame:
-        """The trials on the Pareto front of two objectives, the best objective first; columns as of `trials`.
+        """Return the trials on the Pareto front of two objectives, the best objective first; columns as of `trials`.
 
         Raises StudyError for a study of one objective.
         """
@@ -113,7 +113,8 @@ class Study:
         device: str | None = None,
         accept_changes: bool = False,
     ) -> TrainedModel:
-        """The trained model of a trial, which is trained again for it: a torch module that answers for a batch.
+        """Return the trained model of a trial, which is trained again for it: a torch module that answers for a
+        batch.
 
         `variant`: raw, ema, bema, or of a grid as `search weights` has it; None: the objective's. `step`: as the model
         was then; None: as far as it was trained. The module's `batch()` is what the trial was validated on, its
@@ -187,7 +188,7 @@ class Study:
     # ----------------------------------------------------------------------------------------------------- reports
 
     def compatibility(self, request: MatrixRequest | None = None) -> Transfer:
-        """The compatibility matrix of a transfer: `.matrix.cells` is a frame, one row per source and target.
+        """Return the compatibility matrix of a transfer: `.matrix.cells` is a frame, one row per source and target.
 
         `request`: any two paths of a trial as rows and columns, as `search report transfer` takes them.
         """

@@ -26,7 +26,9 @@ class Checkpoints:
     """Between two checkpoints of a pack, at most; they come as often as costs one percent of the time."""
 
     def absolute_url(self) -> str | None:
-        """The URL as it means the same wherever a worker runs: a folder does not depend on the working directory."""
+        """Return the URL as it means the same wherever a worker runs: a folder does not depend on the working
+        directory.
+        """
         url = self.url
         if url is None or url == NOWHERE or ("://" in url and not url.startswith("file://")):
             return url
@@ -50,7 +52,7 @@ class Checkpoints:
 
 
 def folder_of(study: Mapping[str, Any]) -> str:
-    """The folder of a study's checkpoints below their URL, by the study's row.
+    """Return the folder of a study's checkpoints below their URL, by the study's row.
 
     Where the name or the space were changed, the row says what it was before: files are looked for there.
     """

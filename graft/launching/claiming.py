@@ -87,7 +87,7 @@ def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolm
 
 
 def new_study(name: str, space: Space) -> NewStudy:
-    """A space as a study of this name, with the plug-ins from outside that are in use."""
+    """Return a space as a study of this name, with the plug-ins from outside that are in use."""
     return NewStudy(
         name,
         space=space.text,
@@ -117,7 +117,7 @@ def _count_results(reader: Reader, name: str) -> int:
 
 
 def find_study(url: str, name: str) -> Mapping[str, Any]:
-    """The study's row in the database; StudyError with the choices if there is no such study."""
+    """Return the study's row in the database; StudyError with the choices if there is no such study."""
     with open_reader(url) as reader:
         return reader.study(name).row
 

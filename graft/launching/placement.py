@@ -38,7 +38,7 @@ class Placement:
     """A YAML or JSON file, for `read_environment`."""
 
     def resolve(self) -> Placement:
-        """The same with `auto` and the device decided, and everything checked.
+        """Return the same with `auto` and the device decided, and everything checked.
 
         `auto` is ray with an address, processes where there are several GPUs (or instances of one) and none is named,
         else inline. Raises StudyError that names the value and the choices.
@@ -103,7 +103,7 @@ class Placement:
         return read_environment(self.ray_env) if self.ray_env else {}
 
     def cluster(self) -> Cluster:
-        """The Ray cluster that is meant; StudyError where Ray is not installed."""
+        """Return the Ray cluster that is meant; StudyError where Ray is not installed."""
         from workers.pool.ray.cluster import Cluster
 
         if not importlib.util.find_spec("ray"):

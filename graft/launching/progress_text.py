@@ -83,7 +83,7 @@ def closing_line(name: str, study: Progress, seconds: float) -> str:
 
 
 def bar(done: int, planned: int, width: int) -> str:
-    """A bar of `width` characters, the part of it that is done in thick ones."""
+    """Return a bar of `width` characters, the part of it that is done in thick ones."""
     filled = min(width, width * done // planned) if planned else 0
     return "━" * filled + "─" * (width - filled)
 
@@ -97,7 +97,7 @@ def fit_line(name: str, text: str, study: Progress, width: int) -> str:
 
 
 def shorten_name(name: str, width: int) -> str:
-    """A name of at most `width` characters."""
+    """Return a name of at most `width` characters."""
     return name if len(name) <= width else f"{name[: width - 1]}…"
 
 

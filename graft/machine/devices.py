@@ -23,7 +23,7 @@ def check_device(device: str) -> None:
 
 
 def describe_unused_gpu() -> str | None:
-    """A warning, with the cure, that this machine has an NVIDIA card which torch cannot use."""
+    """Return a warning, with the cure, that this machine has an NVIDIA card which torch cannot use."""
     from workers.engine.machine import devices
 
     unused = devices.describe_unused_gpu()
@@ -31,7 +31,7 @@ def describe_unused_gpu() -> str | None:
 
 
 def similar_device(kind: str | None) -> str:
-    """The device of this machine most like one of this kind; None: this machine's default."""
+    """Return the device of this machine most like one of this kind; None: this machine's default."""
     from workers.engine.machine import devices
 
     wanted = kind or devices.default_device()

@@ -68,7 +68,7 @@ def _collect(entries: Iterable[Entry], folder: Path | None = None) -> Outside:
 
 
 def _offers() -> list[EntryPoint]:
-    """The entry points, in an order that does not depend on how packages were installed."""
+    """Return the entry points, in an order that does not depend on how packages were installed."""
     return sorted(entry_points(group=GROUP), key=lambda offer: (offer.value, offer.name))
 
 

@@ -51,7 +51,7 @@ _SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "sampler", "
 
 
 def family_of(name: str) -> type:
-    """The abstract class of a family, `scorer`. Imports what the family needs, most often torch."""
+    """Return the abstract class of a family, `scorer`. Imports what the family needs, most often torch."""
     place = FAMILIES[name]
     return getattr(importlib.import_module(place.module), place.name)
 
@@ -62,7 +62,7 @@ def families() -> Mapping[str, type]:
 
 
 def packaged_names(family: str) -> list[str]:
-    """The names of Graft's own plug-ins of a family, `scorer`, without loading torch as most families do."""
+    """Return the names of Graft's own plug-ins of a family, `scorer`, without loading torch as most families do."""
     folder = importlib.util.find_spec(FAMILIES[family].module)
     assert folder, "the package is whole"
     modules = pkgutil.iter_modules(folder.submodule_search_locations)
@@ -70,12 +70,12 @@ def packaged_names(family: str) -> list[str]:
 
 
 def member_names(family: str) -> list[str]:
-    """The names of a family's plug-ins, those from outside that are in use too, without loading torch."""
+    """Return the names of a family's plug-ins, those from outside that are in use too, without loading torch."""
     return [*packaged_names(family), *active.current().names(family)]
 
 
 def families_by_folder() -> Mapping[str, str]:
-    """The folder of a family, which is its name in the plural (`corpora`), -> the family."""
+    """Return the folder of a family, which is its name in the plural (`corpora`), -> the family."""
     return {place.module.rpartition(".")[2]: name for name, place in FAMILIES.items()}
 
 
@@ -95,7 +95,7 @@ class FieldDescription(NamedTuple):
 
 
 def describe_plugins(family: type) -> list[FieldDescription]:
-    """Every field of every plug-in of a family, with its rule and default, and where the plug-in comes from."""
+    """Return every field of every plug-in of a family, with its rule and default, and where the plug-in comes from."""
     found: list[FieldDescription] = []
     for name in plugins.names(family):
         outside = active.current().find(plugins.title(family), name)

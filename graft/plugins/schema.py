@@ -39,7 +39,7 @@ _REQUIRED = ("study", "task", "model", "optimizer", "training", "search")
 
 
 def space_schema() -> Schema:
-    """The schema of a space file, with the plug-ins that are in use now. Imports torch."""
+    """Return the schema of a space file, with the plug-ins that are in use now. Imports torch."""
     parts = families()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -103,7 +103,9 @@ def _search() -> Schema:
 
 
 def _family(family: str) -> Schema:
-    """A plug-in in each of the ways to write it: its name, `{name: fields}`, `{name: NAME, field: value}`, a choice."""
+    """Return a plug-in in each of the ways to write it: its name, `{name: fields}`, `{name: NAME, field: value}`, a
+    choice.
+    """
     members = list(_members(family_of(family)))
     named = [
         {**record, "properties": {"name": {"const": name}, **record["properties"]}, "required": ["name", *needed]}
@@ -159,7 +161,7 @@ def _record(member: type, name: str) -> Schema:
 
 
 def _value(rule: Rule) -> Schema:
-    """A field: a value by its rule, an expression, or a draw."""
+    """Return a field: a value by its rule, an expression, or a draw."""
     if rule.family:
         return _plugin(plugins.title(rule.family))
     if rule.kind in ("knob", "size"):

@@ -17,7 +17,7 @@ _NAMED = 3
 
 
 def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> Outside:
-    """The plug-ins that a study runs, wherever their files have gone, and the files that its trials read.
+    """Return the plug-ins that a study runs, wherever their files have gone, and the files that its trials read.
 
     Raises StudyError if there is no such study.
 
@@ -36,13 +36,13 @@ def choose_data(stored: Mapping[str, Sequence[Data]], digests: Collection[str] =
 
 
 def plugins_of_study(url: str, study: str) -> Outside:
-    """The same, from a database by its URL."""
+    """Return the same, from a database by its URL."""
     with open_reader(url) as reader:
         return read_outside(reader, study)
 
 
 def reread(reader: Reader, study: str) -> dict[int, Bundle]:
-    """The bundles that a study runs and whose files have changed, as they are now, by their numbers.
+    """Return the bundles that a study runs and whose files have changed, as they are now, by their numbers.
 
     Raises PluginError for a file that cannot be read any more, or does not define what it did.
     """
@@ -69,7 +69,8 @@ def _read_again(bundle: Bundle) -> Bundle:
 
 
 def describe_changes(study: str, outside: Outside) -> str | None:
-    """A line that says which files are no longer what the study was launched with; None: none of those that are here.
+    """Return a line that says which files are no longer what the study was launched with; None: none of those that
+    are here.
 
     A file that is not on this machine has not changed: the study needs none.
     """

@@ -102,7 +102,7 @@ def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None
 
 
 def _join(data: Sequence[StudyData]) -> StudyData:
-    """The studies as one; raises StudyError for studies whose trials are no pairs."""
+    """Return the studies as one; raises StudyError for studies whose trials are no pairs."""
     rows = [one.study for one in data]
     for key, what in (("objective", "objective"), ("direction", "direction"), ("seed", "search.seed")):
         values = [row[key] for row in rows]
@@ -122,13 +122,13 @@ def _join(data: Sequence[StudyData]) -> StudyData:
 
 
 def _renumber(frame: pl.DataFrame, study: int) -> pl.DataFrame:
-    """The frame with numbers of trials and groups that no other study has."""
+    """Return the frame with numbers of trials and groups that no other study has."""
     numbers = [pl.col(name).cast(pl.Int64) for name in ("number", "group_number") if name in frame.columns]
     return frame.with_columns(number + study * MOST_TRIALS for number in numbers)
 
 
 def _rename_arms(data: StudyData, study: int) -> pl.DataFrame:
-    """The study's trials, each arm named after its study too."""
+    """Return the study's trials, each arm named after its study too."""
     name = data.study["name"]
     renamed = [_rename_arm(params, name) for params in data.trials["params"]]
     return _renumber(data.trials.with_columns(params=pl.Series(renamed, dtype=pl.String)), study)

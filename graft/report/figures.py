@@ -14,18 +14,18 @@ from spaces.messages import no_such
 
 
 def figure_kinds(data: StudyData) -> list[str]:
-    """The sections of the study's report that draw figures."""
+    """Return the sections of the study's report that draw figures."""
     drawing = (section for section in collect_sections(data) if section.figure_count)
     return [plugins.name_of(section) for section in drawing if section.fits and data.ended.height and section.applies]
 
 
 def draw_matrix(transfer: Transfer) -> Picture:
-    """The picture of a compatibility matrix."""
+    """Return the picture of a compatibility matrix."""
     return Picture(number=1, caption=caption(transfer), svg=heatmap.svg(transfer))
 
 
 def draw_figures(data: StudyData, kind: str) -> list[Picture]:
-    """The figures of one section; raises StudyError with the choices for one that the study does not have."""
+    """Return the figures of one section; raises StudyError with the choices for one that the study does not have."""
     known = figure_kinds(data)
     if kind not in known:
         reason = no_such("figure of this study", kind, known) if known else "no trial has ended with a result yet"

@@ -42,7 +42,7 @@ def read_series(data: StudyData) -> pl.DataFrame:
 
 
 def panels_of(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
-    """The title and the rows of each panel of longest_lines."""
+    """Return the title and the rows of each panel of longest_lines."""
     parts = frame.partition_by("panel", maintain_order=True)
     return [(part["rest"][0], part) for part in parts]
 
@@ -54,7 +54,7 @@ def draw_panels(
     name: str,
     upright: str = "",
 ) -> str:
-    """A figure of panels with a title each, in rows of three under one legend.
+    """Return a figure of panels with a title each, in rows of three under one legend.
 
     `upright`: what the y axes show, where `draw` does not say it; it stands beside the first panel of each row.
     """
@@ -79,7 +79,7 @@ def draw_panels(
 def draw_beside_answers(
     lines: pl.DataFrame, draw: Callable[[Axes, pl.DataFrame, Sequence[str]], None], name: str
 ) -> str:
-    """A figure of longest_lines in which the right answers are dashed; `draw` knows the order of the series."""
+    """Return a figure of longest_lines in which the right answers are dashed; `draw` knows the order of the series."""
     order: list[str] = lines["series"].unique(maintain_order=True).to_list()
     keys = [*series_keys(order), Line2D([], [], color=INK, linestyle="--", label="right answers")]
     return draw_panels(panels_of(lines), lambda axes, frame: draw(axes, frame, order), keys, name)
@@ -113,5 +113,5 @@ def scale_numbers(axes: Axes, numbers: Sequence[float]) -> None:
 
 
 def series_keys(order: Sequence[str]) -> list[Line2D]:
-    """The legend of series."""
+    """Return the legend of series."""
     return [Line2D([], [], color=arm_colour(place), linewidth=1.8, label=name) for place, name in enumerate(order)]

@@ -38,7 +38,7 @@ class Scores:
         return self._score(self.unclaimed)
 
     def one_by_one(self) -> Iterator[pl.DataFrame]:
-        """The same, metric by metric with categories for texts, a fraction of the room; at least one frame."""
+        """Yield the same, metric by metric with categories for texts, a fraction of the room; at least one frame."""
         for metrics in [[metric] for metric in self.unclaimed] or [[]]:
             yield self._score(metrics, pl.Categorical())
 
@@ -51,7 +51,7 @@ class Scores:
         )
 
     def of_name(self, name: str, conditions: str = "") -> pl.DataFrame:
-        """The same whether or not a section claims it, for sections that show what another one claims."""
+        """Return the same whether or not a section claims it, for sections that show what another one claims."""
         return self._score(
             metric for metric in self.summaries if metric[0] == name and re.search(conditions, metric[1])
         )

@@ -51,7 +51,7 @@ _HEADINGS = {Part.FIGURES: "Figures"}
 
 
 def read(reader: Reader, study: str) -> StudyData:
-    """The data of a study, for as long as the reader is open; raises StudyError if there is no such study."""
+    """Return the data of a study, for as long as the reader is open; raises StudyError if there is no such study."""
     one = reader.study(study)
     return StudyData(
         study=one.row,
@@ -67,7 +67,7 @@ def read(reader: Reader, study: str) -> StudyData:
 
 
 def _read_trials(study: StudyReader) -> pl.DataFrame:
-    """The study's trials, with the JSON of those of which a report shows it: StudyData.trials says which."""
+    """Return the study's trials, with the JSON of those of which a report shows it: StudyData.trials says which."""
     renew = Renewal(study)
     firsts = study.trials(where=_FIRSTS.format(id=study.row["id"]), columns=("number", "params", "config"))
     best = study.trials(top=_BEST, columns=("number", "params"))
@@ -97,7 +97,7 @@ SELECT min(number) FROM trials WHERE study_id = {id} AND objective IS NOT NULL G
 
 
 def claims() -> list[Claim]:
-    """The metrics that sections keep to themselves."""
+    """Return the metrics that sections keep to themselves."""
     return [section.claim for section in map(_load, plugins.names(Section)) if section.claim]
 
 
@@ -114,7 +114,7 @@ def render(data: StudyData, path: Path) -> None:
 
 
 def document(data: StudyData) -> Document:
-    """The report in no format yet."""
+    """Return the report in no format yet."""
     every = collect_sections(data)
     sections = [section for section in every if section.fits and _has_data(section) and section.applies]
     blocks = _opening(data, sections)
@@ -134,7 +134,7 @@ def _load(name: str) -> type[Section]:
 
 
 def collect_sections(data: StudyData) -> list[Section]:
-    """All sections there are, in the order of their parts."""
+    """Return all sections there are, in the order of their parts."""
     members = [_load(name)(data=data) for name in plugins.names(Section)]
     return sorted(members, key=lambda section: (section.part, section.order))
 
@@ -150,7 +150,7 @@ def number_figures(sections: Iterable[Section]) -> dict[str, int]:
 
 
 def _opening(data: StudyData, sections: Sequence[Section]) -> list[Block]:
-    """The state of the study, what its sections found, and its trials by state."""
+    """Return the state of the study, what its sections found, and its trials by state."""
     study, counts = data.study, count_states(data.trials)
     started = f", started {study['created_at']:%Y-%m-%d %H:%M} UTC" if study["created_at"] else ""
     total = sum(counts.values())
@@ -173,7 +173,7 @@ def _opening(data: StudyData, sections: Sequence[Section]) -> list[Block]:
 
 
 def lay_out(sections: Sequence[Section], numbers: Mapping[str, int]) -> Iterable[Block]:
-    """The sections under their headings, and how their numbers are made."""
+    """Yield the sections under their headings, and how their numbers are made."""
     names = [plugins.name_of(section) for section in sections]
     known = {name: numbers[name] for name in names}
     by_name = dict(zip(names, sections, strict=True))

@@ -142,7 +142,7 @@ class Comparison:
 
 
 def compare(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> list[MetricPair]:
-    """A pair for each stored metric, in the order of steps."""
+    """Return a pair for each stored metric, in the order of steps."""
     found = {(report.step, *metric[:3]): _finite(metric.value) for report in replayed for metric in report.metrics}
     return [
         MetricPair(*key, value, found.get(key), relative_difference(value, found[key]) if key in found else math.inf)

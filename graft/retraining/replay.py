@@ -59,7 +59,7 @@ class Replay:
         )
 
     def _compare_objective(self, reports: Sequence[Report]) -> MetricPair | None:
-        """The objective, which ranks trials and teaches samplers, as the replay's reports give it."""
+        """Return the objective, which ranks trials and teaches samplers, as the replay's reports give it."""
         if self.value is None:
             return None
         replayed: float | None = None

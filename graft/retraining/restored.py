@@ -58,7 +58,7 @@ class RestoredTrial:
 def restore_trials(
     reader: Reader, study: str, numbers: Sequence[int], *, accept_changes: bool = False
 ) -> tuple[Space, list[RestoredTrial]]:
-    """A study's space and these trials of it.
+    """Return a study's space and these trials of it.
 
     Raises StudyError for one that is not there, or of whose draws this version of Graft makes another trial, and for
     one that read a file which has changed, unless that is accepted.
@@ -162,7 +162,7 @@ def _describe(
 
 
 def _read_lineage(reader: Reader, study: str, number: int) -> list[dict[str, Any]]:
-    """The rows of the trial and of those whose states it took over, the first of them first."""
+    """Return the rows of the trial and of those whose states it took over, the first of them first."""
     rows = [read_trial(reader, study, number)]
     while (parent := rows[-1]["parent"]) is not None:
         check_parent(rows[-1]["number"], parent)

@@ -23,7 +23,7 @@ WeightsFormat = Literal["safetensors", "gpt2"]
 def restore_trained(
     url: str, study: str, number: int, device: str | None, *, accept_changes: bool = False
 ) -> RestoredTrial:
-    """A trial of a database that was trained for a step at least; raises StudyError for any other one.
+    """Return a trial of a database that was trained for a step at least; raises StudyError for any other one.
 
     And for one that was trained on other data, unless that is accepted. `device`, where it is to be trained again, is
     checked first.
@@ -85,7 +85,7 @@ def train_model(
     device: str | None,
     accept_changes: bool = False,
 ) -> TrainedModel:
-    """A trial trained again up to a step (None: as far as it was trained), as a torch module with its weights.
+    """Return a trial trained again up to a step (None: as far as it was trained), as a torch module with its weights.
 
     Raises StudyError as `restore_trained` and `check_weights` do, and for a step that it was not trained to.
     """

@@ -171,7 +171,7 @@ class LaneShares:
                 self._members[study].room.pop(slot_of(worker), None)
 
     def part(self, study: int) -> float:
-        """The part of the devices' time that is due to a study, in lanes.
+        """Return the part of the devices' time that is due to a study, in lanes.
 
         A study that is due no lane any more, but trains what it began, counts as one lane.
         """
@@ -180,7 +180,7 @@ class LaneShares:
             return max(share.lanes, 1.0) if share else 1.0
 
     def priority(self, study: int) -> int:
-        """The class of a study that is run; that of any other counts as 0."""
+        """Return the class of a study that is run; that of any other counts as 0."""
         with self._turn:
             member = self._members.get(study)
             return member.entry.priority if member else 0

@@ -27,7 +27,8 @@ _COLUMNS = {
 
 
 def read_queue(reader: Reader, *, ended: bool = False) -> pl.DataFrame:
-    """The queue in the order of the service, a row for each study; `ended`: those, too, that it will not run again.
+    """Return the queue in the order of the service, a row for each study; `ended`: those, too, that it will not run
+    again.
 
     `lanes`: that train for the study, as the service noted within seconds, `share`: those that it is due; `ended`:
     trials that ended, of `trials` planned; `reason`: why it waits, failed, or is not due more lanes.

@@ -143,7 +143,7 @@ class StudyRun:
         return self._stop.is_set()
 
     def _share_of(self, slot: int, *, makes_copies: bool) -> StudyDevice:
-        """The device of a slot as this study has it."""
+        """Return the device of a slot as this study has it."""
         from workers.pool.shared_packs import StudyDevice
 
         pool, study = self._pool, self.entry.study_id

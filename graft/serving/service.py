@@ -135,7 +135,9 @@ class Service:
                 self._stop_all()
 
     def _read_queue(self) -> list[QueueEntry]:
-        """The queue; a study whose entry was edited by hand, so that it cannot be run, fails, and the others go on."""
+        """Return the queue; a study whose entry was edited by hand, so that it cannot be run, fails, and the others
+        go on.
+        """
         entries, strange = self.store.queue.sound_entries()
         for one in strange:
             # One that runs goes on as it was.
@@ -166,7 +168,7 @@ class Service:
             self._say(f"the cluster has {len(self._slots):,} workers now, {self.lanes:,} lanes")
 
     def _find_crash(self) -> dict[int, str]:
-        """The study that the last service ran alone when it crashed by itself: its id, and how."""
+        """Return the study that the last service ran alone when it crashed by itself: its id, and how."""
         crash = self._record.read()
         interrupted = [entry.study_id for entry in self._read_queue() if entry.state == "running"]
         return {interrupted[0]: crash} if crash and len(interrupted) == 1 else {}
@@ -282,7 +284,7 @@ def _open_cluster(placement: Placement) -> SharedCluster:
 
 
 def _count_slots(placement: Placement, cluster: SharedCluster | None) -> Sequence[int]:
-    """The numbers of the workers that each study has."""
+    """Return the numbers of the workers that each study has."""
     from workers.engine.machine.devices import default_workers
 
     if cluster:
@@ -315,7 +317,7 @@ def _check_device(placement: Placement) -> None:
 
 
 def _describe(error: BaseException, database: str) -> str:
-    """An error in one line; that of a row that was edited by hand is told as such."""
+    """Return an error in one line; that of a row that was edited by hand is told as such."""
     from graft.launching.process.memory_limits import describe_shortage
     from spaces.plugins.importing import explain
     from storage.checking import describe_damage

@@ -26,12 +26,12 @@ class Difference(NamedTuple):
 
 
 def compare_spaces(before: str, after: str) -> list[Difference]:
-    """The places in which the texts of two spaces differ."""
+    """Return the places in which the texts of two spaces differ."""
     return list(_compare("", content_of(before, "the space"), content_of(after, "the space")))
 
 
 def describe_differences(differences: Sequence[Difference]) -> str:
-    """The first few in a line."""
+    """Return the first few in a line."""
     shown = ", ".join(map(str, differences[:_NAMED]))
     more = len(differences) - _NAMED
     return f"{shown} and {more} more" if more > 0 else shown

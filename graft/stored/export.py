@@ -44,14 +44,14 @@ def write_table(reader: Reader, study: str, table: Literal["trials", "metrics"],
 
 
 def _trial_table(study: StudyReader) -> Generator[pl.DataFrame]:
-    """All trials, params as columns, some at a time."""
+    """Yield all trials, params as columns, some at a time."""
     schema = _schema_of(study)
     for batch in map(unpack_params, map(Renewal(study), study.trial_batches())):
         yield align_batches([schema.to_frame(), batch])
 
 
 def _schema_of(study: StudyReader) -> pl.Schema:
-    """The columns of all trials and their types: what one of them draws, another may not."""
+    """Return the columns of all trials and their types: what one of them draws, another may not."""
     batches = (unpack_params(batch).clear() for batch in study.trial_batches(columns=("params",)))
     found = align_batches(batches).schema
     known = {name: dtype for name, dtype in TRIALS.items() if name != "params"}

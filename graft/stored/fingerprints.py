@@ -61,7 +61,7 @@ class StoredFingerprint:
 
 
 def of_fingerprint(fingerprint: Fingerprint) -> StoredFingerprint:
-    """The conditions of a trial that this process trained."""
+    """Return the conditions of a trial that this process trained."""
     facts = {name: value or None for name, value in fingerprint._asdict().items() if name != _SOURCES}
     return StoredFingerprint(**facts, version=version(), sources=dict(fingerprint.sources))
 
@@ -73,7 +73,7 @@ def read_fingerprints(reader: Reader, study: str) -> list[StoredFingerprint]:
 
 
 def follow(rows: Sequence[StoredFingerprint], number: int | None) -> list[StoredFingerprint]:
-    """The conditions under which a trial was trained, the last ones first; `number`: its `fingerprint`.
+    """Return the conditions under which a trial was trained, the last ones first; `number`: its `fingerprint`.
 
     Raises RowError for rows that were edited by hand, and that lead nowhere or in a circle.
     """

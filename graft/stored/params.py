@@ -32,7 +32,7 @@ class Renewal:
         self._study = study
 
     def __call__(self, trials: pl.DataFrame) -> pl.DataFrame:
-        """The trials, with number and params among their columns, each choice by the name that it has now.
+        """Return the trials, with number and params among their columns, each choice by the name that it has now.
 
         Trials of a study that is new enough, or that chose among nothing but numbers, are left as they are.
         """

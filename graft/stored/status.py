@@ -126,7 +126,7 @@ def _describe_changes(study: StudyReader) -> Iterator[str]:
 
 
 def _describe_workers(study: StudyReader, now: datetime) -> Iterator[str]:
-    """The workers whose lease holds: name, host, device and log, a line each."""
+    """Yield the workers whose lease holds: name, host, device and log, a line each."""
     living = study.workers().filter(pl.col("state") == "running", pl.col("lease_until") > now)
     for worker, host, device, log in living["id", "host", "device", "log"].iter_rows():
         yield f"{worker} on {host} ({device})" + (f", log {log}" if log else "")
@@ -198,12 +198,12 @@ def _training_rate(running: pl.DataFrame, now: datetime) -> float | None:
 
 
 def _read_clock(reader: Reader) -> datetime:
-    """The database's own clock: all stored times are by it."""
+    """Return the database's own clock: all stored times are by it."""
     now = _time(reader.query("SELECT CURRENT_TIMESTAMP AS now").item())
     assert now is not None
     return now
 
 
 def _time(value: str | datetime | None) -> datetime | None:
-    """A time that a query computed: SQLite gives text, in UTC."""
+    """Return a time that a query computed: SQLite gives text, in UTC."""
     return datetime.fromisoformat(value).replace(tzinfo=UTC) if isinstance(value, str) else value

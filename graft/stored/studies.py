@@ -52,12 +52,16 @@ def read_studies(reader: Reader, *, archived: bool = True, tag: str | None = Non
 
 
 def read_best(reader: Reader, row: Mapping[str, Any]) -> tuple[float, int] | tuple[None, None]:
-    """The best objective of a row of `studies`, and whose it is; nothing where trials have different objectives."""
+    """Return the best objective of a row of `studies`, and whose it is; nothing where trials have different
+    objectives.
+    """
     return (has_one_objective(row["space"]) and reader.study(row["name"]).best()) or (None, None)
 
 
 def read_state(reader: Reader, row: Mapping[str, Any]) -> str:
-    """The state of a row of `studies`; `interrupted` where it says running, but no process holds the study's claim."""
+    """Return the state of a row of `studies`; `interrupted` where it says running, but no process holds the study's
+    claim.
+    """
     return "interrupted" if row["state"] == "running" and not reader.study(row["name"]).holder() else row["state"]
 
 
@@ -74,7 +78,7 @@ class TransferTask:
 
 
 def read_transfer_tasks(reader: Reader, row: Mapping[str, Any]) -> dict[str, TransferTask]:
-    """The tasks of the row of a study that is a transfer, in their order; of any other study nothing."""
+    """Return the tasks of the row of a study that is a transfer, in their order; of any other study nothing."""
     from spaces import parse_stored
     from spaces.reading.transfer_section import is_transfer_text
     from spaces.transfer import TransferSpace

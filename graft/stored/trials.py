@@ -25,7 +25,7 @@ _LOOKED_AT = 100
 
 
 def read_trial(reader: Reader, study: str, number: int) -> dict[str, Any]:
-    """A whole row of `trials`; raises StudyError if the study has no such trial."""
+    """Return a whole row of `trials`; raises StudyError if the study has no such trial."""
     stored = reader.study(study)
     found = stored.trials(where=f"number = {number}")
     if found.is_empty():
@@ -59,7 +59,7 @@ def summarise_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def list_trials(reader: Reader, study: str, where: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
-    """The trials that `StudyReader.trials` gives, columns LISTED, with a typed column for each of `params`.
+    """Return the trials that `StudyReader.trials` gives, columns LISTED, with a typed column for each of `params`.
 
     They are read and unpacked some at a time: as JSON, the params are most of them. Raises StudyError for a `top`
     below 1.
@@ -78,7 +78,7 @@ def find_varying_params(stored: StudyReader) -> set[str]:
 
 
 def list_front(reader: Reader, study: str) -> pl.DataFrame:
-    """The trials on the study's Pareto front, as `list_trials` gives them, the best objective first.
+    """Return the trials on the study's Pareto front, as `list_trials` gives them, the best objective first.
 
     Raises StudyError for a study of one objective.
     """
@@ -120,7 +120,7 @@ def align_batches(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 
 def unpack_params(trials: pl.DataFrame) -> pl.DataFrame:
-    """The frame with the JSON of `params` as one typed column per path, null where a trial does not have it."""
+    """Return the frame with the JSON of `params` as one typed column per path, null where a trial does not have it."""
     params = trials["params"]
     if params.is_empty():
         return trials.drop("params")

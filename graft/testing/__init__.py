@@ -55,7 +55,7 @@ class Finding:
 
 
 def checks(family: str) -> Sequence[Check]:
-    """The checks of a family, `scorer`, the quick ones first."""
+    """Return the checks of a family, `scorer`, the quick ones first."""
     modules = [] if family == "section" else ["common"]
     modules += [f"contracts.{family}"] + (["training"] if family in _WITH_A_PACK else [])
     return [check for module in modules for check in _checks_in(f"graft.testing.{module}", family)]

@@ -23,7 +23,7 @@ class DoesNotApply(Exception):  # noqa: N818 - no error
 
 
 def build(family: str, configuration: Configuration) -> Any:
-    """The plug-in of a configuration."""
+    """Return the plug-in of a configuration."""
     return plugins.build(family_of(family), configuration)
 
 

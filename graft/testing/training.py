@@ -44,7 +44,7 @@ class Speed(NamedTuple):
 
 
 def trial_with(family: str, configuration: Configuration, number: int = 0, *, steps: int = 4) -> Trial:
-    """A small trial that has a plug-in in its place; raises DoesNotApply where no packaged part goes with it."""
+    """Return a small trial that has a plug-in in its place; raises DoesNotApply where no packaged part goes with it."""
     config = _config(family, configuration, steps)
     try:
         whole, structure = complete_config(config, families())
@@ -97,7 +97,7 @@ def _model_for(task: Task) -> dict[str, Any]:
 
 
 def _task_for(model: Configuration) -> dict[str, Any]:
-    """A packaged task that a model reads, the smallest of its examples."""
+    """Return a packaged task that a model reads, the smallest of its examples."""
     built: Any = plugins.build(family_of("model"), model)
     refusals: list[str] = []
     for task in [TOKENS, *(one for one in plugins.examples(Task) if one["name"] in packaged_names("task"))]:

@@ -30,7 +30,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for sta
 
 
 def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) -> Guard:
-    """The application of one database, for any ASGI server; nothing is read before the first request.
+    """Return the application of one database, for any ASGI server; nothing is read before the first request.
 
     `trains`: whether anything trains now beside it, where `settings.processor` says how much that leaves. Raises
     StorageError for what is no URL of a database.

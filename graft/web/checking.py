@@ -55,7 +55,7 @@ class Checker:
         self._lock = threading.Lock()
 
     def check(self, submitted: Submitted, person: str) -> QueueRequest:
-        """The request that puts the study of a submission into the queue, on no terms yet.
+        """Return the request that puts the study of a submission into the queue, on no terms yet.
 
         Refused as `read_submission` does, and with 400 if it takes too long or too much memory.
         """
@@ -132,6 +132,6 @@ def _check(connection: Connection, text: str, seconds: float) -> None:
 
 
 def _status(name: str) -> str:
-    """A line of what Linux tells of this process."""
+    """Return a line of what Linux tells of this process."""
     with open("/proc/self/status") as file:
         return next(line.partition(":")[2] for line in file if line.startswith(name))

@@ -42,7 +42,7 @@ class Cursor:
 
     @classmethod
     def latest(cls, study: StudyReader) -> Self:
-        """The one after which nothing has happened yet."""
+        """Return the one after which nothing has happened yet."""
         found = study.trials("ended IS NOT NULL", "ended DESC", 1, ("ended",))
         return cls(found.item() if found.height else 0)
 

@@ -25,12 +25,12 @@ Number = Annotated[int, Path(ge=0, lt=MOST_TRIALS, description="Number of a tria
 
 
 def settings_of(request: Request) -> Settings:
-    """The settings of the application that got the request."""
+    """Return the settings of the application that got the request."""
     return request.app.state.settings
 
 
 def read_database(request: Request) -> Generator[Reader]:
-    """A reader for as long as the request takes."""
+    """Yield a reader for as long as the request takes."""
     settings = settings_of(request)
     with open_reader(settings.database, settings.answer_seconds) as reader:
         yield reader
@@ -40,7 +40,7 @@ OpenReader = Annotated[Reader, Depends(read_database)]
 
 
 def find_study(study: StudyName, reader: OpenReader) -> StudyReader:
-    """The study of the address; refused with 404 if there is none."""
+    """Return the study of the address; refused with 404 if there is none."""
     try:
         return reader.study(study)
     except StudyError as error:

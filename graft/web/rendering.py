@@ -24,12 +24,13 @@ _pages = Environment(
 
 
 def render(page: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:
-    """A page, or a part of one, by the name of its template; without characters that HTML does not have."""
+    """Return a page, or a part of one, by the name of its template; without characters that HTML does not have."""
     return HTMLResponse("".join(_render_parts(page, values)), status_code)
 
 
 def stream(page: str, **values: Any) -> StreamingResponse:
-    """The same, sent in the parts that the template ends by `{{ flush }}`: a browser shows one before the next is made.
+    """Return the same, sent in the parts that the template ends by `{{ flush }}`: a browser shows one before the next
+    is made.
 
     What is made late is a function among the values; it must not raise, as the answer has begun.
     """

@@ -52,8 +52,8 @@ def plan_settings(
     proxies: Sequence[str] = (),
     processor: float | None = None,
 ) -> Settings:
-    """The settings of a server that listens on `host`, under these names beside its own; `plugins` and the like: as of
-    Settings.
+    """Return the settings of a server that listens on `host`, under these names beside its own; `plugins` and the
+    like: as of Settings.
 
     Any address but loopback needs tokens. Raises AddressError if there are none, or for what is no address;
     StorageError if there is no database.

@@ -64,7 +64,7 @@ class Quotas:
             raise QuotaError(f"{what}: {value:,.15g} are asked for, and a person may have {most:,.15g} here")
 
     def describe(self) -> str:
-        """All of them in a line."""
+        """Return all of them in a line."""
         return ", ".join(f"{one.name} {getattr(self, one.name):,.15g}" for one in fields(self))
 
 
@@ -114,7 +114,7 @@ class Settings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address; raises AddressError for what is no address."""
+    """Return whether only this machine reaches an address; raises AddressError for what is no address."""
     if host == "localhost":
         return True
     try:

@@ -50,7 +50,7 @@ class Submitted:
 
 
 def read_submission(submitted: Submitted) -> NewStudy:
-    """The study of a space's text, its draws checked and looked at as before a launch.
+    """Return the study of a space's text, its draws checked and looked at as before a launch.
 
     Refused with 403 for a plug-in or a resource that is not allowed, or for more than the quotas; raises SpaceError or
     PluginError for what is no space.
@@ -104,7 +104,7 @@ def _check_quotas(space: Space, quotas: Quotas) -> None:
 
 
 def _draw_trials(space: Space) -> Iterator[Trial]:
-    """The trials of the lowest and the highest draws of each part of a space, and some in between."""
+    """Yield the trials of the lowest and the highest draws of each part of a space, and some in between."""
     for part in list_parts(space):
         yield part.space.sample(0, lambda _: 0.0)
         yield part.space.sample(0, lambda _: LAST)
@@ -112,7 +112,7 @@ def _draw_trials(space: Space) -> Iterator[Trial]:
 
 
 def describe(error: BaseException) -> tuple[int, str]:
-    """The status and the line that a client is told of what went wrong with a submission."""
+    """Return the status and the line that a client is told of what went wrong with a submission."""
     from graft.launching.process.memory_limits import describe_shortage
     from spaces.plugins.importing import explain
 

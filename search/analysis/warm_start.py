@@ -129,13 +129,13 @@ def _combine(cells: pl.DataFrame) -> Gain:
 
 
 def task_of(space: Space) -> str | None:
-    """The task's name; None if it is drawn."""
+    """Return the task's name; None if it is drawn."""
     texts = [row.text for row in space.rows if row.path == "task"]
     return texts[0] if len(texts) == 1 else None
 
 
 def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, Gain]) -> Prior:
-    """The prior for `target`; without candidates if no winner has a draw that the target has too.
+    """Return the prior for `target`; without candidates if no winner has a draw that the target has too.
 
     Sources count in the order of their weight: the target's own task first, then the tasks with the largest gains
     (search.analysis.transfer.compatibility_matrix), each by the end of its interval next to 0, so that one that may be
@@ -169,7 +169,7 @@ def _carry_point(draws: Point, carries: Mapping[str, Carry]) -> Point:
 
 
 def _candidates(target: Space, sources: Sequence[_Source]) -> list[Point]:
-    """The best point of each source, then each one's second best and so on; of near ones the first."""
+    """Return the best point of each source, then each one's second best and so on; of near ones the first."""
     options = {draw.name: draw.choices or 0 for draw in own_draws(target)}
     found: list[Point] = []
     for rank in zip_longest(*(source.points for source in sources)):
@@ -214,7 +214,7 @@ def _range(draw: Draw, values: Sequence[float]) -> tuple[float, float]:
 
 
 def match_draws(source: Space, target: Space) -> Mapping[str, Carry]:
-    """The draws of the target's trials that the source has too, by name, kind and condition.
+    """Return the draws of the target's trials that the source has too, by name, kind and condition.
 
     Draws of the task itself are left out: they say what is asked, not how it is learnt. So are ranges that differ, if a
     bound is not a plain number.
@@ -261,7 +261,7 @@ def _between_ranges(kind: DrawKind, source: tuple[float, float], target: tuple[f
 
 
 def _ends(draw: Draw) -> tuple[float, float] | None:
-    """The bounds of a range, `[1e-4, 0.1)`; None if they are not two numbers."""
+    """Return the bounds of a range, `[1e-4, 0.1)`; None if they are not two numbers."""
     try:
         low, high = map(float, draw.bounds[1:-1].split(", "))
     except ValueError:
@@ -270,7 +270,7 @@ def _ends(draw: Draw) -> tuple[float, float] | None:
 
 
 def _coordinate(kind: DrawKind, low: float, high: float, value: float) -> float:
-    """The u that gives this value; of an integer's the middle."""
+    """Return the u that gives this value; of an integer's the middle."""
     if kind == "uniform":
         return (value - low) / (high - low)
     if kind == "int":

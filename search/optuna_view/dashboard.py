@@ -16,7 +16,7 @@ _HOSTS = ("localhost", "127.0.0.1")
 
 
 def open_dashboard(storage: ReadOnlyStorage) -> Application:
-    """The dashboard as an application of WSGI for this machine; a request that would write is answered 405.
+    """Return the dashboard as an application of WSGI for this machine; a request that would write is answered 405.
 
     One that calls the machine by another name is answered 403: a page from elsewhere whose name was made to lead here.
 

@@ -50,7 +50,7 @@ class Ranges:
                     self._cover(path, bound)
 
     def split(self, params: Params) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
-        """The dimensions of a trial with their values, and what else its params say."""
+        """Return the dimensions of a trial with their values, and what else its params say."""
         own = {path: value for path, value in params.items() if self._takes(path, value)}
         return own, {path: value for path, value in params.items() if path not in own}
 
@@ -76,7 +76,7 @@ class Ranges:
 
 
 def _sample(space: Space) -> tuple[dict[str, BaseDistribution], set[str]]:
-    """The distributions of a space's dimensions, and the paths of its `params` that are none.
+    """Return the distributions of a space's dimensions, and the paths of its `params` that are none.
 
     Most formulas are monotone in each of their draws, so that their extremes are at the corners of the unit cube; there
     a third of the samples is. Another third has u = 1/2 in every draw but the choices, for the middle of each range.
@@ -128,7 +128,7 @@ def _are_words(values: Sequence[Scalar]) -> bool:
 
 
 def _from_values(values: Sequence[Scalar], middles: Sequence[float] = (), options: int = 0) -> BaseDistribution:
-    """A distribution that holds all of these values; words among numbers are left out.
+    """Return a distribution that holds all of these values; words among numbers are left out.
 
     `options`: so many different numbers at most are options rather than a range. `middles`: values halfway through
     the range; nearer to its geometric than to its arithmetic middle, the range is logarithmic.
@@ -149,7 +149,7 @@ def _from_values(values: Sequence[Scalar], middles: Sequence[float] = (), option
 
 
 def _round(bound: float, *, down: bool) -> float:
-    """A bound at few digits, unless that would leave values out."""
+    """Return a bound at few digits, unless that would leave values out."""
     short = float(f"{bound:.{_DIGITS}g}")
     return short if (short <= bound if down else short >= bound) else bound
 
@@ -162,7 +162,7 @@ def _bounds(distribution: BaseDistribution) -> Sequence[Scalar]:
 
 
 def _widen(known: BaseDistribution, value: Scalar) -> BaseDistribution:
-    """The distribution itself where it holds a value, else one that does."""
+    """Return the distribution itself where it holds a value, else one that does."""
     if isinstance(known, CategoricalDistribution):
         return known if value in known.choices else CategoricalDistribution([*known.choices, value])
     assert isinstance(known, IntDistribution | FloatDistribution), "these are all that there are"

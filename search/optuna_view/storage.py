@@ -39,15 +39,15 @@ class StoredStudies(Protocol):
     """What reads a database for the storage below, from any thread."""
 
     def list_studies(self) -> Sequence[Mapping[str, Any]]:
-        """The rows of `studies`, oldest first."""
+        """Return the rows of `studies`, oldest first."""
         ...
 
     def read_spaces(self, study: str) -> Sequence[Space]:
-        """The spaces that a study has had, the present one last; those that cannot be read are left out."""
+        """Return the spaces that a study has had, the present one last; those that cannot be read are left out."""
         ...
 
     def read_trials(self, study: str, known: Mapping[int, Version]) -> Reading:
-        """The trials to show; rows and validations only of those whose version is not the known one."""
+        """Return the trials to show; rows and validations only of those whose version is not the known one."""
         ...
 
 
@@ -79,7 +79,7 @@ class ReadOnlyStorage(BaseStorage):
     # ------------------------------------------------------------------------------------------------- of a study
 
     def get_all_studies(self) -> list[FrozenStudy]:
-        """All studies, oldest first."""
+        """Return all studies, oldest first."""
         return [
             FrozenStudy(
                 study_name=row["name"],
@@ -111,7 +111,7 @@ class ReadOnlyStorage(BaseStorage):
         return _describe(self._row(study_id))
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        """The names of the objectives, as Optuna keeps them."""
+        """Return the names of the objectives, as Optuna keeps them."""
         return _name_objectives(self._row(study_id))
 
     def _row(self, study_id: int) -> Mapping[str, Any]:
@@ -122,7 +122,7 @@ class ReadOnlyStorage(BaseStorage):
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        """The trials that are shown, by number; what has ended since the last call is all that is read again."""
+        """Return the trials that are shown, by number; what has ended since the last call is all that is read again."""
         with self._lock:
             memory = self._refresh(self._row(study_id))
             trials = [memory.trials[number] for number in sorted(memory.trials)]
@@ -130,12 +130,12 @@ class ReadOnlyStorage(BaseStorage):
         return copy_deeply(chosen) if deepcopy else chosen
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
-        """A trial by its id; raises KeyError where none of that id is shown."""
+        """Return a trial by its id; raises KeyError where none of that id is shown."""
         study_id, number = divmod(trial_id, MOST_TRIALS)
         return copy_deeply(self._find(study_id, number))
 
     def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
-        """The id of a trial by its number, which need not be its place in the list."""
+        """Return the id of a trial by its number, which need not be its place in the list."""
         return study_id * MOST_TRIALS + self._find(study_id, trial_number).number
 
     def _find(self, study_id: int, number: int) -> FrozenTrial:

@@ -47,7 +47,7 @@ class ShownTrial(FrozenTrial):
 def show_trial(
     row: Mapping[str, Any], validations: Mapping[int, float | None], ranges: Ranges, objectives: int
 ) -> FrozenTrial:
-    """A row of `trials`, columns COLUMNS, as a trial of Optuna; `ranges` hold its params.
+    """Return a row of `trials`, columns COLUMNS, as a trial of Optuna; `ranges` hold its params.
 
     `validations`: step -> the objective's metric, None where it was not finite; which Optuna has as NaN. A trial that
     finished without its objectives has failed for Optuna: none of its complete trials may lack a value.

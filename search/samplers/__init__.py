@@ -31,7 +31,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def ask(self, numbers: range) -> list[Trial]:
-        """The trials of these numbers, in order; a number may have none.
+        """Return the trials of these numbers, in order; a number may have none.
 
         Numbers ascend from call to call, below `size`, and each is asked once.
         """

@@ -46,7 +46,7 @@ class BoundedMemory:
         return len(self._newest) + len(self._best)
 
     def __iter__(self) -> Iterator[Observation]:
-        """The trials kept, in the order in which they were seen."""
+        """Yield the trials kept, in the order in which they were seen."""
         yield from self._best
         yield from self._newest
 

@@ -83,7 +83,7 @@ class OptunaStrategy(Strategy):
                 self._open[outcome.number] = outcome.draws
 
     def ask(self, numbers: range) -> list[Trial]:
-        """The trials of these numbers, in order."""
+        """Return the trials of these numbers, in order."""
         return [self._ask(number) for number in numbers]
 
     def _ask(self, number: int) -> Trial:
@@ -183,7 +183,9 @@ class SharedDraws:
         self._groups: dict[int, dict[str, float]] = {}
 
     def of(self, group: int) -> Draws:
-        """The group's coordinates, empty before its first trial. Numbers ascend: earlier groups are forgotten."""
+        """Return the group's coordinates, empty before its first trial. Numbers ascend: earlier groups are
+        forgotten.
+        """
         for earlier in [known for known in self._groups if known < group]:
             del self._groups[earlier]
         return self._groups.get(group, {})
@@ -202,7 +204,9 @@ def _distribution(draw: Draw) -> BaseDistribution:
 
 
 def _suggest(trial: optuna.Trial, draw: Draw) -> float:
-    """The coordinate of a draw in [0, 1): Optuna's ranges include their end, a choice becomes its option's middle."""
+    """Return the coordinate of a draw in [0, 1): Optuna's ranges include their end, a choice becomes its option's
+    middle.
+    """
     if draw.choices is None:
         return min(trial.suggest_float(draw.name, 0.0, 1.0), BELOW_ONE)
     return (trial.suggest_categorical(draw.name, tuple(range(draw.choices))) + 0.5) / draw.choices

@@ -46,7 +46,7 @@ class RandomPoints(Points):
 
 
 def _key(seed: int, draw: Draw) -> int:
-    """A 64-bit key; equal names in the group's and the trial's block get different streams."""
+    """Return a 64-bit key; equal names in the group's and the trial's block get different streams."""
     return int.from_bytes(blake2b(f"{seed}/{draw.scope}/{draw.name}".encode(), digest_size=8).digest(), "little")
 
 
@@ -72,7 +72,7 @@ class PointStrategy(Strategy):
         self._columns = {draw.name: column for column, draw in enumerate(draws)}
 
     def ask(self, numbers: range) -> list[Trial]:
-        """The trials of these numbers; fewer where they reach beyond `size`."""
+        """Return the trials of these numbers; fewer where they reach beyond `size`."""
         if self.size is not None:
             numbers = range(numbers.start, min(numbers.stop, self.size))
         if not numbers:

@@ -89,7 +89,7 @@ class CovarianceStrategy(Strategy):
         )
 
     def ask(self, numbers: range) -> list[Trial]:
-        """The trials of these numbers, in order."""
+        """Return the trials of these numbers, in order."""
         return [self._ask(number) for number in numbers]
 
     def _ask(self, number: int) -> Trial:
@@ -106,7 +106,9 @@ class CovarianceStrategy(Strategy):
         return self._space.sample(number, coordinate)
 
     def _point(self, number: int) -> list[float]:
-        """A point of the current normal distribution that depends on the seed and the number, not on earlier asks."""
+        """Return a point of the current normal distribution that depends on the seed and the number, not on earlier
+        asks.
+        """
         if self._optimizer is None:
             return []
         self._optimizer.reseed_rng(mix64(mix64(self._space.search.seed) + (number + 1) * GAMMA) >> 32)

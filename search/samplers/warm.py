@@ -73,7 +73,7 @@ class Warm(Sampler):
         return self.sampler.takes_two_objectives
 
     def points(self) -> tuple[Draws, ...]:
-        """The candidates' coordinates, the most promising first."""
+        """Return the candidates' coordinates, the most promising first."""
         columns = _columns(self.candidates, "candidates", _is_coordinate)
         if len({len(column) for column in columns.values()}) > 1:
             raise PluginError("candidates: every draw must have as many coordinates as the others, null for none")
@@ -82,7 +82,7 @@ class Warm(Sampler):
         return tuple({name: u for name, u in zip(names, row, strict=True) if u is not None} for row in rows)
 
     def ranges(self) -> Mapping[str, tuple[float, float]]:
-        """The low and the high end of each narrowed draw."""
+        """Return the low and the high end of each narrowed draw."""
         box = _columns(self.box, "box", _is_end)
         for name, ends in box.items():
             if len(ends) != 2 or not ends[0] < ends[1]:
@@ -99,7 +99,9 @@ class Warm(Sampler):
 
 
 def format_prior(points: Sequence[Draws], ranges: Mapping[str, tuple[float, float]]) -> tuple[str, str]:
-    """The texts `candidates` and `box` of these coordinates, to six decimals; ranges are rounded to their inside."""
+    """Return the texts `candidates` and `box` of these coordinates, to six decimals; ranges are rounded to their
+    inside.
+    """
     names = list({name: None for point in points for name in point})
     columns = {name: [_round(point[name]) if name in point else None for point in points] for name in names}
     box = {
@@ -156,7 +158,7 @@ class WarmStrategy(Strategy):
         self.look_ahead = self._whole.look_ahead
 
     def ask(self, numbers: range) -> list[Trial]:
-        """The trials of these numbers, in order."""
+        """Return the trials of these numbers, in order."""
         return [self._ask(number) for number in numbers]
 
     def _ask(self, number: int) -> Trial:
@@ -168,7 +170,7 @@ class WarmStrategy(Strategy):
         return unwarp(self._space, self._narrow.ask(range(number, number + 1)), self._box.to_space)[0]
 
     def _is_free(self, unit: int) -> bool:
-        """Whether a trial, or a group, may be anywhere."""
+        """Return whether a trial, or a group, may be anywhere."""
         word = mix64(mix64(self._space.search.seed ^ _STREAM) + (unit + 1) * GAMMA)
         return unit < self._first or word < self._floor * 2.0**64
 
@@ -190,7 +192,7 @@ def _candidates(space: Space, settings: Warm) -> list[Trial]:
 
 
 def own_draws(space: Space) -> tuple[Draw, ...]:
-    """The draws that each trial has for itself."""
+    """Return the draws that each trial has for itself."""
     return space.trial_draws if space.search.group > 1 else (*space.group_draws, *space.trial_draws)
 
 
@@ -211,7 +213,7 @@ class WarpedSpace(Space):
     warping: Warping
 
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
-        """The trial at the warped coordinates, which carries the sampler's own."""
+        """Return the trial at the warped coordinates, which carries the sampler's own."""
         own: dict[str, float] = {}
 
         def coordinate(draw: Draw) -> float:
@@ -222,13 +224,13 @@ class WarpedSpace(Space):
 
 
 def warp(space: Space, warping: Warping) -> WarpedSpace:
-    """The same space behind `warping`."""
+    """Return the same space behind `warping`."""
     same = {field.name: getattr(space, field.name) for field in fields(Space)}
     return WarpedSpace(**same, original=space, warping=warping)
 
 
 def unwarp(space: Space, trials: Sequence[Trial], warping: Warping) -> list[Trial]:
-    """The trials that a sampler asked of a warped space, with their real coordinates."""
+    """Return the trials that a sampler asked of a warped space, with their real coordinates."""
     return [
         space.resolve(trial.number, {name: warping(trial.number, name, u) for name, u in trial.draws.items()})
         for trial in trials
@@ -245,12 +247,12 @@ class Box:
         self.narrows = bool(self._ranges)
 
     def to_space(self, number: int, name: str, u: float) -> float:
-        """A trial's coordinate of the sampler's."""
+        """Return a trial's coordinate of the sampler's."""
         low, high = self._ranges.get(name, (0.0, 1.0))
         return min(low + u * (high - low), math.nextafter(high, 0.0))
 
     def to_box(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """The outcomes that lie in the box, with coordinates as the sampler sees them."""
+        """Return the outcomes that lie in the box, with coordinates as the sampler sees them."""
         return [
             replace(outcome, draws={name: self._inner(name, u) for name, u in outcome.draws.items()})
             for outcome in outcomes

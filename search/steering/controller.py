@@ -84,7 +84,8 @@ class Controller:
         remove_checkpoints: RemoveCheckpoints | None = None,
         crashed: bool = False,
     ) -> Self:
-        """The controller of a study that is new or resumed; raises StudyError for policies that do not go together.
+        """Return the controller of a study that is new or resumed; raises StudyError for policies that do not go
+        together.
 
         `crashed`: the launch before crashed by itself, in the process that also trained; otherwise it was killed.
 

@@ -69,7 +69,7 @@ class ExperimentStrategy(Strategy):
             self._searches[arm].tell(own)
 
     def _find_draws(self, part: Tried | Confirmed) -> Draws | None:
-        """The coordinates of a configuration, asked for if it is new; None where there is no such one."""
+        """Return the coordinates of a configuration, asked for if it is new; None where there is no such one."""
         if isinstance(part, Confirmed):
             ranked = self._rank(part.arm)
             return self._draws[part.arm, ranked[part.rank]] if part.rank < len(ranked) else None
@@ -82,12 +82,12 @@ class ExperimentStrategy(Strategy):
         return self._draws[key]
 
     def _rank(self, arm: int) -> list[int]:
-        """The arm's configurations of which every seed has an objective, the best mean first."""
+        """Return the arm's configurations of which every seed has an objective, the best mean first."""
         own = {configuration: found for (of, configuration), found in self._objectives.items() if of == arm}
         return list(rank_by_mean(own, self._space.seeds, self._space.search.objective.sign))
 
     def _has_ended(self, arm: int) -> bool:
-        """Whether all configurations of an arm have ended; a grid may have fewer than were planned."""
+        """Return whether all configurations of an arm have ended; a grid may have fewer than were planned."""
         planned, size = self._space.configurations, self._searches[arm].size
         return self._ended[arm] >= (planned if size is None else min(size, planned)) * self._space.seeds
 

@@ -119,7 +119,7 @@ class Ledger:
             self.close(pruned)
 
     def prune_result(self, number: int) -> TrialResult:
-        """The result of a running trial that is pruned now."""
+        """Return the result of a running trial that is pruned now."""
         running = self.running[number]
         return TrialResult(
             number=number,
@@ -228,7 +228,7 @@ _RATING = [field.name for field in fields(Rating)]
 
 
 def _result(report: Report, rating: Rating) -> TrialResult:
-    """The result of a trial by its last report."""
+    """Return the result of a trial by its last report."""
     assert report.state != "running", "the trial has ended"
     return TrialResult(
         number=report.number,

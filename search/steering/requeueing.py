@@ -74,7 +74,7 @@ class Requeueing:
         return alone.crashes >= ALONE and (self._healthy_reports > alone.healthy_before or self.is_last(number))
 
     def is_last(self, number: int) -> bool:
-        """Whether no other trial is left to be compared with this one, running or not."""
+        """Return whether no other trial is left to be compared with this one, running or not."""
         return self._queue.empty and self._ledger.running.numbers() <= {number}
 
     def note_reports(self, reports: Sequence[Report]) -> None:
@@ -116,7 +116,7 @@ class Requeueing:
                 self._alone.pop(one.number, None)
 
     def is_suspected(self, numbers: Collection[int]) -> bool:
-        """Whether one of these running trials must train alone."""
+        """Return whether one of these running trials must train alone."""
         return any(self._ledger.running[number].crashes >= SUSPECTED_AFTER for number in numbers)
 
     def _requeue(self, numbers: Collection[int], queued: Sequence[QueuedTrial], *, is_cause: bool) -> None:

@@ -45,7 +45,7 @@ class RunningTrials:
         return self._running[number]
 
     def numbers(self) -> KeysView[int]:
-        """The numbers of the running trials."""
+        """Return the numbers of the running trials."""
         return self._running.keys()
 
     def all(self) -> list[RunningTrial]:
@@ -53,11 +53,11 @@ class RunningTrials:
         return list(self._running.values())
 
     def of(self, worker: str) -> frozenset[int]:
-        """The trials that a worker has."""
+        """Return the trials that a worker has."""
         return frozenset(self._by_worker.get(worker, ()))
 
     def has(self, one: TrialStart, worker: str) -> bool:
-        """Whether the worker has this very start of the trial.
+        """Return whether the worker has this very start of the trial.
 
         The number alone would not do: a worker that was silent may still train a start that others have taken over.
         """

@@ -16,7 +16,7 @@ from spaces.transfer import TransferSpace
 
 @singledispatch
 def begin(space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-    """The strategy of a study that is new or resumed; `outcomes` as `Sampler.begin` has it."""
+    """Return the strategy of a study that is new or resumed; `outcomes` as `Sampler.begin` has it."""
     return space.search.sampler.begin(space, outcomes)
 
 

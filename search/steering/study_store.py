@@ -28,15 +28,17 @@ class StudyQueries(Protocol):
     """What is asked about the study, mostly when a controller begins."""
 
     def running(self) -> Sequence[TrialStart]:
-        """The running trials, by number: before the first exchange, those that another controller left."""
+        """Return the running trials, by number: before the first exchange, those that another controller left."""
         ...
 
     def queued(self) -> Sequence[tuple[Sequence[StoredTrial], QueuedTrial]]:
-        """The trials that wait to be started again, by number, each with its lineage: the first first, itself last."""
+        """Return the trials that wait to be started again, by number, each with its lineage: the first first, itself
+        last.
+        """
         ...
 
     def outcomes(self, limit: int | None, /) -> Sequence[Outcome]:
-        """The trials that ended last (None: all), in the order in which they ended."""
+        """Return the trials that ended last (None: all), in the order in which they ended."""
         ...
 
     def reports(self, metric: str, /) -> Sequence[Report]:
@@ -44,7 +46,7 @@ class StudyQueries(Protocol):
         ...
 
     def copy_steps(self) -> Mapping[int, int]:
-        """The trials whose state others took over -> the last step at which one did."""
+        """Return the trials whose state others took over -> the last step at which one did."""
         ...
 
     def next_number(self) -> int:
@@ -52,7 +54,7 @@ class StudyQueries(Protocol):
         ...
 
     def holes(self) -> Sequence[range]:
-        """The numbers below `next_number` that were never started, ascending."""
+        """Return the numbers below `next_number` that were never started, ascending."""
         ...
 
     def counts(self) -> Mapping[State, int]:
@@ -60,11 +62,11 @@ class StudyQueries(Protocol):
         ...
 
     def best(self, direction: Direction, /) -> tuple[float, int] | None:
-        """The best objective and its trial's number, the lowest of several; None before the first one."""
+        """Return the best objective and its trial's number, the lowest of several; None before the first one."""
         ...
 
     def checkpoint_paths(self) -> Collection[str]:
-        """The checkpoint files that a trial can resume from."""
+        """Return the checkpoint files that a trial can resume from."""
         ...
 
 
@@ -122,7 +124,7 @@ class StudyStore(Protocol):
         ...
 
     def stop_requested(self) -> bool:
-        """Whether anyone, in any process, asked the study to stop since it was claimed."""
+        """Return whether anyone, in any process, asked the study to stop since it was claimed."""
         ...
 
     def set_state(self, state: Literal["running", "stopped", "finished", "failed"], /) -> None:

@@ -71,7 +71,7 @@ class TransferStrategy(Strategy):
             self._searches[domain].tell(own)
 
     def _has_ended(self, source: int) -> bool:
-        """Whether all trials of the source's search have ended; a grid may have fewer than were planned."""
+        """Return whether all trials of the source's search have ended; a grid may have fewer than were planned."""
         size = self._searches[source].size
         return self._ended[source] >= (self._space.tried if size is None else min(size, self._space.tried))
 
@@ -88,7 +88,7 @@ class TransferStrategy(Strategy):
                 self._best[stage.domain] = outcome
 
     def _by_domain(self, outcomes: Sequence[Outcome]) -> defaultdict[int, list[Outcome]]:
-        """The outcomes of stage one, numbered as the domain's own search has them."""
+        """Return the outcomes of stage one, numbered as the domain's own search has them."""
         found: defaultdict[int, list[Outcome]] = defaultdict(list)
         for outcome in outcomes:
             stage = self._space.stage_of(outcome.number)

@@ -29,7 +29,7 @@ class ByStructure:
         return self._count
 
     def structures(self) -> Iterable[str]:
-        """The structures that have trials."""
+        """Return the structures that have trials."""
         return self._trials.keys()
 
     def count(self, structure: str) -> int:
@@ -43,7 +43,7 @@ class ByStructure:
             self._count += 1
 
     def pop(self, structure: str) -> Trial | None:
-        """The structure's first trial; None if there is none."""
+        """Return the structure's first trial; None if there is none."""
         trials = self._trials.get(structure)
         if trials is None:
             return None
@@ -106,7 +106,9 @@ class TrialQueue:
         self._quarantined.append(trial)
 
     def take_quarantined(self) -> list[Trial]:
-        """The next trial in quarantine, for an empty device; asked when `take` gives none and no trial is running."""
+        """Return the next trial in quarantine, for an empty device; asked when `take` gives none and no trial is
+        running.
+        """
         return [self._quarantined.popleft()] if self._quarantined else []
 
     def take(self, structure: str | None, lanes: int, common: Sequence[str] = ()) -> list[Trial]:
@@ -152,7 +154,7 @@ class TrialQueue:
         return self._requeued.count(structure) + self._ahead.count(structure)
 
     def _next(self) -> str | None:
-        """The structure that an empty device should take."""
+        """Return the structure that an empty device should take."""
         structures = {**dict.fromkeys(self._requeued.structures()), **dict.fromkeys(self._ahead.structures())}
         if self._strategy.in_order:
             return next(iter(structures), None)

@@ -28,7 +28,7 @@ class Exploration:
     resample: float
 
     def child(self, space: Space, parent: Trial, number: int, start: int, random: Random) -> Trial:
-        """The trial `number` that continues from `parent` at step `start`."""
+        """Return the trial `number` that continues from `parent` at step `start`."""
         moves = {
             draw.name: self._move(parent.draws[draw.name], random)
             for draw in space.trial_draws
@@ -45,7 +45,7 @@ class Exploration:
 
 
 def _move_all(space: Space, parent: Trial, number: int, start: int, moves: Draws) -> Trial | None:
-    """The child with these moves made; None if it could not train in its parent's lane."""
+    """Return the child with these moves made; None if it could not train in its parent's lane."""
     try:
         child = space.child(parent, number, start, {**parent.draws, **moves})
     except SpaceError:

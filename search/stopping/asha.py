@@ -86,7 +86,7 @@ class HalvingMonitor(Monitor):
         self._curves.pop(number, None)
 
     def state(self, number: int) -> Any:
-        """The best so far, None before the first one, and the next rung."""
+        """Return the best so far, None before the first one, and the next rung."""
         kept = self._curves.get(number)
         return [kept.best if isfinite(kept.best) else None, kept.rung] if kept else None
 

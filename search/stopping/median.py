@@ -67,7 +67,7 @@ class MedianMonitor(Monitor):
         return {number for number, step, best in learned if best is not None and best > medians[step]}
 
     def _learn(self, report: Report) -> float | None:
-        """The trial's best cost so far; None if this report has no cost."""
+        """Return the trial's best cost so far; None if this report has no cost."""
         cost = self._measure.cost(report)
         if cost is None:
             return None
@@ -85,7 +85,7 @@ class MedianMonitor(Monitor):
             del averages[next(iter(averages))]
 
     def _median(self, step: int) -> float:
-        """The cost above which a trial is stopped at this step."""
+        """Return the cost above which a trial is stopped at this step."""
         averages = self._averages.get(step, {})
         return median(averages.values()) if step >= self._steps and len(averages) >= self._trials else inf
 
@@ -94,7 +94,7 @@ class MedianMonitor(Monitor):
         self._curves.pop(number, None)
 
     def state(self, number: int) -> Any:
-        """The best so far, the sum of all, and how many they are."""
+        """Return the best so far, the sum of all, and how many they are."""
         kept = self._curves.get(number)
         return [kept.best, kept.total, kept.count] if kept else None
 

@@ -55,7 +55,7 @@ class PatienceMonitor(Monitor):
         self._groups: defaultdict[int, set[int]] = defaultdict(set)
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
-        """All known trials of every group of these reports in which nothing improves any more."""
+        """Return all known trials of every group of these reports in which nothing improves any more."""
         for report in reports:
             self._learn(report, groups[report.number])
             if report.state != "running":
@@ -86,7 +86,7 @@ class PatienceMonitor(Monitor):
             del self._groups[member.group]
 
     def state(self, number: int) -> Any:
-        """The best of each variant, when it was last beaten, and how long ago."""
+        """Return the best of each variant, when it was last beaten, and how long ago."""
         kept = self._members.get(number)
         return [kept.best, kept.improved, kept.waited] if kept else None
 

@@ -121,7 +121,8 @@ class PopulationMonitor(Monitor):
         return set()
 
     def select(self, standing: Collection[int], running: Collection[int]) -> Selection:
-        """The worst of the pack that are due for a comparison, and the best of it among those that reported now.
+        """Return the worst of the pack that are due for a comparison, and the best of it among those that reported
+        now.
 
         `running` is all of one worker's pack, `standing` those of it whose last report is also where they are. A trial
         that is due stays so until a copy takes its lane.
@@ -138,13 +139,15 @@ class PopulationMonitor(Monitor):
     def copies(
         self, space: Space, pack: Mapping[int, tuple[Trial, int]], reported: Collection[int], first: int
     ) -> Sequence[Copy]:
-        """A copy for each loser of the pack."""
+        """Return a copy for each loser of the pack."""
         losers, parents = self.select(reported, pack)
         candidates = [pack[number] for number in parents]
         return [Copy(replaced, self.child(space, number, candidates)) for number, replaced in enumerate(losers, first)]
 
     def child(self, space: Space, number: int, parents: Sequence[tuple[Trial, int]]) -> Trial:
-        """A changed copy of one of `parents`: always the same one for the search's seed, `number` and `parents`."""
+        """Return a changed copy of one of `parents`: always the same one for the search's seed, `number` and
+        `parents`.
+        """
         random = Random(f"{space.search.seed}/{number}")
         parent, step = random.choice(parents)
         self._copied[parent.number] = max(step, self._copied.get(parent.number, 0))
@@ -155,7 +158,7 @@ class PopulationMonitor(Monitor):
         self._members.pop(number, None)
 
     def state(self, number: int) -> Any:
-        """The newest cost, its round, and when it was compared."""
+        """Return the newest cost, its round, and when it was compared."""
         kept = self._members.get(number)
         return [kept.cost, kept.round, kept.compared] if kept else None
 

@@ -74,11 +74,11 @@ class Context:
     condition: str | None = None
 
     def at(self, key: str) -> Context:
-        """The context of the entry `key` below this one."""
+        """Return the context of the entry `key` below this one."""
         return dataclasses.replace(self, path=f"{self.path}.{key}")
 
     def within(self, draw: Draw, option: str) -> Context:
-        """The same context when the choice `draw` takes `option`."""
+        """Return the same context when the choice `draw` takes `option`."""
         here = f"{draw.name}={option}"
         return dataclasses.replace(self, condition=f"{self.condition} and {here}" if self.condition else here)
 
@@ -87,7 +87,9 @@ class Context:
         return self.declarations.draw(self, kind, arguments)
 
     def value(self, name: str) -> Formula:
-        """The formula that reads the named value; raises LanguageError if there is none or it may not be used here."""
+        """Return the formula that reads the named value; raises LanguageError if there is none or it may not be used
+        here.
+        """
         blocks = self.declarations.blocks
         if name not in blocks:
             raise LanguageError(no_such("named value", f"${name}", (f"${known}" for known in blocks)))

@@ -74,14 +74,14 @@ RANGES: Mapping[DrawKind, Range] = {
 
 
 def describe_bounds(kind: DrawKind, arguments: Sequence[str]) -> str:
-    """The bounds or the options for a person: `[0, 4)`, `[1, 8]`, `softmax | ssa`."""
+    """Return the bounds or the options for a person: `[0, 4)`, `[1, 8]`, `softmax | ssa`."""
     if kind == "choice":
         return " | ".join(arguments)
     return f"[{', '.join(arguments)}{']' if RANGES[kind].integer else ')'}"
 
 
 def draw_between(draw: Draw, bounds: Sequence[Formula]) -> Formula:
-    """The formula of a draw between two bounds, which are formulas themselves.
+    """Return the formula of a draw between two bounds, which are formulas themselves.
 
     Raises LanguageError for impossible constant bounds. Bounds that depend on draws are checked at each trial, and may
     then be equal.
@@ -107,7 +107,7 @@ def draw_between(draw: Draw, bounds: Sequence[Formula]) -> Formula:
 
 
 def choose_option(draw: Draw, options: Sequence[Formula]) -> Formula:
-    """The formula of one option out of several; what it adds to the structure then depends on the draw."""
+    """Return the formula of one option out of several; what it adds to the structure then depends on the draw."""
     evaluates = [option.evaluate for option in options]
     count = len(evaluates)
     level = max(_level(draw), *(option.level for option in options))

@@ -59,7 +59,8 @@ _CALLS = (*_FUNCTIONS, *_EXTREMES, *KINDS)
 
 
 def compile_expression(text: str, context: Context) -> Formula:
-    """The formula of an expression that stands at `context`; its draws are registered there, outer before inner.
+    """Return the formula of an expression that stands at `context`; its draws are registered there, outer before
+    inner.
 
     Raises LanguageError for anything that is not in the language, for impossible constant ranges and constant results.
     """

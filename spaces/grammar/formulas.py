@@ -62,7 +62,7 @@ class Scope:
         self.params: dict[str, Scalar] = {}
 
     def ask(self, draw: Draw) -> float:
-        """The coordinate of `draw`, which is recorded; called once per active draw."""
+        """Return the coordinate of `draw`, which is recorded; called once per active draw."""
         coordinate = self.coordinate_of(draw)
         assert 0.0 <= coordinate < 1.0, f"{draw.name}: a sampler gave {coordinate!r}, outside [0, 1)"
         self.draws[draw.name] = coordinate
@@ -80,7 +80,7 @@ class Formula:
 
 
 def scope_without_draws(values: Mapping[str, float] | None = None) -> Scope:
-    """A scope in which nothing can be drawn, for formulas below the level TRIAL."""
+    """Return a scope in which nothing can be drawn, for formulas below the level TRIAL."""
 
     def refuse(draw: Draw) -> float:
         raise AssertionError(f"{draw.name} was asked for outside a trial")
@@ -89,15 +89,15 @@ def scope_without_draws(values: Mapping[str, float] | None = None) -> Scope:
 
 
 def constant(value: Any) -> Formula:
-    """The formula that is always `value`."""
+    """Return the formula that is always `value`."""
     return Formula(evaluate=lambda _: value, level=Level.CONSTANT)
 
 
 def evaluate_constant(formula: Formula) -> Any:
-    """The value of a formula of level CONSTANT."""
+    """Return the value of a formula of level CONSTANT."""
     return formula.evaluate(scope_without_draws())
 
 
 def fold_constant(formula: Formula) -> Formula:
-    """The same formula, computed now if it is constant."""
+    """Return the same formula, computed now if it is constant."""
     return constant(evaluate_constant(formula)) if formula.level is Level.CONSTANT else formula

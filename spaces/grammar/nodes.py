@@ -49,7 +49,7 @@ class Node:
 
     @classmethod
     def of_word(cls, word: str, like: Node) -> Node:
-        """A word that the file leaves out, as if it were written where `like` stands."""
+        """Return a word that the file leaves out, as if it were written where `like` stands."""
         tree = yaml.ScalarNode(tag="tag:yaml.org,2002:str", value=word, start_mark=like.tree.start_mark)
         return cls(location=like.location, content=word, text=word, tree=tree)
 
@@ -59,7 +59,7 @@ class Node:
         return self.tree.value if isinstance(self.tree, yaml.ScalarNode) else ""
 
     def error(self, path: str, message: str) -> SpaceError:
-        """The error of this value: its location, its dotted path, and what is wrong."""
+        """Return the error of this value: its location, its dotted path, and what is wrong."""
         return SpaceError(f"{self.location}: {path}: {message}" if path else f"{self.location}: {message}")
 
 
@@ -78,7 +78,7 @@ class _Loader(yaml.BaseLoader):
 
 
 def compose(text: str, name: str) -> yaml.Node:
-    """The syntax tree of one YAML document, all scalars still text; `name` is what errors call its source.
+    """Return the syntax tree of one YAML document, all scalars still text; `name` is what errors call its source.
 
     Raises SpaceError with the line for broken YAML and for an empty document.
     """
@@ -109,7 +109,9 @@ def compose(text: str, name: str) -> yaml.Node:
 
 
 def read(root: yaml.Node) -> Node:
-    """The tree of plain values; raises SpaceError for duplicate keys, tags, keys that are not text, and alias bombs."""
+    """Return the tree of plain values; raises SpaceError for duplicate keys, tags, keys that are not text, and alias
+    bombs.
+    """
     return _Reader().read(root, root.start_mark, 0)
 
 

@@ -25,7 +25,7 @@ _MAP, _STR = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
 
 
 def override(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
-    """A copy of the tree with the value at each dotted path replaced or added; `root` is left as it is.
+    """Return a copy of the tree with the value at each dotted path replaced or added; `root` is left as it is.
 
     Raises SpaceError that names the override for broken YAML and for a path through something that is not a section.
     """
@@ -38,21 +38,21 @@ def override(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
 
 
 def replace_at(root: yaml.Node, path: str, value: yaml.Node) -> yaml.Node:
-    """A copy of the tree with this node at a dotted path; raises SpaceError as `override` does."""
+    """Return a copy of the tree with this node at a dotted path; raises SpaceError as `override` does."""
     if not _PATH.fullmatch(path):
         raise SpaceError(f"{location_of(value.start_mark)}: {shorten(path)}: a path is names joined by dots")
     return _Setting(location_of(value.start_mark), value).put(root, (), tuple(path.split(".")))
 
 
 def replace_all(root: yaml.Node, settings: Mapping[str, Node]) -> yaml.Node:
-    """A copy of the tree with each of these values at its path, in their order."""
+    """Return a copy of the tree with each of these values at its path, in their order."""
     for path, value in settings.items():
         root = replace_at(root, path, value.tree)
     return root
 
 
 def to_yaml(root: yaml.Node) -> str:
-    """The tree as YAML text, each scalar as it was written."""
+    """Return the tree as YAML text, each scalar as it was written."""
     return yaml.serialize(root, Dumper=yaml.BaseDumper, width=120, allow_unicode=True)
 
 
@@ -64,7 +64,7 @@ class _Setting:
         self._value = value
 
     def put(self, node: yaml.Node, at: tuple[str, ...], steps: tuple[str, ...]) -> yaml.Node:
-        """A copy of `node`, which stands at the path `at`, with the value at `steps` below it."""
+        """Return a copy of `node`, which stands at the path `at`, with the value at `steps` below it."""
         if not steps:
             return self._value
         if not _is_plugin(at):
@@ -107,12 +107,12 @@ class _Setting:
 
 
 def _holds_paths(at: tuple[str, ...]) -> bool:
-    """Whether the keys of the section at this path are paths themselves."""
+    """Return whether the keys of the section at this path are paths themselves."""
     return (at[:1] == ("transfer",) and at[-1] in _OF_PATHS) or (at[:1] == ("arms",) and len(at) == 2)
 
 
 def _split_longest(steps: tuple[str, ...], keys: Collection[str]) -> tuple[str, tuple[str, ...]]:
-    """The steps as the longest of the keys, which are paths, and the rest; all of them where there is none."""
+    """Return the steps as the longest of the keys, which are paths, and the rest; all of them where there is none."""
     for count in range(len(steps), 0, -1):
         if ".".join(steps[:count]) in keys:
             return ".".join(steps[:count]), steps[count:]

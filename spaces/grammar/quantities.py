@@ -27,7 +27,7 @@ _BOUND = re.compile(r"[<>]=?|==?(?=\s)")
 
 
 def compile_quantity(text: str) -> Quantity:
-    """The quantity of an expression; raises LanguageError for what is none, and for one that names nothing."""
+    """Return the quantity of an expression; raises LanguageError for what is none, and for one that names nothing."""
     return _compile(text, text)
 
 
@@ -85,6 +85,6 @@ def _read(name: str) -> Callable[[Scope], float]:
 
 
 def _spell(message: str, names: Mapping[MetricName | str, str]) -> str:
-    """An error with the names that the file has."""
+    """Return an error with the names that the file has."""
     files = {own: str(found) for found, own in names.items()}
     return shorten(re.sub(r"\$(q\d+)", lambda match: files.get(match[1], match[0]), message), 200)

@@ -33,14 +33,14 @@ def defaults_of(numerics: int | None) -> Generator[None]:
 
 
 def read_mapping(node: Node, path: str) -> Mapping[str, Node]:
-    """The entries of a section; raises SpaceError for any other value."""
+    """Return the entries of a section; raises SpaceError for any other value."""
     if not isinstance(node.content, Mapping):
         raise node.error(path, f"{node.text or 'nothing'} stands here, but this must be a section of key: value lines")
     return node.content
 
 
 def read_plugin(node: Node, family: type, context: Context) -> Formula:
-    """The formula of a plug-in, which may be a choice among plug-ins; it evaluates to the plug-in object."""
+    """Return the formula of a plug-in, which may be a choice among plug-ins; it evaluates to the plug-in object."""
     options = match_draw(node, ("choice",), context.path)
     if options:
         return _read_plugin_choice(node, options[1], family, context)
@@ -56,7 +56,9 @@ def read_plugin(node: Node, family: type, context: Context) -> Formula:
 
 
 def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str, context: Context) -> Formula:
-    """The formula of an object of the dataclass `member`, called `name` in errors, from the nodes of its fields."""
+    """Return the formula of an object of the dataclass `member`, called `name` in errors, from the nodes of its
+    fields.
+    """
     rules = plugins.rules(member)
     for key, child in fields.items():
         if key not in rules:
@@ -109,7 +111,9 @@ def _read_plugin_choice(node: Node, options: Sequence[Node], family: type, conte
 
 
 def _record_label(formula: Formula, path: str, label: str) -> Formula:
-    """The same plug-in; the trial's params say which option it is: by name, or in full where options share a name."""
+    """Return the same plug-in; the trial's params say which option it is: by name, or in full where options share a
+    name.
+    """
 
     def evaluate(scope: Scope) -> Any:
         scope.params[path] = label  # before the plug-in, which may be a choice itself and know better

@@ -19,7 +19,7 @@ _FAILURES = (LanguageError, ArithmeticError, ValueError)
 
 
 def read_leaf(node: Node, rule: Rule, context: Context) -> Formula:
-    """The formula of a field that is not a plug-in; what it draws is recorded in `params` of the trial.
+    """Return the formula of a field that is not a plug-in; what it draws is recorded in `params` of the trial.
 
     Raises SpaceError for a value outside the language or, if it is constant, outside the rule.
     """
@@ -37,7 +37,9 @@ def read_leaf(node: Node, rule: Rule, context: Context) -> Formula:
 
 
 def read_value(node: Node, rule: Rule, context: Context) -> Formula:
-    """The formula of a value that keeps `rule`, in the type that the rule gives it; raises as `read_leaf` does."""
+    """Return the formula of a value that keeps `rule`, in the type that the rule gives it; raises as `read_leaf`
+    does.
+    """
     first = len(context.declarations.draws)
     inner = _read_number(node, rule, context) if rule.kind in ("knob", "size") else _read_literal(node, rule, context)
     context.declarations.describe(context, node.text, inner.level, first)
@@ -115,7 +117,7 @@ def _read_choice(
 
 
 def with_location(node: Node, context: Context, action: Callable[[], Any]) -> Any:
-    """The result of `action`; a LanguageError in it becomes the SpaceError of this node."""
+    """Return the result of `action`; a LanguageError in it becomes the SpaceError of this node."""
     try:
         return action()
     except LanguageError as error:

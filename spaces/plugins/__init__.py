@@ -86,7 +86,7 @@ class HoldsSplines(Protocol):
     """What may stand for a learned part; first the part as it was learned."""
 
     def with_splines(self, config: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> Mapping[str, Any]:
-        """A member's configuration with what a trial of it learned, frozen, as one of the forms.
+        """Return a member's configuration with what a trial of it learned, frozen, as one of the forms.
 
         Raises PluginError for a part that learns and is not among those learned.
         """
@@ -94,7 +94,9 @@ class HoldsSplines(Protocol):
 
 
 def names(family: type) -> tuple[str, ...]:
-    """The members of a family, sorted: the modules of the folder that defines it, and those from outside in use."""
+    """Return the members of a family, sorted: the modules of the folder that defines it, and those from outside in
+    use.
+    """
     outside = active.current().names(title(family))
     return tuple(sorted({*_list_packaged(family), *outside})) if outside else _list_packaged(family)
 
@@ -106,12 +108,12 @@ def _list_packaged(family: type) -> tuple[str, ...]:
 
 
 def title(family: type) -> str:
-    """The family's word for a person: `scorer`."""
+    """Return the family's word for a person: `scorer`."""
     return family.__name__.lower()
 
 
 def load(family: type[Family], name: str) -> type[Family]:
-    """The class of the member `name`.
+    """Return the class of the member `name`.
 
     Raises PluginError with the choices if there is none, and with file and line if its file cannot be imported.
     """
@@ -124,7 +126,9 @@ def load(family: type[Family], name: str) -> type[Family]:
 
 
 def unknown_member(family: type, name: str) -> str:
-    """The error of a name that is no member's: the choices, and what is wrong with packages that might have it."""
+    """Return the error of a name that is no member's: the choices, and what is wrong with packages that might have
+    it.
+    """
     problem = no_such(title(family), name, names(family))
     return "; ".join([problem, *active.current().faults])
 
@@ -160,7 +164,7 @@ def examples(family: type) -> list[dict[str, Any]]:
 
 
 def name_of(plugin: object) -> str:
-    """The member's name: the last part of its module."""
+    """Return the member's name: the last part of its module."""
     return type(plugin).__module__.rpartition(".")[2]
 
 
@@ -170,7 +174,7 @@ def code_of(plugin: object) -> str | None:
 
 
 def code_of_class(member: type) -> str | None:
-    """The same, of a plug-in's class."""
+    """Return the same, of a plug-in's class."""
     package = member.__module__.partition(".")[0]
     return package.removeprefix(PREFIX) if package.startswith(PREFIX) else None
 
@@ -183,7 +187,7 @@ def rules(member: type) -> Mapping[str, Rule]:
 
 @cache
 def required_fields(member: type) -> frozenset[str]:
-    """The fields without a default."""
+    """Return the fields without a default."""
     return frozenset(
         f.name
         for f in dataclasses.fields(member)
@@ -192,7 +196,7 @@ def required_fields(member: type) -> frozenset[str]:
 
 
 def build(family: type[Family], config: Mapping[str, Any], path: str = "") -> Family:
-    """The member that `config` describes: {"name": ..., field: value}; fields left out take their defaults.
+    """Return the member that `config` describes: {"name": ..., field: value}; fields left out take their defaults.
 
     Raises PluginError that names the dotted path, the value, the rule and the choices.
     """
@@ -214,7 +218,7 @@ def build(family: type[Family], config: Mapping[str, Any], path: str = "") -> Fa
 
 
 def config_of(plugin: object) -> dict[str, Any]:
-    """The canonical configuration: `build` of it gives an equal plug-in."""
+    """Return the canonical configuration: `build` of it gives an equal plug-in."""
     config: dict[str, Any] = {"name": name_of(plugin)}
     for field, rule in rules(type(plugin)).items():
         value = getattr(plugin, field)
@@ -251,7 +255,9 @@ def parts(plugin: object, family: str) -> Iterator[tuple[str, type]]:
 
 
 def files_of(plugin: object) -> Iterator[FilePath]:
-    """The files and folders that a plug-in reads, its parts included: those of its fields, and those that it says."""
+    """Yield the files and folders that a plug-in reads, its parts included: those of its fields, and those that it
+    says.
+    """
     yield from files_read(plugin)
     if _offers(type(plugin), HasContents):
         yield from cast(HasContents, plugin).contents()
@@ -264,7 +270,7 @@ def files_of(plugin: object) -> Iterator[FilePath]:
 
 
 def bind(plugin: Family, values: Mapping[str, Any], path: str = "") -> Family:
-    """The same plug-in with its knobs replaced by `values[path]`, for example by per-lane tensors; unchecked.
+    """Return the same plug-in with its knobs replaced by `values[path]`, for example by per-lane tensors; unchecked.
 
     A switch that is off stays the plain number 0, so that a plug-in can tell. A padded size stays the plain padded
     number, which sets shapes; `actual` then gives the value that was bound.
@@ -286,7 +292,9 @@ _ACTUAL = "_actual_"
 
 
 def actual(plugin: object, field: str) -> Any:
-    """A size without padding: the plain number, or of a bound plug-in with padding the trial's own as a tensor."""
+    """Return a size without padding: the plain number, or of a bound plug-in with padding the trial's own as a
+    tensor.
+    """
     return vars(plugin).get(_ACTUAL + field, getattr(plugin, field))
 
 
@@ -301,7 +309,7 @@ def paddable_sizes(plugin: object, path: str = "") -> Iterator[tuple[str, int]]:
 
 
 def pad_sizes(plugin: Family) -> Family:
-    """The same plug-in with the sizes that its trials share; rules between fields need not hold for them."""
+    """Return the same plug-in with the sizes that its trials share; rules between fields need not hold for them."""
     fields = {field: (rule, getattr(plugin, field)) for field, rule in rules(type(plugin)).items()}
     parts = {field: pad_sizes(part) for field, (rule, part) in fields.items() if rule.family}
     sizes = {field: padded_size(size, rule.padded) for field, (rule, size) in fields.items() if rule.padded}
@@ -309,7 +317,7 @@ def pad_sizes(plugin: Family) -> Family:
 
 
 def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
-    """The same plug-in with some fields replaced; unchecked, so that it works inside the engine too."""
+    """Return the same plug-in with some fields replaced; unchecked, so that it works inside the engine too."""
     changed = copy.copy(plugin)
     for field, value in values.items():
         object.__setattr__(changed, field, value)
@@ -347,7 +355,9 @@ def facts(plugin: object) -> Params:
 
 @cache
 def _offers(kind: type, protocol: type) -> bool:
-    """Whether plug-ins of this kind are of a protocol of methods; each draw asks, and isinstance takes long to tell."""
+    """Return whether plug-ins of this kind are of a protocol of methods; each draw asks, and isinstance takes long to
+    tell.
+    """
     return issubclass(kind, protocol)
 
 

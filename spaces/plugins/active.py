@@ -14,7 +14,7 @@ _used = ContextVar[Outside | None]("plug-ins from outside", default=None)
 
 
 def current() -> Outside:
-    """The plug-ins from outside that names are looked up among here and now."""
+    """Return the plug-ins from outside that names are looked up among here and now."""
     used = _used.get()
     return _installed if used is None else used
 

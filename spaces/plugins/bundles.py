@@ -102,11 +102,11 @@ class Outside:
     _used: set[Bundle] = field(default_factory=set[Bundle])
 
     def names(self, family: str) -> list[str]:
-        """The names of a family's plug-ins."""
+        """Return the names of a family's plug-ins."""
         return [member.name for bundle in self.bundles for member in bundle.members if member.family == family]
 
     def find(self, family: str, name: str) -> tuple[Bundle, Member] | None:
-        """A plug-in and its bundle, which counts as used from now on; None if there is none of this name."""
+        """Return a plug-in and its bundle, which counts as used from now on; None if there is none of this name."""
         for bundle in self.bundles:
             for member in bundle.members:
                 if (member.family, member.name) == (family, name):

@@ -30,7 +30,7 @@ def _field(rule: Rule, default: Any) -> Any:
 def size(
     default: Any = REQUIRED, *, low: float = 1, high: float = math.inf, padded: int = 0, steps: bool = False
 ) -> Any:
-    """A structural integer in [low, high]; one that may be padded says from which size on (`padded_size`).
+    """Return a structural integer in [low, high]; one that may be padded says from which size on (`padded_size`).
 
     `steps`: it counts optimizer steps, so that `--steps` cuts it as it cuts training.
     """
@@ -38,7 +38,7 @@ def size(
 
 
 def step_count(default: Any = REQUIRED, *, low: float = 0) -> Any:
-    """A knob that counts optimizer steps: `--steps` cuts it as it cuts training."""
+    """Return a knob that counts optimizer steps: `--steps` cuts it as it cuts training."""
     return _field(Rule(kind="knob", low=low, integer=True, steps=True), default)
 
 
@@ -53,7 +53,7 @@ def knob(
     switch: bool = False,
     earlier: tuple[int, float] | None = None,
 ) -> Any:
-    """A number that may differ from lane to lane; with `switch`, whether it is zero is structural.
+    """Return a number that may differ from lane to lane; with `switch`, whether it is zero is structural.
 
     A switch lets the engine leave out what a zero turns off (a dropout mask), for all lanes of a pack alike.
     `earlier`: the last version of the numerics that had another default, and that default, which the studies of these
@@ -67,17 +67,17 @@ def knob(
 
 
 def option(default: Any, choices: Sequence[str]) -> Any:
-    """A structural string out of `choices`."""
+    """Return a structural string out of `choices`."""
     return _field(Rule(kind="option", choices=tuple(choices)), default)
 
 
 def flag(default: Any) -> Any:
-    """A structural truth value."""
+    """Return a structural truth value."""
     return _field(Rule(kind="flag"), default)
 
 
 def text(default: Any = REQUIRED, *, start: bool = False, plain: bool = False) -> Any:
-    """Any string, for example a path; structural, but for one that says no more than how parameters `start`.
+    """Return any string, for example a path; structural, but for one that says no more than how parameters `start`.
 
     `plain`: whatever it says, nothing is opened, fetched or run by that name, so that spaces over HTTP may have it.
     """
@@ -85,7 +85,8 @@ def text(default: Any = REQUIRED, *, start: bool = False, plain: bool = False) -
 
 
 def file(*ends: str, optional: bool = False) -> Any:
-    """A file or a folder that the plug-in reads, relative to the space; its value is a `FilePath`, which can be opened.
+    """Return a file or a folder that the plug-in reads, relative to the space; its value is a `FilePath`, which can
+    be opened.
 
     Its content is part of a trial's identity: a study keeps a digest of it, and refuses to go on where it has changed.
     Of a folder all files count, in the folders in it too, or those whose names end in one of `ends`. `optional`: it may

@@ -22,7 +22,7 @@ _known: dict[str, Bundle] = {}
 
 
 def import_member(bundle: Bundle, member: Member) -> ModuleType:
-    """The module of a plug-in; raises PluginError, one line with file and line, if importing it goes wrong."""
+    """Return the module of a plug-in; raises PluginError, one line with file and line, if importing it goes wrong."""
     register(bundle)
     try:
         return importlib.import_module(f"{bundle.package}.{member.module}")
@@ -90,15 +90,15 @@ class _Loader(InspectLoader):
         self._source = source
 
     def get_source(self, fullname: str) -> str:
-        """The text, for tracebacks and `inspect`."""
+        """Return the text, for tracebacks and `inspect`."""
         return self._source.text
 
     def is_package(self, fullname: str) -> bool:
-        """Whether it is an `__init__.py`."""
+        """Return whether it is an `__init__.py`."""
         return self._source.is_package
 
     def get_code(self, fullname: str) -> CodeType:
-        """The text, compiled."""
+        """Return the text, compiled."""
         return compile(self._source.text, _file_name(self._source), "exec", dont_inherit=True)
 
     def exec_module(self, module: ModuleType) -> None:

@@ -75,7 +75,7 @@ def _merge(one: Bundle, other: Bundle) -> Bundle:
 
 
 def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
-    """The folder that an entry's modules are imported from, and their dotted names."""
+    """Return the folder that an entry's modules are imported from, and their dotted names."""
     if entry.endswith(".py") or "/" in entry or entry.startswith(("~", ".")):
         try:
             path = (folder / Path(entry).expanduser()).resolve()
@@ -114,7 +114,7 @@ def _plugin_files(folder: Path, origin: str) -> list[str]:
 
 
 def _root_of(module: str, folder: Path) -> Path | None:
-    """The folder on Python's path, or `folder` itself, that has the top-level package of a module."""
+    """Return the folder on Python's path, or `folder` itself, that has the top-level package of a module."""
     top = module.partition(".")[0]
     if top in OURS:
         return Path(__file__).parents[2]  # a folder of the user's may have the same name
@@ -132,7 +132,7 @@ def _root_of(module: str, folder: Path) -> Path | None:
 
 
 def _find(root: Path, module: str) -> Path | None:
-    """The file of a module below a folder."""
+    """Return the file of a module below a folder."""
     path = root.joinpath(*module.split("."))
     for file in (path / "__init__.py", path.with_suffix(".py")):
         if file.is_file():
@@ -151,7 +151,7 @@ def _foreign_folders() -> tuple[Path, ...]:
 
 
 def _read(path: Path) -> tuple[str, ast.Module]:
-    """The text and the syntax tree of a file."""
+    """Return the text and the syntax tree of a file."""
     try:
         state = path.stat()
         if state.st_size > LARGEST_FILE:
@@ -186,7 +186,7 @@ class _Reader:
         self._sources: dict[str, Source] = {}
 
     def read(self, modules: list[str], origin: str) -> Bundle:
-        """The plug-ins that the modules define, and these with all local files that they import."""
+        """Return the plug-ins that the modules define, and these with all local files that they import."""
         members = [member for module in modules for member in self._members(module, origin)]
         if not members:
             known = ", ".join(self._families.values())
@@ -221,7 +221,7 @@ class _Reader:
             yield Member(family=family, name=name, module=module, line=node.lineno, origin=origin)
 
     def _family_of(self, place: Place, seen: frozenset[Place]) -> str | None:
-        """The family that a class belongs to, by its bases and theirs, as the files say."""
+        """Return the family that a class belongs to, by its bases and theirs, as the files say."""
         if place in self._families:
             return self._families[place]
         path = None if place in seen else self._file(place.module, beyond=True)
@@ -258,7 +258,7 @@ class _Reader:
         return None
 
     def _file(self, module: str, *, beyond: bool = False) -> Path | None:
-        """The file of a module of this bundle; `beyond`: of any one that Python would find."""
+        """Return the file of a module of this bundle; `beyond`: of any one that Python would find."""
         top = module.partition(".")[0]
         if top in sys.stdlib_module_names:
             return None
@@ -293,12 +293,12 @@ class _Reader:
 
 
 def _is_abstract(node: ast.ClassDef) -> bool:
-    """Whether a class says of itself that others derive from it."""
+    """Return whether a class says of itself that others derive from it."""
     return any(ast.unparse(base).rpartition(".")[2] == "ABC" for base in node.bases)
 
 
 def _imports(tree: ast.Module, module: str, path: Path) -> Iterator[str]:
-    """The dotted names that may be modules among what a file imports, anywhere in it."""
+    """Yield the dotted names that may be modules among what a file imports, anywhere in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -309,7 +309,7 @@ def _imports(tree: ast.Module, module: str, path: Path) -> Iterator[str]:
 
 
 def _absolute(node: ast.ImportFrom, module: str, path: Path) -> str:
-    """The dotted name that a `from` statement imports from."""
+    """Return the dotted name that a `from` statement imports from."""
     if not node.level:
         return node.module or ""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]

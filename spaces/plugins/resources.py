@@ -33,7 +33,7 @@ def only(fields: Collection[str]) -> Generator[None]:
 
 
 def are_limited() -> bool:
-    """Whether only some fields may name resources now."""
+    """Return whether only some fields may name resources now."""
     return _allowed.get() is not None
 
 

@@ -50,7 +50,7 @@ class Rule:
         return self.kind != "knob" and not self.start
 
     def describe(self) -> str:
-        """The rule in words, as it stands in an error: `a number in [0, 1)`."""
+        """Return the rule in words, as it stands in an error: `a number in [0, 1)`."""
         if self.kind == "part":
             return "a plug-in"
         if self.kind == "flag":
@@ -72,7 +72,7 @@ class Rule:
         return f"{noun} in {left}{self.low:g}, {self.high:g}{right}"
 
     def check(self, path: str, value: Any) -> Any:
-        """The value in its field's own type; raises PluginError that names path, value and rule."""
+        """Return the value in its field's own type; raises PluginError that names path, value and rule."""
         if self.kind == "file":
             return self._find(path, value)
         if self.kind == "flag":
@@ -94,7 +94,7 @@ class Rule:
         return int(value) if self.integer else float(value)
 
     def _find(self, path: str, value: Any) -> FilePath:
-        """The file that a text names; raises PluginError as `check`, and if there is no such file."""
+        """Return the file that a text names; raises PluginError as `check`, and if there is no such file."""
         if self.optional and value == "":
             return FilePath("")
         if isinstance(value, str):  # an empty one, too: it would stand for the folder of the space
@@ -121,7 +121,7 @@ class Rule:
 
 
 def padded_size(size: int, least: int) -> int:
-    """The size that a trial's tensors are padded to: the next power of two, from `least` on.
+    """Return the size that a trial's tensors are padded to: the next power of two, from `least` on.
 
     So few that trials meet, and less than twice too large where it costs. Of 260 groups of Table 1 of paper 003
     (the space `set_complement`) with 252 shapes, 19 are left with 8 for lengths and widths and 32 for vocabularies,

@@ -41,7 +41,7 @@ _REFERENCE = re.compile(r"\$(\w+)", re.ASCII)
 
 
 def load(origin: str, families: Families, overrides: Mapping[str, str] | None = None) -> Space:
-    """The space in a file, or the packaged one of that name (`set_complement`, `quick/set_complement`).
+    """Return the space in a file, or the packaged one of that name (`set_complement`, `quick/set_complement`).
 
     `overrides` maps dotted paths to YAML values, as `--set training.steps=2000` gives them. Raises SpaceError that
     names the file, the line, the path, the value, the rule and the choices.
@@ -50,13 +50,15 @@ def load(origin: str, families: Families, overrides: Mapping[str, str] | None = 
 
 
 def parse_stored(study: Mapping[str, Any], families: Families, overrides: Mapping[str, str] | None = None) -> Space:
-    """The space of a stored study, given its row: fields that its text leaves out keep the defaults of its time."""
+    """Return the space of a stored study, given its row: fields that its text leaves out keep the defaults of its
+    time.
+    """
     with defaults_of(study["numerics"]):
         return parse(study["space"], f"the space of study {study['name']}", families, overrides)
 
 
 def parse(text: str, origin: str, families: Families, overrides: Mapping[str, str] | None = None) -> Space:
-    """The space in a YAML text, which errors call `origin`; otherwise as `load`."""
+    """Return the space in a YAML text, which errors call `origin`; otherwise as `load`."""
     tree = compose(text, origin)
     if overrides:
         tree = override(tree, overrides)
@@ -99,7 +101,7 @@ class _Reader:
         self._declarations = Declarations(_blocks_of(self._named))
 
     def read_space(self, text: str) -> DrawnSpace:
-        """The whole space; `text` is what it was read from."""
+        """Return the whole space; `text` is what it was read from."""
         name = _read_study(self._sections["study"])
         group, trial = (self._read_values(block) for block in _BLOCKS)
         sections = {key: self._read_section(key) for key in self._order()}
@@ -121,7 +123,7 @@ class _Reader:
         )
 
     def _read_values(self, block: Block) -> Mapping[str, Formula]:
-        """The formulas of a block's named values, each after those it depends on."""
+        """Return the formulas of a block's named values, each after those it depends on."""
         known, nodes = self._declarations.values, self._named[block]
         formulas: dict[str, Formula] = {}
         for name in _sort_by_use(nodes, block):
@@ -131,7 +133,7 @@ class _Reader:
         return formulas
 
     def _order(self) -> list[str]:
-        """The sections of a trial's configuration, in the order of the file."""
+        """Return the sections of a trial's configuration, in the order of the file."""
         present = [key for key in self._sections if key in (*_PLUGINS, "training")]
         return [*present, *(key for key in _DEFAULTS if key not in present)]
 

@@ -17,12 +17,12 @@ _SUFFIX = ".yaml"
 
 
 def packaged_spaces() -> list[str]:
-    """The names of the packaged spaces, sorted: `quick/set_complement`, `set_complement`."""
+    """Return the names of the packaged spaces, sorted: `quick/set_complement`, `set_complement`."""
     return sorted(_list_names(_CATALOGUE, ""))
 
 
 def read_text(origin: str) -> str:
-    """The text of the file `origin` or, if there is none, of the packaged space of that name.
+    """Return the text of the file `origin` or, if there is none, of the packaged space of that name.
 
     `spaces/set_complement.yaml` is the packaged space `set_complement` too: papers and notes name spaces in this way.
     Raises SpaceError for a name that is neither, a directory, a file that cannot be read or that is not UTF-8.

@@ -25,12 +25,12 @@ _MOST_SEEDS = 100_000
 
 
 def is_experiment(root: Node) -> bool:
-    """Whether a space has one of the sections."""
+    """Return whether a space has one of the sections."""
     return isinstance(root.content, Mapping) and any(section in root.content for section in _SECTIONS)
 
 
 def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) -> ExperimentSpace:
-    """The experiment of a file; raises SpaceError that names the line, the path, the value and the rule."""
+    """Return the experiment of a file; raises SpaceError that names the line, the path, the value and the rule."""
     sections = root.content
     assert isinstance(sections, Mapping), "a space with one of the sections is a section itself"
     base = _base_of(root)
@@ -60,7 +60,7 @@ def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) ->
 
 
 def _base_of(root: Node) -> yaml.Node:
-    """The space without these sections; of an arm in which nothing is drawn there is one configuration."""
+    """Return the space without these sections; of an arm in which nothing is drawn there is one configuration."""
     tree = root.tree
     assert isinstance(tree, yaml.MappingNode), "a space is a section"
     kept = [(key, value) for key, value in tree.value if key.value not in _SECTIONS]

@@ -35,7 +35,7 @@ def read_entries(origin: str, overrides: Mapping[str, str] | None = None) -> lis
 
 
 def read_entries_of(text: str, origin: str, overrides: Mapping[str, str] | None = None) -> list[Entry]:
-    """The same for a space's text."""
+    """Return the same for a space's text."""
     tree = compose(text, origin)
     root = read(override(tree, overrides) if overrides else tree)
     return list(_entries(inline_spaces(root) if is_transfer(root) else root))

@@ -21,7 +21,7 @@ _DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 def read_search(node: Node, families: Families, context: Context) -> Search:
-    """The settings of the search; the sampler is `random` unless the section names another."""
+    """Return the settings of the search; the sampler is `random` unless the section names another."""
     entries = read_mapping(node, context.path)
     for key, child in entries.items():
         if key not in _KEYS:

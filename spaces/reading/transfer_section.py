@@ -40,13 +40,13 @@ _TEXTS = 256
 
 
 def is_transfer(root: Node) -> bool:
-    """Whether a space has the section."""
+    """Return whether a space has the section."""
     return isinstance(root.content, Mapping) and "transfer" in root.content
 
 
 @lru_cache(_TEXTS)
 def is_transfer_text(text: str) -> bool:
-    """Whether the text is a space with the section; False for a text that is no space."""
+    """Return whether the text is a space with the section; False for a text that is no space."""
     try:
         return is_transfer(read(compose(text, "the space")))
     except SpaceError:
@@ -55,7 +55,9 @@ def is_transfer_text(text: str) -> bool:
 
 @lru_cache(_TEXTS)
 def has_one_objective(text: str) -> bool:
-    """Whether one number compares all trials of a study, whose space this is the text of; without reading the space."""
+    """Return whether one number compares all trials of a study, whose space this is the text of; without reading the
+    space.
+    """
     try:
         root = read(compose(text, "the space"))
     except SpaceError:
@@ -70,7 +72,7 @@ def has_one_objective(text: str) -> bool:
 
 
 def inline_spaces(root: Node) -> Node:
-    """The space with the tasks' spaces written out where the file names them, so that it needs no other file."""
+    """Return the space with the tasks' spaces written out where the file names them, so that it needs no other file."""
     tree = root.tree
     for name, task in _read_tasks(root).items():
         here = f"transfer.tasks.{name}"
@@ -90,7 +92,7 @@ def inline_spaces(root: Node) -> Node:
 
 
 def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpace, hash_: str) -> TransferSpace:
-    """The space of a file that needs no other; raises SpaceError that names the line, the path and the rule."""
+    """Return the space of a file that needs no other; raises SpaceError that names the line, the path and the rule."""
     _check_keys(root, "", (*_SECTIONS, "plugins"), _SECTIONS)
     transfer, search = _require(root, "transfer"), _require(root, "search")
     _check_keys(transfer, "transfer", _FIELDS, ("tasks", "architecture"))
@@ -205,7 +207,7 @@ def _read_forms(transfer: Node, forms: Sequence[str]) -> tuple[str, ...]:
 
 
 def _read_choice(node: Node | None, path: str, choices: Sequence[str]) -> str:
-    """The word that stands there; the first choice where none does."""
+    """Return the word that stands there; the first choice where none does."""
     if node is None:
         return choices[0]
     if node.word not in choices:
@@ -261,7 +263,7 @@ def _find(node: Node, name: str) -> Node | None:
 
 
 def _wrap_space(space: yaml.Node) -> yaml.Node:
-    """The section of a task that has a space and nothing else."""
+    """Return the section of a task that has a space and nothing else."""
     mark = space.start_mark
     name = yaml.ScalarNode(tag="tag:yaml.org,2002:str", value="space", start_mark=mark)
     return yaml.MappingNode(tag="tag:yaml.org,2002:map", value=[(name, space)], start_mark=mark)

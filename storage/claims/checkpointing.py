@@ -74,7 +74,7 @@ def read_pasts(connection: Connection, ids: Sequence[int]) -> dict[int, Past]:
 
 
 def read_paths(connection: Connection, study_id: int) -> frozenset[str]:
-    """The files that any trial of the study can resume from."""
+    """Return the files that any trial of the study can resume from."""
     first, last = trial_id(study_id, 0), trial_id(study_id + 1, 0)
     these = select(checkpoints.c.path).where(checkpoints.c.trial_id >= first, checkpoints.c.trial_id < last)
     return frozenset(connection.scalars(these.distinct()))

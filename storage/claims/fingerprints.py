@@ -30,7 +30,7 @@ class FingerprintRow:
     """Plug-in -> SHA-256 of its source."""
 
     def extend(self, sources: Mapping[str, str]) -> FingerprintRow | None:
-        """The row with more plug-ins; None if it has another version of one of them."""
+        """Return the row with more plug-ins; None if it has another version of one of them."""
         if sources.items() <= self.sources.items():
             return self
         if any(self.sources.get(plugin, digest) != digest for plugin, digest in sources.items()):
@@ -105,7 +105,7 @@ class FingerprintTable:
             self._numbers.pop(number, None)
 
     def _row_for(self, rows: Sequence[FingerprintRow], fingerprint: Fingerprint, current: int | None) -> FingerprintRow:
-        """The row of a trial with this fingerprint, which has had the row `current` until now."""
+        """Return the row of a trial with this fingerprint, which has had the row `current` until now."""
         scalars = (
             fingerprint.numerics,
             self._version or None,

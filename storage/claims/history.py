@@ -54,7 +54,7 @@ class Past:
 
 
 def is_landmark(policy: History, index: int) -> bool:
-    """Whether the report number `index` (from 1) stays whatever comes after it."""
+    """Return whether the report number `index` (from 1) stays whatever comes after it."""
     if policy == "full":
         return True
     if policy == "last":
@@ -64,7 +64,7 @@ def is_landmark(policy: History, index: int) -> bool:
 
 
 def follow(policy: History, past: Past, step: int, score: float) -> tuple[Past, tuple[int, ...]]:
-    """The past after a report at `step`, later than the last one, and the earlier steps that it supersedes.
+    """Return the past after a report at `step`, later than the last one, and the earlier steps that it supersedes.
 
     `score` is smaller for better reports; one that is not finite is never the best.
     """

@@ -180,7 +180,7 @@ def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:
 
 
 def queued_row(study_id: int, trial: Trial) -> dict[str, Any]:
-    """The row of a trial that waits and was never started."""
+    """Return the row of a trial that waits and was never started."""
     row = _trial_row(study_id, trial, "")
     return {**row, "state": "queued", "worker": None, "fence": 0}
 
@@ -293,7 +293,7 @@ def rating_row(first: float | None, second: float | None, constraints: Constrain
 
 
 def storable(text: str | None) -> str | None:
-    """The text of an error, without what PostgreSQL, or UTF-8, cannot hold."""
+    """Return the text of an error, without what PostgreSQL, or UTF-8, cannot hold."""
     return text and text.replace("\0", " ").encode(errors="backslashreplace").decode()
 
 
@@ -335,5 +335,5 @@ NEVER_RUN = {
 
 
 def finite(value: float | None) -> float | None:
-    """The number, or None for one that SQL cannot hold."""
+    """Return the number, or None for one that SQL cannot hold."""
     return value if value is not None and math.isfinite(value) else None

@@ -17,7 +17,7 @@ _IN = 10_000
 
 
 def split_ids(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The ids, as many at once as an IN (...) takes."""
+    """Return the ids, as many at once as an IN (...) takes."""
     return (ids[i : i + _IN] for i in range(0, len(ids), _IN))
 
 
@@ -33,7 +33,7 @@ def read_queued(connection: Connection, study_id: int, numbers: Iterable[int]) -
 
 
 def read_lineages(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[StoredTrial]]:
-    """The lineage of each of these trials: first the trial that started from step 0, last the trial itself."""
+    """Return the lineage of each of these trials: first the trial that started from step 0, last the trial itself."""
     c = trials.c
     known: dict[int, tuple[StoredTrial, int | None]] = {}
     """Number -> the trial and its parent."""
@@ -78,7 +78,7 @@ def read_splines(connection: Connection, study_id: int) -> dict[int, tuple[Learn
 
 
 def find_best(connection: Connection, study_id: int, direction: Direction) -> tuple[float, int] | None:
-    """The best objective of a feasible trial and its number, the lowest of several; None if there is none."""
+    """Return the best objective of a feasible trial and its number, the lowest of several; None if there is none."""
     c = trials.c
     order = c.objective if direction == "minimize" else c.objective.desc()
     known = select(c.objective, c.number).where(

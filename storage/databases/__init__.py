@@ -17,7 +17,7 @@ _NO_URL = f"the storage is not a URL; {_FORMS}"  # not shown: it may hold a pass
 
 
 def find_database(url: str) -> Database:
-    """The database that a URL names; raises StorageError that gives the two forms.
+    """Return the database that a URL names; raises StorageError that gives the two forms.
 
     sqlite:///relative.db, sqlite:////absolute.db, postgresql://user:password@host:port/database
     """
@@ -32,13 +32,13 @@ def find_database(url: str) -> Database:
 
 
 def has_password(url: str) -> bool:
-    """Whether a URL holds a password; raises StorageError for what is no URL."""
+    """Return whether a URL holds a password; raises StorageError for what is no URL."""
     parsed = _parse(url)
     return bool(parsed.password or any(name in parsed.query for name in SECRETS))
 
 
 def file_of(url: str) -> str | None:
-    """The file of a SQLite database, whatever link the URL names; None for a server, or for what is no URL."""
+    """Return the file of a SQLite database, whatever link the URL names; None for a server, or for what is no URL."""
     parsed = _parse(url)
     is_file = parsed.get_backend_name() == "sqlite" and parsed.database
     return str(Path(parsed.database or "").resolve()) if is_file else None

@@ -76,7 +76,7 @@ class ReadingConnection(ABC):
 
     @abstractmethod
     def listen(self, topic: str) -> int | None:
-        """A file descriptor that becomes readable when what `Database.ring` told of the topic is committed.
+        """Return a file descriptor that becomes readable when what `Database.ring` told of the topic is committed.
 
         `hush` makes it wait again. None: this database tells nothing, and one has to look. What is told may be lost,
         too: it ends a wait early, and no more.
@@ -104,11 +104,11 @@ class StudyLocks(ABC):
 
     @abstractmethod
     def service(self, connection: Connection) -> str | None:
-        """The process that is the service now, asked over a reading connection; None: there is none."""
+        """Return the process that is the service now, asked over a reading connection; None: there is none."""
 
     @abstractmethod
     def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
-        """The process that runs the study now, asked over a reading connection; None: there is none."""
+        """Return the process that runs the study now, asked over a reading connection; None: there is none."""
 
     @abstractmethod
     def check_idle(self, connection: Connection) -> None:
@@ -124,7 +124,7 @@ class StopRequests(ABC):
 
     @abstractmethod
     def is_sent(self, connection: Connection, study_id: int) -> bool:
-        """Whether a stop was requested since the study was last claimed."""
+        """Return whether a stop was requested since the study was last claimed."""
 
     @abstractmethod
     def withdraw(self, connection: Connection, study_id: int) -> None:
@@ -143,7 +143,7 @@ class Database(ABC):
 
     @abstractmethod
     def writer(self) -> Connection:
-        """The writing connection, on a database that is durable; creates an empty one.
+        """Return the writing connection, on a database that is durable; creates an empty one.
 
         Raises StorageError if it cannot be written, does not keep what it commits, or has another writer.
         """
@@ -157,14 +157,16 @@ class Database(ABC):
 
     @abstractmethod
     def reader(self, seconds: float | None = None) -> ReadingConnection:
-        """A connection that cannot write; raises StorageError if there is no database.
+        """Return a connection that cannot write; raises StorageError if there is no database.
 
         `seconds`: how long the database may work on one `select`; None: as long as it takes.
         """
 
     @abstractmethod
     def snapshot(self) -> Connection:
-        """A connection for our own SQL that cannot write; a transaction of it sees one moment of the database."""
+        """Return a connection for our own SQL that cannot write; a transaction of it sees one moment of the
+        database.
+        """
 
     @abstractmethod
     def damage(self) -> list[str]:
@@ -184,11 +186,11 @@ class Database(ABC):
 
     @abstractmethod
     def explain(self, error: BaseException) -> str | None:
-        """An error of the driver in one line, or None if it is not the driver's."""
+        """Return an error of the driver in one line, or None if it is not the driver's."""
 
     @abstractmethod
     def is_away(self, error: BaseException) -> bool:
-        """Whether an error of the driver says that the database may answer later, over another connection."""
+        """Return whether an error of the driver says that the database may answer later, over another connection."""
 
     @abstractmethod
     def close(self) -> None:

@@ -52,7 +52,7 @@ class _Descriptors:
         self._open: dict[tuple[int, Identity], int] = {}
 
     def of(self, path: Path, flags: int) -> tuple[int, Identity]:
-        """A descriptor of the file at the path, opened by these flags if there is none yet."""
+        """Return a descriptor of the file at the path, opened by these flags if there is none yet."""
         known = Identity.at(path)
         if known and (os.getpid(), known) in self._open:
             return self._open[os.getpid(), known], known

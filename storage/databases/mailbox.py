@@ -50,7 +50,7 @@ class Mailbox:
         return name
 
     def names(self, mark: str = "") -> list[str]:
-        """The requests that were not taken in yet and whose names end in `mark`, the oldest first."""
+        """Return the requests that were not taken in yet and whose names end in `mark`, the oldest first."""
         with suppress(OSError):
             paths = (path for path in self._folder.iterdir() if path.suffix == _REQUEST)
             return sorted(path.stem for path in paths if path.stem.endswith(mark))
@@ -74,7 +74,7 @@ class Mailbox:
             raise MessageError(f"a request to the queue cannot be read: {error}") from None
 
     def is_pending(self, name: str) -> bool:
-        """Whether the request was not taken in yet."""
+        """Return whether the request was not taken in yet."""
         return (self._folder / (name + _REQUEST)).exists()
 
     def settle(self, name: str, refusal: str = "") -> None:
@@ -102,7 +102,7 @@ class Mailbox:
                 old.unlink()
 
     def refused(self) -> list[Refused]:
-        """The requests that were moved aside, the oldest first."""
+        """Return the requests that were moved aside, the oldest first."""
         with suppress(OSError):
             names = sorted(path.stem for path in self._folder.iterdir() if path.suffix == _REFUSED)
             return [Refused(name, self._read_reason(name)) for name in names]

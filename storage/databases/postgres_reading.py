@@ -97,18 +97,18 @@ class PostgresReading(ReadingConnection):
         return f"({value} #>> '{{}}'){_cast(found)}" if found else None
 
     def _kinds(self, study_id: int, value: str) -> set[str]:
-        """The JSON types that a value has in the study's trials."""
+        """Return the JSON types that a value has in the study's trials."""
         kinds = f"SELECT DISTINCT json_typeof({value}) FROM trials WHERE study_id = {study_id}"
         return {kind for (kind,) in self.connection.exec_driver_sql(kinds)} - {None, "null"}
 
 
 def _cast(kinds: set[str]) -> str:
-    """A text of JSON becomes a number or a truth value where all of them are."""
+    """Return a text of JSON becomes a number or a truth value where all of them are."""
     return _CASTS.get(next(iter(kinds)), "") if len(kinds) == 1 else ""
 
 
 def driver_of(connection: Connection) -> psycopg.Connection[Any]:
-    """The connection of psycopg under SQLAlchemy's."""
+    """Return the connection of psycopg under SQLAlchemy's."""
     import psycopg
 
     driver = connection.connection.driver_connection

@@ -57,7 +57,7 @@ class SqliteFile:
             raise StorageError(f"{self.path} is on a network file system ({kind}); use a local disk, or PostgreSQL")
 
     def writer(self) -> sqlite3.Connection:
-        """A connection that writes, durably; the file is made if there is none. Its caller holds the lock."""
+        """Return a connection that writes, durably; the file is made if there is none. Its caller holds the lock."""
         self._check_names()
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
@@ -70,7 +70,7 @@ class SqliteFile:
         return connection
 
     def reader(self) -> sqlite3.Connection:
-        """A connection that cannot write."""
+        """Return a connection that cannot write."""
         address = f"file:{quote(str(self.path))}?mode=ro"
         connection = sqlite3.connect(
             address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -79,7 +79,7 @@ class SqliteFile:
         return connection
 
     def is_open(self, identity: Identity | None) -> bool:
-        """Whether it is this file that the writing connection has open."""
+        """Return whether it is this file that the writing connection has open."""
         return self._opened.get(self.path) == identity
 
     def loss(self) -> str | None:
@@ -134,7 +134,7 @@ class SqliteFile:
             raise StorageError(f"{self.path} is mounted by itself, without its log; mount its folder instead")
 
     def stop_file(self, study_id: int) -> Path:
-        """The file whose existence asks the controller of a study to stop."""
+        """Return the file whose existence asks the controller of a study to stop."""
         return Path(f"{self.path}.stop-{study_id}")
 
 
@@ -147,7 +147,9 @@ def mount_points(mounts: Path = Path("/proc/self/mountinfo")) -> set[Path]:
 
 
 def filesystem_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
-    """The type of the file system that holds `folder` (`ext4`, `nfs4`); None where the system has no mount table."""
+    """Return the type of the file system that holds `folder` (`ext4`, `nfs4`); None where the system has no mount
+    table.
+    """
     if not mounts.exists():
         return None
     device = os.stat(folder).st_dev

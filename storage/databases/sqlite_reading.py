@@ -70,7 +70,7 @@ class SqliteReading(ReadingConnection):
 
 
 def driver_of(connection: Connection) -> sqlite3.Connection:
-    """The connection of Python's own driver under SQLAlchemy's."""
+    """Return the connection of Python's own driver under SQLAlchemy's."""
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     return driver

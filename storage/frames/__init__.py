@@ -30,7 +30,7 @@ from storage.tokens import Token
 
 
 def open_reader(url: str, seconds: float | None = None) -> Reader:
-    """The reading end of a database; raises StorageError if there is none, or it is not one of this program's.
+    """Return the reading end of a database; raises StorageError if there is none, or it is not one of this program's.
 
     `seconds`: how long the database may work on one answer; None: as long as it takes.
     """
@@ -70,11 +70,13 @@ class Reader:
             migrations.check(connection, self.database.name)
 
     def studies(self) -> pl.DataFrame:
-        """Every study, oldest first; columns STUDIES."""
+        """Return every study, oldest first; columns STUDIES."""
         return self._answers.read(f"SELECT {', '.join(STUDIES)} FROM studies ORDER BY id", STUDIES)
 
     def study(self, name: str) -> StudyReader:
-        """The reader of one study, with its row as of now; StudyError with the choices if there is no such study."""
+        """Return the reader of one study, with its row as of now; StudyError with the choices if there is no such
+        study.
+        """
         known = self._answers.read(f"SELECT {', '.join(STUDIES)} FROM studies WHERE name = {quote(name)}", STUDIES)
         if known.is_empty():
             names = ", ".join(self.studies()["name"])
@@ -82,27 +84,27 @@ class Reader:
         return StudyReader(self._answers, known.row(0, named=True))
 
     def queue(self) -> list[QueueEntry]:
-        """The queue of the service: first the open entries in its order, then the others, the newest first."""
+        """Return the queue of the service: first the open entries in its order, then the others, the newest first."""
         with self._answers.transaction() as connection:
             return read_entries(connection)
 
     def service(self) -> str | None:
-        """The process that is the database's service now, by the lock it holds; None: there is none."""
+        """Return the process that is the database's service now, by the lock it holds; None: there is none."""
         with self._answers.transaction() as connection:
             return self.database.locks.service(connection)
 
     def tokens(self) -> list[Token]:
-        """The tokens of the service, the oldest first, those that were revoked too."""
+        """Return the tokens of the service, the oldest first, those that were revoked too."""
         with self._answers.transaction() as connection:
             return tokens.read(connection)
 
     def refused_requests(self) -> list[Refused]:
-        """The requests that were moved aside, as no process could do them, the oldest first."""
+        """Return the requests that were moved aside, as no process could do them, the oldest first."""
         mailbox = self.database.mailbox
         return mailbox.refused() if mailbox else []
 
     def _revoked(self) -> set[str]:
-        """The names of tokens whose revocation was asked and is not in the database yet."""
+        """Return the names of tokens whose revocation was asked and is not in the database yet."""
         mailbox, names = self.database.mailbox, set[str]()
         for name in mailbox.names(REVOCATION) if mailbox else ():
             assert mailbox
@@ -112,7 +114,7 @@ class Reader:
         return names
 
     def find_token(self, digest: str) -> Token | None:
-        """The token of a digest, if it was not revoked and has not expired.
+        """Return the token of a digest, if it was not revoked and has not expired.
 
         A revocation counts from its request on: the process that may write the database may be a launch, which takes
         in no requests.
@@ -121,7 +123,7 @@ class Reader:
             return tokens.find(connection, digest, self._revoked())
 
     def query(self, sql: str) -> pl.DataFrame:
-        """The answer to one SELECT of the user's; StorageError with the database's words if it is refused.
+        """Return the answer to one SELECT of the user's; StorageError with the database's words if it is refused.
 
         PostgreSQL gives the types. SQLite's come from the values; a column without any has the type of the trials' or
         metrics' column of that name, else text. StorageError also for an answer that is too large.
@@ -129,7 +131,7 @@ class Reader:
         return self._answers.infer(sql)
 
     def rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        """The answer to a SELECT of ours as the driver has it, whatever the rows hold."""
+        """Return the answer to a SELECT of ours as the driver has it, whatever the rows hold."""
         return self._answers.rows(sql)
 
     def listen(self, topic: str) -> int | None:

@@ -48,11 +48,11 @@ class Answers:
             yield
 
     def read(self, sql: str, schema: Schema) -> pl.DataFrame:
-        """The whole answer to a SELECT of these columns."""
+        """Return the whole answer to a SELECT of these columns."""
         return pl.concat(list(self.batches(sql, schema, BATCH)))
 
     def batches(self, sql: str, schema: Schema, rows: int) -> Iterator[pl.DataFrame]:
-        """The same, so many rows at a time; at least one frame."""
+        """Yield the same, so many rows at a time; at least one frame."""
         with ExitStack() as stack:
             answer = stack.enter_context(self._select(sql))
             try:
@@ -65,7 +65,7 @@ class Answers:
                 raise
 
     def infer(self, sql: str) -> pl.DataFrame:
-        """The answer to one SELECT of the user's; StorageError with the database's words if it is refused.
+        """Return the answer to one SELECT of the user's; StorageError with the database's words if it is refused.
 
         PostgreSQL gives the types. SQLite's come from the values; a column without any has the type of the trials' or
         metrics' column of that name, else text. StorageError also for an answer that is too large.
@@ -79,7 +79,7 @@ class Answers:
         return build_frame(schema, values)
 
     def rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        """The answer to a SELECT as the driver has it, so many rows at a time."""
+        """Yield the answer to a SELECT as the driver has it, so many rows at a time."""
         with self._select(sql) as answer:
             while chunk := answer.cursor.fetchmany(BATCH):
                 yield from chunk
@@ -93,12 +93,12 @@ class Answers:
 
 
 def quote(value: str) -> str:
-    """A text as SQL has it."""
+    """Return a text as SQL has it."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def _fetch(answer: Rows) -> list[tuple[Any, ...]]:
-    """All rows of an answer, few at a time where they are large."""
+    """Return all rows of an answer, few at a time where they are large."""
     fetched: list[tuple[Any, ...]] = []
     taken, count = 0, 1
     while rows := answer.cursor.fetchmany(count):

@@ -27,7 +27,7 @@ class LearnedArchitectures:
     _direction: Direction
 
     def read(self) -> pl.DataFrame:
-        """All of them, by task, component and number; columns ARCHITECTURES.
+        """Return all of them, by task, component and number; columns ARCHITECTURES.
 
         `knots` are values at evenly spaced points from `low` to `high`, both included; `objective` is the trial's.
         """
@@ -51,7 +51,7 @@ class LearnedArchitectures:
         return self._answers.read(f"SELECT count(*) FROM architectures WHERE {self._is_mine}", {"n": pl.Int64()}).item()
 
     def exist(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are any."""
         sql = f"SELECT id FROM architectures WHERE {self._is_mine} LIMIT 1"
         return self._answers.read(sql, {"id": pl.Int64()}).height > 0
 

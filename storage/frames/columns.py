@@ -16,7 +16,7 @@ _TIME = pl.Datetime("us", "UTC")
 
 
 def _dtype(column_type: Any) -> pl.DataType:
-    """The Polars type of a column; JSON stays text."""
+    """Return the Polars type of a column; JSON stays text."""
     if isinstance(column_type, DateTime):
         return _TIME
     if isinstance(column_type, Boolean):
@@ -64,19 +64,21 @@ ARCHITECTURES: Schema = {
 
 
 def transpose(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
-    """The columns of rows of `width` values."""
+    """Return the columns of rows of `width` values."""
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
 def build_frame(schema: Schema, columns: Sequence[Sequence[Any]]) -> pl.DataFrame:
-    """A frame of the driver's values."""
+    """Return a frame of the driver's values."""
     return pl.DataFrame(
         [_series(name, dtype, values) for (name, dtype), values in zip(schema.items(), columns, strict=True)]
     )
 
 
 def _series(name: str, dtype: pl.DataType, values: Sequence[Any]) -> pl.Series:
-    """A column; SQLite's times come as text and its truth values as 0 and 1, PostgreSQL's exact numbers as Decimal."""
+    """Return a column; SQLite's times come as text and its truth values as 0 and 1, PostgreSQL's exact numbers as
+    Decimal.
+    """
     kinds = set(map(type, values)) - {type(None)}
     if dtype == _TIME and kinds == {str}:
         return pl.Series(name, values, pl.String()).str.to_datetime(
@@ -92,7 +94,9 @@ def _series(name: str, dtype: pl.DataType, values: Sequence[Any]) -> pl.Series:
 
 
 def infer_type(name: str, values: Sequence[Any]) -> pl.DataType:
-    """The type that all values of a column fit; without any, that of the trials' or metrics' column of that name."""
+    """Return the type that all values of a column fit; without any, that of the trials' or metrics' column of that
+    name.
+    """
     kinds = set(map(type, values)) - {type(None)}
     if not kinds:
         return {**TRIALS, **METRICS}.get(name, pl.String())

@@ -20,7 +20,7 @@ _PATH = re.compile(
 
 
 def spell_paths(answers: Answers, study_id: int, sql: str) -> str:
-    """The SQL with paths spelled out; texts in quotes stay as they are.
+    """Return the SQL with paths spelled out; texts in quotes stay as they are.
 
     Raises StudyError for a path that no trial of the study has.
     """

@@ -48,12 +48,16 @@ class StudyReader:
         return self._answers.read(sql, {"n": pl.Int64()}).item()
 
     def best(self) -> tuple[float, int] | None:
-        """The best objective of a feasible trial and its number, the lowest of several; None before the first one."""
+        """Return the best objective of a feasible trial and its number, the lowest of several; None before the first
+        one.
+        """
         with self._answers.transaction() as connection:
             return find_best(connection, self._id, self.row["direction"])
 
     def holder(self) -> str | None:
-        """The process that runs the study now, by the lock it holds; None: none, whatever the study's state says."""
+        """Return the process that runs the study now, by the lock it holds; None: none, whatever the study's state
+        says.
+        """
         with self._answers.transaction() as connection:
             return self._answers.database.locks.holder(connection, self._id, self.row["name"])
 
@@ -64,7 +68,7 @@ class StudyReader:
         top: int | None = None,
         columns: Sequence[str] = tuple(TRIALS),
     ) -> pl.DataFrame:
-        """The trials, by number; columns TRIALS or a choice of them (`config` is most of a trial's size).
+        """Return the trials, by number; columns TRIALS or a choice of them (`config` is most of a trial's size).
 
         `where` is an SQL condition and `sort` an SQL ORDER BY over the columns of trials, where `params.<dotted path>`
         stands for a sampled value, and the path alone for what a trial has there, drawn or not:
@@ -138,7 +142,9 @@ class StudyReader:
         return self._answers.read(sql, schema)
 
     def metrics(self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS) -> pl.DataFrame:
-        """The metrics of trials of these numbers, by number, step and name; columns METRICS. `names` None: all."""
+        """Return the metrics of trials of these numbers, by number, step and name; columns METRICS. `names` None:
+        all.
+        """
         return pl.concat(list(self.metric_batches(names, numbers)))
 
     def metric_batches(
@@ -164,7 +170,7 @@ class StudyReader:
         yield rest.sort(keys)
 
     def workers(self) -> pl.DataFrame:
-        """The workers that trained for the study, in all its launches; columns WORKERS.
+        """Return the workers that trained for the study, in all its launches; columns WORKERS.
 
         `steps` are optimizer steps of a worker's lanes, `room` what they would have been with none free: the sums over
         workers are the study's lane utilisation.
@@ -177,22 +183,24 @@ class StudyReader:
         return int(counts["steps"].sum()), int(counts["room"].sum())
 
     def sources(self) -> pl.DataFrame:
-        """The files of the study's plug-ins from outside; columns SOURCES."""
+        """Return the files of the study's plug-ins from outside; columns SOURCES."""
         return self._read_table("sources", SOURCES, "bundle, module")
 
     def bundles(self, digests: Collection[str] = ()) -> tuple[Bundle, ...]:
-        """The study's plug-ins from outside; in place of a bundle, an earlier version whose digest is among these.
+        """Return the study's plug-ins from outside; in place of a bundle, an earlier version whose digest is among
+        these.
 
         Raises StorageError for a file that is not what was stored.
         """
         return tuple(sources.choose(self.stored_bundles(), digests))
 
     def stored_bundles(self) -> list[StoredBundle]:
-        """All versions of the study's plug-ins from outside; raises StorageError as `bundles` does."""
+        """Return all versions of the study's plug-ins from outside; raises StorageError as `bundles` does."""
         return list(sources.read(self.sources().iter_rows(named=True)))
 
     def data(self) -> Mapping[str, Sequence[Data]] | None:
-        """The files that its trials read, by the names that the space has for them: all versions, the last one in use.
+        """Return the files that its trials read, by the names that the space has for them: all versions, the last one
+        in use.
 
         None where a Graft launched it that did not note them. Raises RowError for what is no such JSON.
         """

@@ -39,13 +39,13 @@ def check(connection: Connection, name: str) -> None:
 
 
 def is_older(connection: Connection) -> bool:
-    """Whether the database has a version before this code's; an empty or foreign one has none."""
+    """Return whether the database has a version before this code's; an empty or foreign one has none."""
     found = version_of(connection)
     return found is not None and found < VERSION
 
 
 def version_of(connection: Connection) -> str | None:
-    """The version that the database records, None for an empty or foreign database."""
+    """Return the version that the database records, None for an empty or foreign database."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     return connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))

@@ -49,7 +49,7 @@ def write(path: Path, content: Stored) -> None:
 
 
 def read(path: Path) -> Stored | None:
-    """The content; None where there is no such file, or one that is not whole."""
+    """Return the content; None where there is no such file, or one that is not whole."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         with path.open("rb") as file:
             line = file.readline()

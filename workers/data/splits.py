@@ -34,7 +34,7 @@ def fractions(streams: Streams, *shape: int) -> Tensor:
 
 
 def below(fraction: Tensor, size: int | Tensor) -> Tensor:
-    """The fraction's place among `size` equal parts, 0 .. size - 1; uneven by at most size / 2^32."""
+    """Return the fraction's place among `size` equal parts, 0 .. size - 1; uneven by at most size / 2^32."""
     return (fraction * size) >> 32
 
 

@@ -61,7 +61,9 @@ class Snapshot(NamedTuple):
     """Name -> [L, ...] on the CPU, in the order of `trials`."""
 
     def is_of(self, structure: str) -> bool:
-        """Whether its trials have this structure, whichever version wrote it: options that came later may be absent."""
+        """Return whether its trials have this structure, whichever version wrote it: options that came later may be
+        absent.
+        """
         if self.structure == structure:
             return True
         with suppress(ValueError, TypeError, KeyError):  # a text that is no structure of ours
@@ -204,7 +206,7 @@ class _Files(ABC):
 
     @abstractmethod
     def get(self, name: str) -> bytes:
-        """All of a file."""
+        """Return all of a file."""
 
     @abstractmethod
     def names(self) -> Sequence[str]:

@@ -168,7 +168,7 @@ def _layer(model: Transformer, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _with_bias(theirs: str, own: Mapping[str, Tensor], ours: str, outputs: int) -> dict[str, Tensor]:
-    """A map or a norm; without a bias it has one of zeros."""
+    """Return a map or a norm; without a bias it has one of zeros."""
     bias = own[f"{ours}_bias"] if f"{ours}_bias" in own else torch.zeros(outputs)
     return {f"{theirs}.weight": own[ours].clone(), f"{theirs}.bias": bias.clone()}
 

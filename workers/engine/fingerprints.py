@@ -42,7 +42,7 @@ _IMPORT = re.compile(r"^\s*from (workers(?:\.\w+)+) import", re.MULTILINE)
 
 
 def fingerprint_of(recipe: Recipe, step_kind: str, device: torch.device) -> Fingerprint:
-    """The fingerprint of a trial of this recipe, trained by steps of this kind on this device."""
+    """Return the fingerprint of a trial of this recipe, trained by steps of this kind on this device."""
     here = fingerprint_here(str(device))
     compiler = here.compiler if step_kind.startswith("native") else ""
     data = {(DATA + file.written, file.digest) for part in _parts(recipe) for file in plugins.files_of(part)}
@@ -121,7 +121,7 @@ def _sources_of(members: frozenset[tuple[str, type]]) -> tuple[tuple[str, str], 
 
 
 def _parts(recipe: Recipe) -> Iterator[object]:
-    """The plug-ins that a recipe has, without their parts."""
+    """Return the plug-ins that a recipe has, without their parts."""
     return (getattr(recipe, name) for name in SECTIONS if name != "training")
 
 

@@ -138,7 +138,7 @@ def _tensors(one: State, other: State) -> Iterator[tuple[str, Tensor, Tensor]]:
 def main(
     device: torch.device, kernel: str, make: Callable[[Recipe, torch.device], FusedStep] = make_step
 ) -> str | None:
-    """The first difference of all configurations of a kernel."""
+    """Return the first difference of all configurations of a kernel."""
     prepare()
     use_device(device)
     for configuration in configurations(kernel):

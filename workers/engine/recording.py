@@ -57,7 +57,7 @@ def record_data(trial: Trial, steps: int) -> Arrays:
 
 
 def _draw_batches(trial: Trial, task: Task, count: int, steps: int) -> Iterator[Batch]:
-    """The batch of each step [1, N, ...], by the trial that was trained then."""
+    """Yield the batch of each step [1, N, ...], by the trial that was trained then."""
     stages = line_of_descent(trial)
     ends = [*(stage.step for stage in stages[1:]), steps]
     for stage, end in zip(stages, ends, strict=True):

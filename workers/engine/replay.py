@@ -32,7 +32,7 @@ def retrain(trial: Trial, *, steps: int, device: str, watch: Watch) -> list[Repo
 
 
 def weights(trial: Trial, *, variant: str, steps: int, device: str, watch: Watch) -> dict[str, np.ndarray]:
-    """The trial's parameters by name after `steps` steps, trained again from its step 0.
+    """Return the trial's parameters by name after `steps` steps, trained again from its step 0.
 
     `variant`: `raw`, or one of its averages (`bema`, `bema kappa=0.3 eta=0.1`).
     """

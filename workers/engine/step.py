@@ -48,12 +48,12 @@ class Step(Protocol):
         ...
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
-        """The state after the step; the argument is left as it was."""
+        """Return the state after the step; the argument is left as it was."""
         ...
 
 
 def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step | FusedStep:
-    """The fastest step for trials of this structure on this device."""
+    """Return the fastest step for trials of this structure on this device."""
     if device.type == "cuda" and fused.obstacle(recipe, device) is None:
         return fused.make_step(recipe, device)
     may_be_native = recipe.learning.is_plain and recipe.training.autocast == "none"
@@ -124,7 +124,9 @@ class TracedStep:
         return self._advance(self._traced, knobs, seeds, state, batch)
 
     def unscripted(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Callable[..., State]:
-        """The step for arguments of these shapes, by its recording's operations, started from Python one by one."""
+        """Return the step for arguments of these shapes, by its recording's operations, started from Python one by
+        one.
+        """
         keep = self.masks(knobs, seeds, state, batch)
         arguments = (knobs, state, batch, keep) if self._update is None else (knobs, state.parameters, batch, keep)
         return functools.partial(self._advance, self._traced.unscripted(*arguments))

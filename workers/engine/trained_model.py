@@ -68,7 +68,7 @@ class TrainedModel(nn.Module):
         return self.recipe.learning.evaluate(self._layout, flat, answer)["outputs"]
 
     def batches(self) -> dict[str, Batch]:
-        """The sets that the trial was evaluated on, by condition; under the empty one the validation set."""
+        """Return the sets that the trial was evaluated on, by condition; under the empty one the validation set."""
         count = self.recipe.training.validation_batch
         sets = evaluation_sets(self.recipe.task, torch.tensor([self._seed]), count)
         return {condition: {name: tensor[0] for name, tensor in whole.items()} for condition, whole in sets.items()}
@@ -82,7 +82,7 @@ class TrainedModel(nn.Module):
 
     @torch.no_grad()
     def metrics(self, condition: str = "") -> dict[str, float]:
-        """The metrics on one of these sets, as validation reports them."""
+        """Return the metrics on one of these sets, as validation reports them."""
         flat = self._layout.join(dict(self.named_parameters()))
         found = evaluate(self.recipe, self._layout, self._model(), flat, self.batch(condition))
         means = {name: values.double().mean().item() for name, values in found.items()}
@@ -115,7 +115,7 @@ class TrainedModel(nn.Module):
         )
 
     def _model(self) -> Model:
-        """The model that is validated: some scorers are others then than in training."""
+        """Return the model that is validated: some scorers are others then than in training."""
         return self.recipe.model.evaluations()[""]
 
 

@@ -35,7 +35,7 @@ def attention_entropy(query: Tensor, key: Tensor, *, causal: bool, block: int = 
 
 
 def _join(top: Tensor, total: Tensor, moment: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The three sums [..., q] with a block of logits [..., q, b] added."""
+    """Return the three sums [..., q] with a block of logits [..., q, b] added."""
     higher = torch.maximum(top, logits.amax(-1))
     safe = higher.clamp(min=torch.finfo(higher.dtype).min)  # no key seen yet: -inf minus itself would be no number
     lowered = (top - safe).clamp(min=torch.finfo(higher.dtype).min)

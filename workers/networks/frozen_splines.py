@@ -27,7 +27,7 @@ _LEAST_CHANGE = 1e-3
 
 
 def with_frozen_splines(model: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> dict[str, Any]:
-    """A copy of a model's configuration with the splines that a trial of it learned, frozen, as one of FORMS.
+    """Return a copy of a model's configuration with the splines that a trial of it learned, frozen, as one of FORMS.
 
     Raises PluginError for a spline that learns and is not among those learned.
     """

@@ -12,12 +12,12 @@ from workers.numerics.parameters import Parameters
 
 
 def kept_parameters(model: Model) -> set[str]:
-    """The parameters of a model that hold what is kept of it."""
+    """Return the parameters of a model that hold what is kept of it."""
     return {name for _, name, _ in _splines(model)}
 
 
 def learned_splines(model: Model, parameters: Parameters) -> tuple[LearnedSpline, ...]:
-    """The splines that all layers of a model share and that learned, from its parameters by name."""
+    """Return the splines that all layers of a model share and that learned, from its parameters by name."""
     return tuple(
         LearnedSpline(
             component=component, low=float(spline.low), high=float(spline.high), knots=tuple(parameters[name].tolist())

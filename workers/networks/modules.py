@@ -70,7 +70,7 @@ class ModuleModel(Model):
         """
 
     def arguments(self, batch: Batch) -> tuple[Tensor, ...]:
-        """The module's arguments, from a batch: the inputs, and of a set the question and the lengths, too."""
+        """Return the module's arguments, from a batch: the inputs, and of a set the question and the lengths, too."""
         return (batch["inputs"], batch["query"], batch["lengths"]) if self.kind is SetTask else (batch["inputs"],)
 
     @final
@@ -89,7 +89,7 @@ class ModuleModel(Model):
         return _build(self, self._require(task)).parameters
 
     def _require(self, task: Task) -> TokenTask | VectorTask | SetTask:
-        """The task, which is of the kind that the module reads; raises PluginError if it is not."""
+        """Return the task, which is of the kind that the module reads; raises PluginError if it is not."""
         if self.kind is TokenTask:
             return require_task(TokenTask, task, self)
         if self.kind is VectorTask:
@@ -147,7 +147,7 @@ _MODULES: dict[Any, dict[int, nn.Module]] = {}
 
 @functools.lru_cache(maxsize=64)
 def _build(model: ModuleModel, task: Any) -> _Built:
-    """The module, and its parameters with their starts."""
+    """Return the module, and its parameters with their starts."""
     modules: list[nn.Module] = []
     with torch.random.fork_rng(devices=()):
         for seed in range(_BUILDS):
@@ -173,7 +173,7 @@ def _build(model: ModuleModel, task: Any) -> _Built:
 
 
 def _start_of(values: Tensor) -> Start:
-    """The start of a parameter from its values [n, ...] in several modules."""
+    """Return the start of a parameter from its values [n, ...] in several modules."""
     if bool((values == values.flatten()[0]).all()):
         return Constant(value=float(values.flatten()[0]))
     if bool((values == values[0]).all()):
@@ -230,7 +230,7 @@ def _check_module(model: ModuleModel, task: Any) -> None:
 
 
 def _example(task: TokenTask | VectorTask | SetTask) -> Batch:
-    """A batch of two sequences or sets of the task's kind, with numbers that are not its own."""
+    """Return a batch of two sequences or sets of the task's kind, with numbers that are not its own."""
     if isinstance(task, TokenTask):
         return {"inputs": torch.arange(2 * task.context).view(2, -1) % task.tokens}
     inputs = torch.linspace(-1, 1, 2 * task.context * task.features).view(2, task.context, task.features)

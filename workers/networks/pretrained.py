@@ -29,7 +29,8 @@ _LEARNED = "graft_scorer"
 
 
 def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype: str = "float32") -> Any:
-    """The model of a folder, an `AutoModelForCausalLM`; nothing is fetched. `scorer`: `{"name": "ssa", "b": 1.0}`.
+    """Return the model of a folder, an `AutoModelForCausalLM`; nothing is fetched. `scorer`: `{"name": "ssa", "b":
+    1.0}`.
 
     None leaves softmax, by transformers' plainest code. What a scorer learns becomes parameters of each layer of
     attention, `graft_scorer`, which train and are saved with the others; in evaluation a scorer is what it is in
@@ -57,7 +58,7 @@ def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype
 
 
 def attention_modules(model: nn.Module) -> Iterator[nn.Module]:
-    """The layers' attention, the first layer first."""
+    """Yield the layers' attention, the first layer first."""
     for module in model.modules():
         if hasattr(module, "num_key_value_groups") and hasattr(module, "layer_idx"):
             yield module

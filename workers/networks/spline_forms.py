@@ -44,7 +44,7 @@ class Form:
 
 
 def form(name: str, knots: Sequence[float], whole: Range, moving: Range) -> Form:
-    """The form `name`, one of FORMS, of the spline with values `knots` [n] over the range `whole`.
+    """Return the form `name`, one of FORMS, of the spline with values `knots` [n] over the range `whole`.
 
     `moving`: where the spline is not constant. Polynomials are fitted there, of the plug-ins' usual degree, and are
     constant beyond.

@@ -34,7 +34,7 @@ class Blocks:
         self._blocks: list[_Block] = []
 
     def empty_like(self, tensor: Tensor) -> Tensor:
-        """A contiguous tensor of the same shape and type, whose numbers are anything."""
+        """Return a contiguous tensor of the same shape and type, whose numbers are anything."""
         if tensor.nbytes < LEAST or tensor.device.type != "cpu":
             return torch.empty_like(tensor, memory_format=torch.contiguous_format)
         block = self._find(tensor.nbytes + _LINE)

@@ -55,7 +55,7 @@ class Layout:
         return {name: piece.view(p.shape) for (name, p), piece in zip(self.parameters.items(), pieces, strict=True)}
 
     def join(self, named: Parameters) -> Tensor:
-        """The flat vector of named tensors."""
+        """Return the flat vector of named tensors."""
         return torch.cat([named[name].reshape(-1) for name in self.parameters])
 
     def pad(self, own: Layout, flat: Tensor) -> Tensor:

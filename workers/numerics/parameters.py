@@ -92,10 +92,10 @@ class Parameter:
 
 
 def within(prefix: str, named: Mapping[str, Value]) -> dict[str, Value]:
-    """The entries of a part, by the part's own names: `scorer.b` becomes `b` for the prefix `scorer`."""
+    """Return the entries of a part, by the part's own names: `scorer.b` becomes `b` for the prefix `scorer`."""
     return {name.removeprefix(f"{prefix}."): value for name, value in named.items() if name.startswith(f"{prefix}.")}
 
 
 def under(prefix: str, named: Mapping[str, Value]) -> dict[str, Value]:
-    """The entries of a part as the whole names them: `b` becomes `scorer.b` for the prefix `scorer`."""
+    """Return the entries of a part as the whole names them: `b` becomes `scorer.b` for the prefix `scorer`."""
     return {f"{prefix}.{name}": value for name, value in named.items()}

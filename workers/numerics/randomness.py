@@ -38,7 +38,7 @@ class Purpose(IntEnum):
 
 
 def _wrap(number: int) -> int:
-    """The signed 64-bit integer equal to `number` modulo 2^64."""
+    """Return the signed 64-bit integer equal to `number` modulo 2^64."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -68,7 +68,7 @@ class Streams:
 
     @classmethod
     def of(cls, seeds: Tensor, purpose: Purpose, steps: Tensor | int, site: int = 0) -> Streams:
-        """The streams of lanes with `seeds` [L] at their own `steps` [L] (or one step for all)."""
+        """Return the streams of lanes with `seeds` [L] at their own `steps` [L] (or one step for all)."""
         tag = _wrap((int(purpose) + 256 * site) * GOLDEN)
         native = library("streams") if seeds.device.type == "cpu" else None
         if native and isinstance(steps, Tensor) and steps.shape == seeds.shape:
@@ -185,7 +185,8 @@ def padded_keep_mask(streams: Streams, rates: Tensor, shape: Sequence[int], own:
 
 
 def drop_bytes(streams: Streams, rates: Tensor) -> tuple[Tensor, Tensor]:
-    """The state [L] of the streams whose bytes decide what dropout drops, and the threshold [L] uint8 they stay below.
+    """Return the state [L] of the streams whose bytes decide what dropout drops, and the threshold [L] uint8 they
+    stay below.
 
     One byte decides one element: it is dropped if below floor(256 p + u), where u is one uniform number per lane
     and call, so that E[floor(256 p + u)] = 256 p and no rate is rounded to a multiple of 1/256.

@@ -59,7 +59,7 @@ def replace(kind: type, new: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def slots_in(tree: Any) -> set[Slot]:
-    """All that stand in it."""
+    """Return all that stand in it."""
     return {leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Slot)}
 
 
@@ -88,7 +88,8 @@ def simplify(operations: Sequence[Operation], results: Sequence[Any]) -> list[Op
 
 
 def join_gradients(operations: Sequence[Operation], results: Sequence[Any]) -> list[Operation]:
-    """The operations with one joint in place of a sum of gradients of the parts of a tensor, where they make it whole.
+    """Return the operations with one joint in place of a sum of gradients of the parts of a tensor, where they make
+    it whole.
 
     The gradient of `q, k, v = x.unbind(1)` is a sum of three tensors of x's size, each zero but for one part: five
     passes over memory that are largely zeros. The numbers are the same, but that a negative zero stays negative.
@@ -131,7 +132,7 @@ class _Whole(NamedTuple):
 def _pieces_of(
     operation: Operation, known: dict[Slot, tuple[_Whole, list[tuple[int, int, Slot]]]]
 ) -> tuple[_Whole, list[tuple[int, int, Slot]]] | None:
-    """The parts that an operation's result is made of, [start, end) along an axis; None if it is no such sum."""
+    """Return the parts that an operation's result is made of, [start, end) along an axis; None if it is no such sum."""
     function, (positional, keywords), _ = operation
     if function is torch.ops.aten.select_backward.default:
         slot, sizes, axis, index = positional
@@ -186,7 +187,7 @@ def _depends_on_its_arguments_alone(function: Callable[..., Any]) -> bool:
 
 
 def _compute(operation: Operation) -> list[Any] | None:
-    """The results of an operation on constants, if they are small; else None."""
+    """Return the results of an operation on constants, if they are small; else None."""
     if slots_in(operation.arguments):
         return None
     positional, keywords = operation.arguments
@@ -206,7 +207,7 @@ def _needed(operations: Sequence[Operation], needed: set[Slot]) -> list[Operatio
 
 
 def _tensors(tree: Any) -> Iterable[Any]:
-    """The slots and the constants of it."""
+    """Return the slots and the constants of it."""
     return (leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, (Slot, Tensor)))
 
 

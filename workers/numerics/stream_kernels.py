@@ -94,7 +94,7 @@ def _kernels_of(device: torch.device) -> dict[str, Kernel]:
 
 
 def draws_on(device: torch.device) -> bool:
-    """Whether the kernels draw on this device."""
+    """Return whether the kernels draw on this device."""
     # Tensors of the device `meta` have shapes and no numbers: they stand for a GPU's, to count what a step costs there.
     return device.type == "meta" or (device.type == "cuda" and _can_draw(device))
 

@@ -117,11 +117,13 @@ class Tape(TorchDispatchMode):
         return f"{place}: {func}" if place else str(func)
 
     def slots(self, tree: Any) -> Any:
-        """The tree with slots in place of tensors; one that was neither given nor made is a constant and stays."""
+        """Return the tree with slots in place of tensors; one that was neither given nor made is a constant and
+        stays.
+        """
         return replace(Tensor, lambda tensor: self._slots.get(tensor, tensor), tree)
 
     def replayer(self, results: list[Any]) -> Callable[..., list[Tensor]]:
-        """The function of the leaves that runs the operations again and returns the tensors of these slots."""
+        """Return the function of the leaves that runs the operations again and returns the tensors of these slots."""
         operations = simplify(self._operations, results)
         if self._fuses:
             operations = fuse(operations, results, self._kinds, lanes=self._kinds[self._leaves[0]].shape[0])
@@ -172,12 +174,14 @@ class _Numbered:
         return [one for one in returned if isinstance(one, Tensor)]
 
     def as_operation(self, results: Sequence[Any]) -> Operation:
-        """The operation of a recording that calls it, and keeps it."""
+        """Return the operation of a recording that calls it, and keeps it."""
         return Operation(self, [[*self._slots], {}], [one for one in results if one is not None])
 
 
 def _is_refused(operation: Operation) -> bool:
-    """Whether torch.jit.trace refuses an operation: it knows no lists of booleans, as most norms' gradients take."""
+    """Return whether torch.jit.trace refuses an operation: it knows no lists of booleans, as most norms' gradients
+    take.
+    """
     schema: Any = getattr(operation.function, "_schema", None)
     return (
         schema is not None and not schema.is_mutable and any(str(one.type) == "List[bool]" for one in schema.arguments)

@@ -120,7 +120,7 @@ class Curve(NamedTuple):
     second: Tensor
 
     def at(self, temperature: float | Tensor) -> Tensor:
-        """The error at a temperature."""
+        """Return the error at a temperature."""
         return self.constant - 2 * self.cross / temperature + self.second / temperature**2
 
     @property

@@ -50,7 +50,7 @@ def mean_of(values: Tensor, size: int | Tensor) -> Tensor:
 
 
 def power(base: Tensor, exponent: Tensor | float) -> Tensor:
-    """The power base ** exponent, for base > 0.
+    """Return the power base ** exponent, for base > 0.
 
     torch's own power rounds the last entries of a tensor differently from those that fill its vector registers, so that
     a lane's bits would depend on its place in the pack.
@@ -75,7 +75,7 @@ def gelu(values: Tensor) -> Tensor:
 
 
 def fills_registers(values: Tensor) -> bool:
-    """Whether rows end where two of the widest vector registers do.
+    """Return whether rows end where two of the widest vector registers do.
 
     What is left over torch computes one by one, in some operations (sigmoid, gelu, powers) with other rounding, so that
     a lane's bits would depend on its place in the pack.
@@ -98,7 +98,7 @@ def versions_of(tensors: Iterable[Tensor]) -> Versions:
 
 
 def are_of(versions: Versions, tensors: Iterable[Tensor]) -> bool:
-    """Whether these are the same tensors, and nothing has been written into them since."""
+    """Return whether these are the same tensors, and nothing has been written into them since."""
     now = list(tensors)
     pairs = zip(now, versions, strict=False)
     return len(now) == len(versions) and all(new is old and new._version == count for new, (old, count) in pairs)

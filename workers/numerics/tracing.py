@@ -89,7 +89,7 @@ class Traced:
         return recording
 
     def unscripted(self, *arguments: Any) -> Callable[..., Any]:
-        """The operations that a replay makes for arguments of these shapes, started from Python one by one."""
+        """Return the operations that a replay makes for arguments of these shapes, started from Python one by one."""
         leaves, form = pytree.tree_flatten(arguments)
         replay, form_out = self._list(leaves, form)
         return lambda *others: pytree.tree_unflatten(replay(*pytree.tree_leaves(others)), form_out)
@@ -127,7 +127,7 @@ class Traced:
     def _direct(
         self, leaves: list[Tensor], form: pytree.TreeSpec
     ) -> tuple[Callable[..., list[Tensor]], pytree.TreeSpec]:
-        """The function itself, and the form of what it returns."""
+        """Return the function itself, and the form of what it returns."""
 
         def call(*given: Tensor) -> tuple[list[Tensor], pytree.TreeSpec]:
             return pytree.tree_flatten(self._function(*pytree.tree_unflatten([*given], form)))
@@ -146,7 +146,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _off_python(replay: Callable[..., list[Tensor]], leaves: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
-    """The same operations in torch's own interpreter, as they are: nothing is fused or reordered.
+    """Return the same operations in torch's own interpreter, as they are: nothing is fused or reordered.
 
     It runs a whole list without Python's lock. Threads that take turns for it at every operation wait for one another:
     two workers on two cores made 1.25 times the steps of one, and make 1.65 times now (BENCHMARKS.md).

@@ -26,7 +26,7 @@ class Steering(Protocol):
     """
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        """The one seam: record a worker's reports, decide, fill its free lanes."""
+        """Return the one seam: record a worker's reports, decide, fill its free lanes."""
         ...
 
     def handle_crash(self, worker: str) -> None:

@@ -40,7 +40,7 @@ class CheckpointTimer:
             self._since = self._clock()
 
     def is_due(self) -> bool:
-        """Whether the interval has passed, with some training in it."""
+        """Return whether the interval has passed, with some training in it."""
         return self._since is not None and self._clock() > self._since + self._interval
 
     def note_checkpoint(self, cost: float) -> None:

@@ -42,7 +42,7 @@ class Exchanger:
         self._sent.put((reports, offer))
 
     def answer(self, seconds: float) -> Directives | None:
-        """The answer, or None if there is none in so many seconds; raises what the exchange raised."""
+        """Return the answer, or None if there is none in so many seconds; raises what the exchange raised."""
         try:
             answer = self._answers.get(timeout=seconds)
         except queue.Empty:

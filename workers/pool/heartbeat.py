@@ -34,7 +34,7 @@ class Heartbeat:
         self._closed.set()
 
     def alive(self) -> bool:
-        """Whether the lease is held. If no renewal of the last 45 seconds was accepted, one is tried first.
+        """Return whether the lease is held. If no renewal of the last 45 seconds was accepted, one is tried first.
 
         Raises what `renew` raises if the controller does not answer.
         """

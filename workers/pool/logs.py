@@ -27,7 +27,7 @@ def begin_log() -> None:
 
 
 def log_file() -> str:
-    """The file that this process writes standard error to; empty where it is none, or the system cannot tell."""
+    """Return the file that this process writes standard error to; empty where it is none, or the system cannot tell."""
     try:
         file = os.readlink("/proc/self/fd/2")
     except OSError:
@@ -36,7 +36,7 @@ def log_file() -> str:
 
 
 def log_exchange(exchange: Exchange) -> Exchange:
-    """The exchange, with a line for trials placed and stopped, and for each that failed or diverged."""
+    """Return the exchange, with a line for trials placed and stopped, and for each that failed or diverged."""
 
     def logging_exchange(reports: Sequence[Report], offer: Offer) -> Directives:
         for report in reports:

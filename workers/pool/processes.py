@@ -253,7 +253,7 @@ class _Line:
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, question: str, *arguments: Any) -> Any:
-        """The answer; EOFError or OSError where the launcher is gone."""
+        """Return the answer; EOFError or OSError where the launcher is gone."""
         with self._turn:
             self.pipe.send((question, arguments))
             return self.pipe.recv()

@@ -69,13 +69,15 @@ class StudyDevice:
     """Studies of equal groups may have lanes in one pack."""
 
     def open(self, pack: Pack, archive: Archive | None) -> StudyLanes:
-        """The study's lanes in a new pack, which others may join."""
+        """Return the study's lanes in a new pack, which others may join."""
         shared = SharedPack(pack=pack, key=self.key(pack.structure))
         self.packs.append(shared)
         return StudyLanes(self, shared, archive)
 
     def join(self, structure: str, archive: Archive | None) -> StudyLanes | None:
-        """The study's lanes, none as yet, in a pack of this structure that others train; None if there is none."""
+        """Return the study's lanes, none as yet, in a pack of this structure that others train; None if there is
+        none.
+        """
         key = self.key(structure)
         shared = next((one for one in self.packs if one.key == key and one.is_open), None)
         return StudyLanes(self, shared, archive) if shared else None
@@ -137,7 +139,7 @@ class StudyLanes:
         return Counter(lane.study for lane in self.pack.lanes if lane)
 
     def has_reports(self) -> bool:
-        """Whether a trial of this study has reported."""
+        """Return whether a trial of this study has reported."""
         return not self._reports.empty()
 
     def take_reports(self) -> list[Report]:

@@ -17,12 +17,14 @@ MOST_CRASHES = 4
 
 
 def name_worker(pool: str, slot: int) -> str:
-    """A name for the next worker of a slot; never used again, so that a late call of an old worker is recognised."""
+    """Return a name for the next worker of a slot; never used again, so that a late call of an old worker is
+    recognised.
+    """
     return f"{pool}-{slot}-{uuid.uuid4().hex[:8]}"
 
 
 def slot_of(worker: str) -> int:
-    """The slot of a worker that `name_worker` named."""
+    """Return the slot of a worker that `name_worker` named."""
     return int(worker.split("-")[1])
 
 
@@ -72,7 +74,7 @@ class Slots:
     """Slot -> crashes since the last report from it."""
 
     def take(self) -> int | None:
-        """A slot for a new worker; None while there is no room, or if no worker is needed."""
+        """Return a slot for a new worker; None while there is no room, or if no worker is needed."""
         if self.closed:
             return None
         room = self.room()

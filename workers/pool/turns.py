@@ -91,7 +91,7 @@ class Turns:
         """What a study that comes starts with: what the one had whose training turn began last."""
 
     def of(self, device: int, study: int, share: Callable[[], float]) -> StudyTurns:
-        """The turns of a study on a device; `share`: of the study, above 0, asked as its time is counted."""
+        """Return the turns of a study on a device; `share`: of the study, above 0, asked as its time is counted."""
         with self._changed:
             self._shares[study] = share
             return _TurnsOfOne(self, self._devices.setdefault(device, _Device()), study)

@@ -131,7 +131,9 @@ class Worker:
         return False
 
     def _await_answer(self, exchanger: Exchanger, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
-        """The controller's answer, and what the lanes report until it comes; None if the lease ran out meanwhile."""
+        """Return the controller's answer, and what the lanes report until it comes; None if the lease ran out
+        meanwhile.
+        """
         journal, kept = list[Report](), 0
         directives = exchanger.answer(EXCHANGE_SECONDS)
         while directives is None and heartbeat.alive():
@@ -148,7 +150,7 @@ class Worker:
         return directives, journal
 
     def _offer(self, reports: list[Report], *, saves: bool) -> Offer:
-        """The next offer; adds to the reports that go with it. `saves`: with a checkpoint."""
+        """Return the next offer; adds to the reports that go with it. `saves`: with a checkpoint."""
         structure, lanes = None, min(self.width, self._most)
         holds: tuple[TrialStart, ...] = ()
         snapshot = None
@@ -185,12 +187,12 @@ class Worker:
         return max(0, free)
 
     def _is_to_save(self, *, asked: bool) -> bool:
-        """Whether the next offer comes with a checkpoint, as the controller asks for it or it is time."""
+        """Return whether the next offer comes with a checkpoint, as the controller asks for it or it is time."""
         has_trained = self.lanes is not None and any(running.has_trained for running in self.lanes.trials)
         return self.archive is not None and has_trained and (asked or self._timer.is_due())
 
     def _take_snapshot(self) -> tuple[Snapshot, float] | None:
-        """The states of its trials, and the seconds that this took; None where no trial has trained."""
+        """Return the states of its trials, and the seconds that this took; None where no trial has trained."""
         assert self.lanes, "it has lanes"
         start = time.monotonic()
         snapshot = self.lanes.snapshot()
@@ -354,7 +356,8 @@ def _describe_shortage(shortage: Shortage) -> str:
 
 
 def fitting(width: int, needed: int, idle: float, price: float) -> int:
-    """The width for `needed` lanes: wider when they do not fit, narrower when half would be free or it has paid off.
+    """Return the width for `needed` lanes: wider when they do not fit, narrower when half would be free or it has
+    paid off.
 
     `idle` is what free lanes have cost since the pack has this width, `price` what another width costs, in seconds. As
     nobody knows how long the pack will go on, it waits until the one reaches the other, and so never pays more than

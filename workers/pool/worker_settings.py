@@ -33,7 +33,7 @@ class WorkerSettings:
 
 
 def make_worker(name: str, settings: WorkerSettings, exchange: Exchange, renew: Callable[[], bool]) -> Worker:
-    """A worker that reports by `exchange` and renews its lease by `renew`."""
+    """Return a worker that reports by `exchange` and renews its lease by `renew`."""
     device, width, saving = settings.device, settings.width, settings.saving
     return Worker(
         name=name,

@@ -84,7 +84,7 @@ def _kernel_of(dtype: torch.dtype, device: torch.device) -> Kernel:
 
 
 def fused_update_of(recipe: Recipe, layout: Layout, device: torch.device) -> FusedUpdate | None:
-    """The update as one kernel; None where the recipe or the device has none."""
+    """Return the update as one kernel; None where the recipe or the device has none."""
     known = (
         type(recipe.optimizer) in _OPTIMIZERS
         and type(recipe.optimizer.schedule) in _SCHEDULES
@@ -160,7 +160,7 @@ class FusedUpdate:
         ]
 
     def __call__(self, knobs: dict[str, Tensor], state: State, gradient: Tensor, loss: Tensor) -> State:
-        """The state after the update; the argument is left as it was."""
+        """Return the state after the update; the argument is left as it was."""
         if self._bound[0] is not knobs:  # a trial that takes a lane writes into the knobs' tensors
             self._bound = knobs, self._recipe.bind(knobs)
         shadow = state.shadow.get("ema")

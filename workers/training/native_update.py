@@ -63,7 +63,7 @@ class Turned(ctypes.Structure):
 
 
 def update_of(recipe: Recipe, layout: Layout, device: torch.device) -> NativeUpdate | None:
-    """The native update; None where the recipe or the device has none."""
+    """Return the native update; None where the recipe or the device has none."""
     if not knows(recipe) or not recipe.learning.is_plain or device.type != "cpu" or recipe.dtype not in _LIBRARIES:
         return None
     native = library(_LIBRARIES[recipe.dtype])
@@ -71,7 +71,7 @@ def update_of(recipe: Recipe, layout: Layout, device: torch.device) -> NativeUpd
 
 
 def knows(recipe: Recipe) -> bool:
-    """Whether the optimizer and the average are among those whose scalars are computed here."""
+    """Return whether the optimizer and the average are among those whose scalars are computed here."""
     return type(recipe.optimizer) in _OPTIMIZERS and type(recipe.averaging) in _AVERAGINGS
 
 

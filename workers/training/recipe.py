@@ -95,13 +95,13 @@ class Recipe:
         return found
 
     def pad(self) -> Recipe:
-        """The recipe that trials of this structure share: with padded sizes, if the trial's are."""
+        """Return the recipe that trials of this structure share: with padded sizes, if the trial's are."""
         if not self.training.pad_shapes:
             return self
         return Recipe(**{section: plugins.pad_sizes(getattr(self, section)) for section in SECTIONS})
 
     def bind(self, knobs: Mapping[str, Any]) -> Recipe:
-        """The same recipe with its knobs replaced, for example by scalars under vmap."""
+        """Return the same recipe with its knobs replaced, for example by scalars under vmap."""
         return Recipe(**{section: plugins.bind(getattr(self, section), knobs, section) for section in SECTIONS})
 
     @property
@@ -132,7 +132,7 @@ def layout_of(recipe: Recipe, device: torch.device | str = "cpu") -> Layout:
 
 
 def initial_state(recipe: Recipe, layout: Layout, parameters: Tensor) -> State:
-    """The state before the first step, from the initial parameters [P]."""
+    """Return the state before the first step, from the initial parameters [P]."""
     zero = torch.zeros((), dtype=torch.int64, device=parameters.device)
     return State(
         parameters=parameters,
@@ -181,7 +181,7 @@ def _accumulate(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, keep
 
 
 def _loss(recipe: Recipe, keep: Parameters) -> Loss:
-    """The training loss, with these dropout masks."""
+    """Return the training loss, with these dropout masks."""
 
     def loss_of(parameters: Parameters, batch: Batch) -> Tensor:
         device = batch["inputs"].device
@@ -197,7 +197,7 @@ def _loss(recipe: Recipe, keep: Parameters) -> Loss:
 
 
 def apply_gradient(recipe: Recipe, layout: Layout, state: State, gradient: Tensor, loss: Tensor) -> State:
-    """The state after a step whose loss had this value and this gradient [P]: clipping, optimizer, average."""
+    """Return the state after a step whose loss had this value and this gradient [P]: clipping, optimizer, average."""
     steps = torch.as_tensor(recipe.training.steps)
     gradient = gradient if layout.learns is None else gradient * layout.learns
     descent = Descent(state.parameters, gradient, state.moments, state.step, steps)

@@ -92,7 +92,9 @@ def evaluate_folder(folder: Path, asked: Asked) -> pl.DataFrame:
 
 
 def evaluate_pretrained(folder: Path, scorer: Mapping[str, Any] | None, dtype: str, asked: Asked) -> pl.DataFrame:
-    """The same of a pretrained model of the kind of Llama or Gemma, its softmax replaced by a scorer; None: left."""
+    """Return the same of a pretrained model of the kind of Llama or Gemma, its softmax replaced by a scorer; None:
+    left.
+    """
     from workers.networks.pretrained import load_pretrained
 
     model = load_pretrained(folder, scorer, dtype).to(asked.harness.device)
@@ -115,7 +117,9 @@ def _score(model: Mapping[str, Any], asked: Asked) -> pl.DataFrame:
 
 
 def to_frame(found: Mapping[str, Any]) -> pl.DataFrame:
-    """The harness' results as rows: `{"results": {task: {"acc,none": .., "acc_stderr,none": ..}}, "n-samples": ..}`."""
+    """Return the harness' results as rows: `{"results": {task: {"acc,none": .., "acc_stderr,none": ..}}, "n-samples":
+    ..}`.
+    """
     rows = list[tuple[Any, ...]]()
     for task, numbers in found["results"].items():
         samples = found.get("n-samples", {}).get(task, {}).get("effective")

@@ -81,7 +81,7 @@ def begin_export(
     device: str | None = None,
     accept_changes: bool = False,
 ) -> Export:
-    """A stored trial that can be written as a model of Hugging Face to a folder.
+    """Return a stored trial that can be written as a model of Hugging Face to a folder.
 
     `variant`: raw, ema, bema ...; None: the objective's, as `Study.model` has it. Raises OutputError for a folder that
     is there and not empty, and StudyError for a trial that is no causal model over tokens.
@@ -207,7 +207,7 @@ def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Sh
 
 
 def list_parts(plugin: object) -> Iterator[object]:
-    """A plug-in and all that are parts of it."""
+    """Yield a plug-in and all that are parts of it."""
     yield plugin
     for name, rule in plugins.rules(type(plugin)).items():
         if rule.family:
@@ -215,7 +215,7 @@ def list_parts(plugin: object) -> Iterator[object]:
 
 
 def plan_of(plugin: object, names: Mapping[type, str]) -> dict[str, Any]:
-    """The class and the fields of a plug-in, as `build` of the network's file reads them."""
+    """Return the class and the fields of a plug-in, as `build` of the network's file reads them."""
     found: dict[str, Any] = {"class": names[type(plugin)]}
     for name, rule in plugins.rules(type(plugin)).items():
         value = getattr(plugin, name)
@@ -224,7 +224,7 @@ def plan_of(plugin: object, names: Mapping[type, str]) -> dict[str, Any]:
 
 
 def _load(path: Path) -> Any:
-    """A file as a module, which no other import finds."""
+    """Return a file as a module, which no other import finds."""
     name = "graft_exported_network"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec, "it is a Python file"
@@ -252,7 +252,7 @@ class WrittenTokens:
 
 
 def write_tokenizer(folder: Path, recipe: Recipe) -> WrittenTokens | None:
-    """The files of a language task's tokenizer; None where the task has none."""
+    """Return the files of a language task's tokenizer; None where the task has none."""
     from workers.data.tasks.language import Language
     from workers.data.tokenizers import HasFile
 

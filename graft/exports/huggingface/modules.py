@@ -60,7 +60,7 @@ class Module:
 
 @cache
 def read_module(name: str) -> Module:
-    """A module by its dotted name; it is imported, too, as that finds those of plug-ins from outside."""
+    """Return a module by its dotted name; it is imported, too, as that finds those of plug-ins from outside."""
     spec = importlib.import_module(name).__spec__
     assert spec, "it was imported"
     assert isinstance(spec.loader, InspectLoader), "it has a text"
@@ -93,7 +93,7 @@ def read_module(name: str) -> Module:
 
 @cache
 def parse(text: str) -> ast.Module:
-    """A syntax tree, the same one each time."""
+    """Return a syntax tree, the same one each time."""
     return ast.parse(text)
 
 
@@ -102,7 +102,7 @@ def _import_line(alias: ast.alias) -> str:
 
 
 def _source(node: ast.ImportFrom, package: str) -> str:
-    """The module that a statement imports from."""
+    """Return the module that a statement imports from."""
     if node.level:
         return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
     top = (node.module or "").partition(".")[0]
@@ -112,7 +112,7 @@ def _source(node: ast.ImportFrom, package: str) -> str:
 
 
 def definitions(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement at the top of a module, or of a class, defines."""
+    """Yield the names that a statement at the top of a module, or of a class, defines."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -133,7 +133,8 @@ SCOPES = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, 
 
 
 def bound_names(node: ast.AST) -> frozenset[str]:
-    """The names that a function binds: its arguments, what it assigns; or those that a comprehension runs over.
+    """Return the names that a function binds: its arguments, what it assigns; or those that a comprehension runs
+    over.
 
     Those that functions and comprehensions in it bind are theirs alone.
     """
@@ -152,22 +153,22 @@ def bound_names(node: ast.AST) -> frozenset[str]:
 
 
 def is_alias(symbol: Symbol) -> bool:
-    """Whether it is a type by another name: `Parameters`."""
+    """Return whether it is a type by another name: `Parameters`."""
     return isinstance(read_module(symbol.module).statements.get(symbol.name), ast.Assign)
 
 
 def is_text(node: ast.stmt) -> bool:
-    """Whether a statement is a text: a docstring, or that of the field before it."""
+    """Return whether a statement is a text: a docstring, or that of the field before it."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def is_class_variable(node: ast.AnnAssign) -> bool:
-    """Whether it is no field of a dataclass."""
+    """Return whether it is no field of a dataclass."""
     return ast.unparse(node.annotation).startswith("ClassVar")
 
 
 def is_field(node: ast.AnnAssign, module: str) -> bool:
-    """Whether it is a plug-in's field, whose value is in the configuration."""
+    """Return whether it is a plug-in's field, whose value is in the configuration."""
     value = node.value
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
         return False
@@ -175,12 +176,12 @@ def is_field(node: ast.AnnAssign, module: str) -> bool:
 
 
 def registers(decorator: ast.expr) -> bool:
-    """Whether a decorator makes a function an operation of torch, which the engine's recordings need."""
+    """Return whether a decorator makes a function an operation of torch, which the engine's recordings need."""
     return ast.unparse(decorator).startswith("torch.library.")
 
 
 def is_defined(symbol: Symbol) -> bool:
-    """Whether it is a name in a module, and no module itself."""
+    """Return whether it is a name in a module, and no module itself."""
     return symbol in STAND_INS or symbol.name in {
         **read_module(symbol.module).statements,
         **read_module(symbol.module).ours,
@@ -188,6 +189,6 @@ def is_defined(symbol: Symbol) -> bool:
 
 
 def first_line(node: ast.stmt) -> int:
-    """The line on which a statement begins, its decorators included."""
+    """Return the line on which a statement begins, its decorators included."""
     decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
     return min([node.lineno, *(one.lineno for one in decorators)])

@@ -42,7 +42,7 @@ class Shaken:
 
 
 def shake(classes: Iterable[type], methods: Iterable[str]) -> Shaken:
-    """The classes with these methods, and all that they need."""
+    """Return the classes with these methods, and all that they need."""
     wanted = {member: Symbol(member.__module__, member.__name__) for member in classes}
     kept = _Kept(methods=set(methods))
     kept.close(wanted.values())
@@ -177,7 +177,7 @@ class _Kept:
 
 
 def _order(symbols: Iterable[Symbol]) -> Iterable[str]:
-    """The modules, each after those that its statements need."""
+    """Return the modules, each after those that its statements need."""
     modules = dict.fromkeys(symbol.module for symbol in symbols)
     needs = {
         name: {defined(one).module for one in read_module(name).ours.values() if is_defined(one)} & modules.keys()
@@ -194,7 +194,7 @@ def _in_order(symbols: Iterable[Symbol], module: str) -> Sequence[Symbol]:
 
 
 def _join_imports(statements: Iterable[str]) -> Iterator[str]:
-    """The statements, what one module gives on one line."""
+    """Yield the statements, what one module gives on one line."""
     given = dict[str, list[str]]()
     for statement in sorted(statements):
         source, _, name = statement.partition(" import ")
@@ -226,7 +226,9 @@ def _field_or_cut(module: Module, node: ast.stmt, name: str, names: Mapping[Symb
 
 
 def _cut(module: Module, node: ast.stmt, name: str, names: Mapping[Symbol, str], until: ast.stmt | None = None) -> str:
-    """The lines of a statement, before `until`, with the names of the new file; decorators that register left out."""
+    """Return the lines of a statement, before `until`, with the names of the new file; decorators that register left
+    out.
+    """
     decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
     dropped = {line for one in decorators if registers(one) for line in range(one.lineno, (one.end_lineno or 0) + 1)}
     first = min(node.lineno, *(one.lineno for one in decorators)) if decorators else node.lineno
@@ -248,7 +250,7 @@ def _cut(module: Module, node: ast.stmt, name: str, names: Mapping[Symbol, str],
 
 
 def _free_names(node: ast.AST, bound: frozenset[str] = frozenset()) -> Iterator[ast.Name]:
-    """The names in a statement that no function or comprehension in it binds."""
+    """Yield the names in a statement that no function or comprehension in it binds."""
     if isinstance(node, ast.Name) and node.id not in bound:
         yield node
     if isinstance(node, SCOPES):

@@ -68,19 +68,19 @@ class DatabaseStudies:
         self._most = most
 
     def list_studies(self) -> Sequence[Mapping[str, Any]]:
-        """The rows of `studies`, oldest first."""
+        """Return the rows of `studies`, oldest first."""
         with open_reader(self._url) as reader:
             return reader.studies().rows(named=True)
 
     def read_spaces(self, study: str) -> Sequence[Space]:
-        """The spaces that a study has had, the present one last; those that cannot be read are left out."""
+        """Return the spaces that a study has had, the present one last; those that cannot be read are left out."""
         with open_reader(self._url) as reader:
             stored = reader.study(study)
             texts = [*stored.changes()["space"], stored.row["space"]]
             return [space for text in texts for space in _read_space(reader, study, text)]
 
     def read_trials(self, study: str, known: Mapping[int, Version]) -> Reading:
-        """The trials to show; rows and validations only of those whose version is not the known one."""
+        """Return the trials to show; rows and validations only of those whose version is not the known one."""
         with open_reader(self._url) as reader, reader.moment():
             stored = reader.study(study)
             versions = {number: _version(rest) for number, *rest in self._choose(stored).iter_rows()}
@@ -112,7 +112,7 @@ def _version(columns: Sequence[Any]) -> Version:
 
 
 def _read_space(reader: Reader, study: str, text: str) -> Iterator[Space]:
-    """The space of a text, unless this version of Graft, or this machine, can no longer read it."""
+    """Yield the space of a text, unless this version of Graft, or this machine, can no longer read it."""
     with suppress(GraftError), using(read_outside(reader, study)):
         yield parse(text, f"the space of study {study}", families())
 

@@ -83,7 +83,9 @@ def _describe(now: Status) -> Iterator[Sample]:
 
 
 def write_metric(metric: str, samples: list[Sample]) -> str:
-    """A metric with all of its samples, which must stand together; `metric` is one of those that are described."""
+    """Return a metric with all of its samples, which must stand together; `metric` is one of those that are
+    described.
+    """
     lines = [f"# HELP {metric} {(_HELP | _HELP_OF_SERVER)[metric]}", f"# TYPE {metric} gauge"]
     for _, labels, value in samples:
         inner = ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items())

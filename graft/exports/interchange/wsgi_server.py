@@ -25,7 +25,9 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 def open_server(application: Application, port: int) -> WSGIServer:
-    """A server on this machine's loopback address; port 0: one that is free. StudyError if it cannot have the port."""
+    """Return a server on this machine's loopback address; port 0: one that is free. StudyError if it cannot have the
+    port.
+    """
     try:
         return make_server(LOOPBACK, port, application, ThreadingServer, _QuietHandler)
     except OSError as error:

@@ -49,12 +49,13 @@ def read_files() -> Mapping[str, File]:
 
 
 def piece_names() -> frozenset[str]:
-    """The names of all functions, classes and constants."""
+    """Return the names of all functions, classes and constants."""
     return frozenset(name for file in read_files().values() for name in file.pieces)
 
 
 def gather(wanted: Iterable[str], given: Mapping[str, str]) -> str:
-    """The text of the pieces with these names and of all that they need, under the imports of what is not ours.
+    """Return the text of the pieces with these names and of all that they need, under the imports of what is not
+    ours.
 
     `given`: name -> text that stands in place of that piece.
     """
@@ -109,7 +110,7 @@ def _start(node: ast.stmt) -> int:
 
 
 def _list_definitions(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement defines."""
+    """Yield the names that a statement defines."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -118,7 +119,7 @@ def _list_definitions(node: ast.stmt) -> Iterator[str]:
 
 
 def _is_text(node: ast.stmt) -> bool:
-    """Whether a statement is the docstring of the constant before it."""
+    """Return whether a statement is the docstring of the constant before it."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
@@ -135,7 +136,7 @@ def _statements(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
 
 
 def _sort_imports(statements: Iterable[str]) -> Iterator[str]:
-    """The statements as people write them: what a module gives on one line."""
+    """Yield the statements as people write them: what a module gives on one line."""
     from_modules: dict[str, list[str]] = {}
     for statement in sorted(statements):
         module, _, name = statement.removeprefix("from ").partition(" import ")

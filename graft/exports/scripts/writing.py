@@ -30,7 +30,7 @@ def data_file(output: Path) -> Path:
 
 
 def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = False) -> RestoredTrial:
-    """A trial of which a script can be written.
+    """Return a trial of which a script can be written.
 
     Raises StudyError for one that has nothing to compare, that needs a plug-in from outside, or that was trained on
     other data, unless that is accepted.
@@ -77,7 +77,7 @@ def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path
 
 
 def compose(restored: RestoredTrial, study: str, *, with_data: bool = False) -> str:
-    """The script's text."""
+    """Return the script's text."""
     trial, diagnostics = restored.trial, packaged_names("diagnostic")
     metrics = [row for row in restored.metrics if row[1].partition(" ")[0] not in diagnostics]
     not_computed = sorted({row[1].partition(" ")[0] for row in restored.metrics} & set(diagnostics))
@@ -150,7 +150,7 @@ def _build(config: Mapping[str, Any]) -> Mapping[str, object]:
 
 
 def _complete(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration with every default filled in."""
+    """Return the configuration with every default filled in."""
     training = Training(**config["training"])
     sections = {section: plugins.config_of(plugin) for section, plugin in _build(config).items()}
     return {**sections, "training": {field: getattr(training, field) for field in plugins.rules(Training)}}

@@ -85,5 +85,5 @@ def archive_study(url: str, study: str, *, archived: bool) -> None:
 
 
 def read_tags(row: Mapping[str, Any]) -> list[str]:
-    """The tags of a row of `studies`."""
+    """Return the tags of a row of `studies`."""
     return json.loads(row["tags"])

@@ -73,7 +73,7 @@ def read_settings(file: Path) -> list[dict[str, Any]]:
 
 
 def parse_value(text: str) -> Any:
-    """A value as YAML has it, and 1e-3 as the number that it is."""
+    """Return a value as YAML has it, and 1e-3 as the number that it is."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:

@@ -118,7 +118,7 @@ def _check_same_trials(reader: Reader, name: str, space: Space) -> None:
 def _compute_ratings(
     reader: Reader, name: str, space: Space
 ) -> dict[int, tuple[float | None, float | None, Constraints | None]]:
-    """The trials that ended with a result -> the new rating of each, from the validations that are kept.
+    """Return the trials that ended with a result -> the new rating of each, from the validations that are kept.
 
     Raises StudyError where they do not tell: a metric was not reported, or the best of all validations counts and not
     all are kept.

@@ -104,7 +104,7 @@ class _Cutting:
         return max(1, round(count * self.share))
 
     def stopping(self) -> dict[str, str]:
-        """The stopping policies of the search; none where nothing of them changes."""
+        """Return the stopping policies of the search; none where nothing of them changes."""
         policies = self.space.search.stopping
         configs = [config_of(policy) for policy in policies]
         for config, policy in zip(configs, policies, strict=True):
@@ -117,7 +117,7 @@ class _Cutting:
 
 
 def _as_expression(text: str) -> str:
-    """A value as an expression, also one that is written as `{uniform: [0, 100]}`."""
+    """Return a value as an expression, also one that is written as `{uniform: [0, 100]}`."""
     node = read(compose(text, "the space"))
     if not isinstance(node.content, Mapping):
         return str(node.content)
@@ -127,7 +127,7 @@ def _as_expression(text: str) -> str:
 
 
 def _cut_experiment(space: ExperimentSpace, origin: str, steps: int) -> Cut:
-    """Each arm in proportion; what an arm sets itself is cut there."""
+    """Return each arm in proportion; what an arm sets itself is cut there."""
     root: Any = read(compose(catalogue.read_text(origin), origin))
     arms: Mapping[str, Any] = root.content["arms"].content if "arms" in root.content else {}
     share = steps / max(_longest(_sample(arm.space)) for arm in space.arms)
@@ -169,7 +169,7 @@ def _cut_transfer(space: TransferSpace, origin: str, steps: int) -> dict[str, st
 
 
 def _spaces_by_name(origin: str) -> dict[str, str]:
-    """The tasks of a transfer that are a space's name alone."""
+    """Return the tasks of a transfer that are a space's name alone."""
     root: Any = read(compose(catalogue.read_text(origin), origin))
     tasks = root.content["transfer"].content["tasks"].content
     return {name: task.word for name, task in tasks.items() if isinstance(task.content, str)}

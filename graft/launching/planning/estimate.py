@@ -58,7 +58,7 @@ class Estimate:
 
 
 def estimate_study(space: Space) -> Estimate:
-    """The size of a study of this space; nothing is trained."""
+    """Return the size of a study of this space; nothing is trained."""
     from workers.engine.speed.timing import reported_metrics
 
     search = space.search
@@ -79,7 +79,7 @@ def estimate_study(space: Space) -> Estimate:
 
 
 def _sample(space: Space, groups: int) -> list[list[Trial]]:
-    """The first trials of a few groups, drawn at random whatever the sampler is."""
+    """Return the first trials of a few groups, drawn at random whatever the sampler is."""
     uniform = random.Random(0).random
     sample: list[list[Trial]] = []
     for group in range(0, groups, max(1, groups // SAMPLED_GROUPS)):

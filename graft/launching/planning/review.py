@@ -93,7 +93,7 @@ def _blaming_plug_ins(part: Part) -> Generator[None]:
 
 
 def list_parts(space: Space) -> Iterator[Part]:
-    """The parts of a space, each with draws that are always the same."""
+    """Yield the parts of a space, each with draws that are always the same."""
     if isinstance(space, ExperimentSpace):
         members = [(f"arm {arm.name}: ", arm.space) for arm in space.arms]
     elif isinstance(space, TransferSpace):
@@ -146,7 +146,7 @@ def _look_at_steps(part: Part, device: str | None) -> Iterator[str]:
 
 
 def _structures(part: Part) -> list[Trial]:
-    """A trial of each of a few structures."""
+    """Return a trial of each of a few structures."""
     return list({trial.structure: trial for trial in part.trials}.values())[:EVALUATED]
 
 
@@ -171,7 +171,7 @@ def _describe_sizes(trial: Trial) -> str:
 
 
 def estimate_shortage(part: Part, device: str | None, lanes: int) -> Iterator[str]:
-    """A note if a trial, or as many lanes as were asked for, will hardly fit with all that a step holds."""
+    """Yield a note if a trial, or as many lanes as were asked for, will hardly fit with all that a step holds."""
     from workers.engine.machine.devices import default_device
     from workers.engine.machine.memory import estimate_lane_bytes, free_bytes, least_bytes
 
@@ -192,7 +192,7 @@ def estimate_shortage(part: Part, device: str | None, lanes: int) -> Iterator[st
 
 
 def _sketch(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration with a task of the same metrics that reads no corpus, which may have to be fetched."""
+    """Return the configuration with a task of the same metrics that reads no corpus, which may have to be fetched."""
     task: Any = plugins.build(family_of("task"), config["task"])
     return {**config, "task": plugins.config_of(task.sketch())}
 

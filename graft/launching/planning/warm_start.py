@@ -44,7 +44,7 @@ class WarmStart:
 
 
 def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
-    """The space with a prior in its sampler, from all earlier studies (`auto`) or from those listed, `a,b`.
+    """Return the space with a prior in its sampler, from all earlier studies (`auto`) or from those listed, `a,b`.
 
     A study of this name that exists keeps the prior that it started with, whatever was learned since. Raises StudyError
     for an unknown study and for a transfer, PluginError for a sampler that does not go with a prior.
@@ -88,7 +88,7 @@ def _with_sampler(space: Space, sampler: Warm) -> Space:
 
 
 def _with_stored_prior(reader: Reader, space: Space, cold: Warm, row: Mapping[str, Any]) -> Space:
-    """The space with the prior of the stored one, if that has one."""
+    """Return the space with the prior of the stored one, if that has one."""
     stored = _parse_stored(reader, row)
     sampler = stored.search.sampler if stored else None
     if not isinstance(sampler, Warm):
@@ -97,7 +97,7 @@ def _with_stored_prior(reader: Reader, space: Space, cold: Warm, row: Mapping[st
 
 
 def _parse_stored(reader: Reader, row: Mapping[str, Any]) -> Space | None:
-    """A stored study's space; None for one in the language of another version of this program."""
+    """Return a stored study's space; None for one in the language of another version of this program."""
     try:
         with using(read_outside(reader, row["name"])):
             return parse_stored(row, families())
@@ -106,7 +106,7 @@ def _parse_stored(reader: Reader, row: Mapping[str, Any]) -> Space | None:
 
 
 def _read_earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Earlier]:
-    """The studies that have finished trials, with the best of these."""
+    """Return the studies that have finished trials, with the best of these."""
     found: list[Earlier] = []
     for row in rows:
         name, finished = row["name"], reader.study(row["name"]).counts().get("finished", 0)
@@ -138,7 +138,9 @@ def _read_gains(reader: Reader, rows: Mapping[str, Mapping[str, Any]], task: str
 
 
 def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
-    """The compatibility matrix of a study; None unless its trials say what architecture they have, task and pair."""
+    """Return the compatibility matrix of a study; None unless its trials say what architecture they have, task and
+    pair.
+    """
     name, space = row["name"], _parse_stored(reader, row)
     of_targets: dict[str, Direction] = {
         name: one.direction for name, one in read_target_objectives(reader, row).items()
@@ -154,7 +156,7 @@ def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
 
 
 def _by_task(matrix: Matrix, space: TransferSpace) -> Matrix:
-    """The matrix with the tasks' own names instead of those that the transfer gives them."""
+    """Return the matrix with the tasks' own names instead of those that the transfer gives them."""
     names = {domain.name: task for domain in space.domains if (task := task_of(domain.baseline))}
     columns = [pl.col(side).replace(names) for side in ("source", "target")]
     return replace(matrix, cells=matrix.cells.with_columns(columns))

@@ -30,14 +30,14 @@ class CrashRecord:
 
     @classmethod
     def of(cls, database: str, study: Mapping[str, Any]) -> Self:
-        """The record of a study, by its row: beside a SQLite file, else in this machine's cache of Graft."""
+        """Return the record of a study, by its row: beside a SQLite file, else in this machine's cache of Graft."""
         file = file_of(database)
         created = f"{study['created_at']:%Y%m%d%H%M%S%f}"
         return cls(Path(f"{file}.crash-{study['id']}") if file else cache_folder() / f"crash-{study['id']}-{created}")
 
     @classmethod
     def of_service(cls, database: str) -> Self:
-        """The record of the service of a database."""
+        """Return the record of the service of a database."""
         file = file_of(database)
         mark = hashlib.sha256(database.encode()).hexdigest()[:16]
         return cls(Path(f"{file}.crash-service") if file else cache_folder() / f"crash-service-{mark}")

@@ -66,6 +66,6 @@ def _forget_terminal() -> None:
 
 
 def _is_hung_up(stream: int) -> bool:
-    """Whether it was a terminal, which answers no question once it is closed."""
+    """Return whether it was a terminal, which answers no question once it is closed."""
     device = os.fstat(stream).st_rdev
     return os.major(device) in (4, 5, *range(136, 144))  # consoles, and pseudo-terminals (Linux, devices.txt)

@@ -29,7 +29,7 @@ def check_address_space(workers: int | None) -> None:
 
 
 def describe_shortage(error: BaseException) -> str | None:
-    """A line for an error that says that memory ran out; None for any other error."""
+    """Return a line for an error that says that memory ran out; None for any other error."""
     text = str(error)
     is_short = (
         isinstance(error, MemoryError)

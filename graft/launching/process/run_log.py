@@ -62,7 +62,7 @@ class RunLog:
                 self._cut()
 
     def read(self, study: str, lines: int) -> list[LogLine]:
-        """The last lines of a study, the oldest first; none where there is no file."""
+        """Return the last lines of a study, the oldest first; none where there is no file."""
         with suppress(OSError):
             found = list(map(_parse, self._path.read_text(encoding="utf-8", errors="replace").splitlines()))
             return [line for line in found if line and line.study == study][-lines:]

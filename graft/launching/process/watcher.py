@@ -67,7 +67,7 @@ def _watch() -> None:
 
 
 def _format(line: str) -> str:
-    """The line as the launch said the others: as JSON where the variable that it sets says so."""
+    """Return the line as the launch said the others: as JSON where the variable that it sets says so."""
     if os.environ.get(LOG_VARIABLE) != "json":
         return line
     import json

@@ -27,7 +27,7 @@ _SUFFIX = {"points": " points", "percent": " %", "difference": ""}
 
 
 def change(value: float | None, decimals: int) -> str:
-    """A change with its sign: +43, −10, 0."""
+    """Return a change with its sign: +43, −10, 0."""
     if value is None:
         return MISSING
     text = f"{value:+,.{decimals}f}"
@@ -42,7 +42,7 @@ class Shading:
 
     @classmethod
     def of(cls, cells: pl.DataFrame) -> Self:
-        """The limits of a matrix's cells: the largest change, or 4 x the upper quartile where that is less."""
+        """Return the limits of a matrix's cells: the largest change, or 4 x the upper quartile where that is less."""
         size = pl.col("mean").abs()
         known = cells.drop_nulls("mean").group_by("unit", maintain_order=True)
         found = known.agg(largest=size.max(), quartile=size.quantile(0.75, "linear"))
@@ -76,7 +76,7 @@ class Cell:
 
     @classmethod
     def of(cls, row: Mapping[str, Any], shading: Shading) -> Self:
-        """The cell of a row of Matrix.cells."""
+        """Return the cell of a row of Matrix.cells."""
         mean, unit = row["mean"], row["unit"]
         if mean is None:
             return cls(
@@ -112,7 +112,9 @@ class Cell:
 
 
 def _sure_gain(row: Mapping[str, Any], gain: float) -> float:
-    """The least change that the interval allows, as a gain; 0 if it allows none. A part of one without an interval."""
+    """Return the least change that the interval allows, as a gain; 0 if it allows none. A part of one without an
+    interval.
+    """
     if row["low"] is None:
         return _UNTESTED * gain
     sign = 1 if row["direction"] == "maximize" else -1

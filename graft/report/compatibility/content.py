@@ -60,7 +60,7 @@ class Transfer:
 
 
 def title(transfer: Transfer) -> str:
-    """The report's heading."""
+    """Return the report's heading."""
     return f"Compatibility matrix of {transfer.study}"
 
 
@@ -195,7 +195,7 @@ def _generality_table(transfer: Transfer) -> Table:
 
 
 def _middle(row: Mapping[str, Any], decimals: int) -> str:
-    """An interquartile mean, with its interval where it has one."""
+    """Return an interquartile mean, with its interval where it has one."""
     shown = change(row["middle"], decimals)
     if row["middle_low"] is None:
         return shown

@@ -56,7 +56,7 @@ def _latex(transfer: Transfer, learned: Learned | None, path: Path) -> None:
 
 
 def _latex_table(shown: Table) -> Iterable[str]:
-    """A `table` environment (package booktabs)."""
+    """Yield a `table` environment (package booktabs)."""
     yield from ("", r"\begin{table}", r"\centering", rf"\caption{{{latex.escape(shown.caption)}}}")
     yield rf"\begin{{tabular}}{{{'l' * shown.labels}{'r' * (len(shown.header) - shown.labels)}}}"
     yield from (r"\toprule", _latex_row(shown.header), r"\midrule", *map(_latex_row, shown.rows))

@@ -28,7 +28,7 @@ _BAR = (0.16, 2.4)
 
 
 def svg(transfer: Transfer) -> str:
-    """The picture as an <svg> element."""
+    """Return the picture as an <svg> element."""
     with _tight_style():
         return to_svg(figure(transfer), "matrix")
 
@@ -50,7 +50,7 @@ def _tight_style() -> Generator[None]:
 
 
 def figure(transfer: Transfer) -> Figure:
-    """The picture; what is around the cells lies outside the figure's own size."""
+    """Return the picture; what is around the cells lies outside the figure's own size."""
     matrix = transfer.matrix
     drawn = Figure(figsize=(len(matrix.targets) * _CELL[0], len(matrix.sources) * _CELL[1]))
     axes = drawn.add_axes((0, 0, 1, 1))

@@ -98,7 +98,7 @@ def _scale(transfer: Transfer) -> str:
 
 
 def _details(transfer: Transfer) -> Iterable[str]:
-    """A section for each cell, of which the page shows the one that its address names."""
+    """Yield a section for each cell, of which the page shows the one that its address names."""
     matrix = transfer.matrix
     numbers = {
         (str(source), str(target)): rows["number"].to_list()
@@ -156,7 +156,7 @@ def _pairs_table(transfer: Transfer, source: str, pairs: pl.DataFrame) -> Table:
 
 
 def _command(study: str, numbers: Sequence[int]) -> str:
-    """The command that lists the trials with all that is known of them."""
+    """Return the command that lists the trials with all that is known of them."""
     if not numbers:
         return "<p>It has no trials.</p>"
     listed = ", ".join(map(str, sorted(numbers[:_MOST_TRIALS])))
@@ -166,7 +166,9 @@ def _command(study: str, numbers: Sequence[int]) -> str:
 
 
 def _learned_section(learned: Learned) -> Iterable[str]:
-    """The figure and the table of the non-linearities; a trial there leads to a section, as the matrix's cells do."""
+    """Yield the figure and the table of the non-linearities; a trial there leads to a section, as the matrix's cells
+    do.
+    """
     yield f'<h2 id="learned">{escape(HEADING)}</h2>'
     yield html.element(Picture(number=1, caption=caption(learned), svg=svg(learned)))
     yield _link_trials(table(learned), list_drawn(learned))
@@ -174,7 +176,9 @@ def _learned_section(learned: Learned) -> Iterable[str]:
 
 
 def _link_trials(shown: Table, found: Sequence[Nonlinearity]) -> str:
-    """The table as HTML; in each row the first cell that is no label, the trial's number, leads to its section."""
+    """Return the table as HTML; in each row the first cell that is no label, the trial's number, leads to its
+    section.
+    """
     before, header, *rows = html.element(shown).split("<tr>")
     linked = [
         row.replace(f"<td>{one.number}</td>", f'<td><a href="#{_origin_anchor(one)}">{one.number}</a></td>', 1)
@@ -188,7 +192,7 @@ def _origin_anchor(one: Nonlinearity) -> str:
 
 
 def _origin(study: str, one: Nonlinearity) -> str:
-    """The section of one non-linearity: where it comes from, and where it was used."""
+    """Return the section of one non-linearity: where it comes from, and where it was used."""
     name = shlex.quote(study)
     return _ORIGIN.format(
         anchor=_origin_anchor(one),

@@ -35,7 +35,7 @@ class MatrixRequest:
 
 
 def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[Transfer, Learned | None]:
-    """A study's matrix, and the non-linearities that its trials learned, if there are any.
+    """Return a study's matrix, and the non-linearities that its trials learned, if there are any.
 
     Raises StudyError if there is no such study, TransferError if its trials make no matrix.
     """
@@ -62,6 +62,6 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
 
 
 def _common(directions: Iterable[Direction]) -> Direction | None:
-    """The one direction of all targets, if it is one."""
+    """Return the one direction of all targets, if it is one."""
     found = set(directions)
     return found.pop() if len(found) == 1 else None

@@ -16,7 +16,7 @@ _FOLDED = 24
 
 
 def title(learned: Learned) -> str:
-    """The report's heading."""
+    """Return the report's heading."""
     return f"Non-linearities of {learned.study}"
 
 

@@ -30,13 +30,13 @@ _OWN, _OTHER = "#0072B2", "#D55E00"
 
 
 def svg(learned: Learned) -> str:
-    """The picture as an <svg> element."""
+    """Return the picture as an <svg> element."""
     with figure_style():
         return to_svg(figure(learned), "nonlinearities")
 
 
 def figure(learned: Learned) -> Figure:
-    """The picture: a panel for each task and component, each with axes of its own."""
+    """Return the picture: a panel for each task and component, each with axes of its own."""
     panels = learned.panels
     columns = min(len(panels), _MOST_COLUMNS)
     rows = math.ceil(len(panels) / columns)
@@ -83,7 +83,7 @@ def _view(panel: Panel) -> tuple[float, float]:
 
 
 def _heights(panel: Panel) -> tuple[float, float]:
-    """The least and the greatest height of the panel: all of its curves fit, GELU need not."""
+    """Return the least and the greatest height of the panel: all of its curves fit, GELU need not."""
     seen = [height for one in panel.members for values, _ in _curves(one) for height in values]
     room = _MARGIN * (max(seen) - min(seen)) or 1.0
     return min(seen) - room, max(seen) + room

@@ -79,7 +79,7 @@ class Nonlinearity:
 
 
 def gelu(x: float) -> float:
-    """The non-linearity of the baseline transformer."""
+    """Return the non-linearity of the baseline transformer."""
     return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
 
 

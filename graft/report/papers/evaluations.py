@@ -44,7 +44,7 @@ def read_evaluations(paths: Iterable[Path]) -> pl.DataFrame:
 
 
 def _read(path: Path) -> tuple[str, str, Sequence[dict[str, Any]]]:
-    """The model of a file, its label and its numbers."""
+    """Return the model of a file, its label and its numbers."""
     try:
         text: Any = json.loads(path.read_text(encoding="utf-8"))
         if "pretrained" in text:

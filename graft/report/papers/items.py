@@ -57,13 +57,15 @@ class Item:
 
 @cache
 def read_items() -> Sequence[Item]:
-    """All items, paper by paper."""
+    """Return all items, paper by paper."""
     text = resources.files(__package__ or "").joinpath("items.yaml").read_text("utf-8")
     return [Item(name=name, **fields) for name, fields in yaml.safe_load(text).items()]
 
 
 def find_item(name: str) -> Item:
-    """The item of a name that one study or formulas make; raises StudyError for another, with what is to be done."""
+    """Return the item of a name that one study or formulas make; raises StudyError for another, with what is to be
+    done.
+    """
     items = {item.name: item for item in read_items()}
     if name not in items:
         raise StudyError(no_such("table or figure of a paper", name, list(items)))

@@ -72,19 +72,19 @@ _LOOKS = {
 
 
 def look(variant: str) -> Look:
-    """The look of a variant, the same everywhere; those that we do not know share one."""
+    """Return the look of a variant, the same everywhere; those that we do not know share one."""
     return _LOOKS.get(variant, Look(label=variant, colour="#CC79A7", marker="D"))
 
 
 def grid(rows: int, columns: int) -> tuple[Figure, Any]:
-    """A figure of equal panels that share the y axes of their rows, and its axes as an array [rows, columns]."""
+    """Return a figure of equal panels that share the y axes of their rows, and its axes as an array [rows, columns]."""
     width = PANEL[0] * max(columns, 2)  # room for the legend
     figure = Figure(figsize=(width, PANEL[1] * rows + 0.5), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, sharey="row")
 
 
 def row_panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels of these inches side by side, which share their y axis."""
+    """Return a figure of `count` panels of these inches side by side, which share their y axis."""
     figure = Figure(figsize=(width * max(count, 2) if count > 1 else width, height), layout="constrained")
     panels: Any = figure.subplots(1, count, squeeze=False, sharey=True)
     return figure, list(panels[0])
@@ -95,12 +95,12 @@ _ARM_COLOURS = ("#57606a", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"
 
 
 def arm_colour(index: int) -> str:
-    """The colour of an arm in every figure, by its place in the experiment; the baseline's is 0."""
+    """Return the colour of an arm in every figure, by its place in the experiment; the baseline's is 0."""
     return _ARM_COLOURS[index % len(_ARM_COLOURS)] if index < len(_ARM_COLOURS) else _ARM_COLOURS[1 + index % 7]
 
 
 def key(variant: str) -> Line2D:
-    """The legend's entry of a variant."""
+    """Return the legend's entry of a variant."""
     seen = look(variant)
     return Line2D([], [], color=seen.colour, marker=seen.marker, markersize=6, linewidth=1.8, label=seen.label)
 
@@ -137,7 +137,7 @@ def label_percents(axis: Axis) -> None:
 
 
 def on_doublings(amount: float) -> float:
-    """The position of a gap on an axis of doublings: 0, 1, 3, 7, 15 are equally far apart."""
+    """Return the position of a gap on an axis of doublings: 0, 1, 3, 7, 15 are equally far apart."""
     return math.log2(amount + 1)
 
 
@@ -149,7 +149,7 @@ def label_doublings(axis: Axis, most: float) -> None:
 
 
 def to_svg(figure: Figure, name: str) -> str:
-    """The figure as an <svg> element; its ids start with `name`, as several stand in one page."""
+    """Return the figure as an <svg> element; its ids start with `name`, as several stand in one page."""
     with io.StringIO() as file, matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
         text = file.getvalue()

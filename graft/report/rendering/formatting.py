@@ -14,7 +14,9 @@ _NOWHERE = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U001
 
 
 def plain(text: str) -> str:
-    """The text without the characters that have no place in HTML and XML, such as those that steer a terminal."""
+    """Return the text without the characters that have no place in HTML and XML, such as those that
+    steer a terminal.
+    """
     return _NOWHERE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -54,19 +56,19 @@ def with_interval(value: float | None, low: float | None, high: float | None) ->
 
 
 def percent(share: float | None) -> str:
-    """A change, with its sign: +12.3 %, −4.0 %."""
+    """Return a change, with its sign: +12.3 %, −4.0 %."""
     return MISSING if share is None else _with_minus(f"{100 * share:+.1f} %")
 
 
 def percent_with_margin(share: float | None, margin: float | None) -> str:
-    """A change and half its interval, where there is one: −4.0 ± 1.2 %."""
+    """Return a change and half its interval, where there is one: −4.0 ± 1.2 %."""
     if share is None or margin is None:
         return percent(share)
     return _with_minus(f"{100 * share:+.1f} ± {100 * margin:.1f} %")
 
 
 def parameter(value: object) -> str:
-    """A trial's parameter; texts and truth values as they are."""
+    """Return a trial's parameter; texts and truth values as they are."""
     if value is None:
         return MISSING
     return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
@@ -78,5 +80,5 @@ def _short(margin: float) -> str:
 
 
 def _with_minus(text: str) -> str:
-    """A minus sign in place of each hyphen."""
+    """Return a minus sign in place of each hyphen."""
     return text.replace("-", "−")

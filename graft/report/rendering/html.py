@@ -42,7 +42,9 @@ def write(document: Document, path: Path) -> None:
 
 
 def page(title: str, body: str, style: str = "", script: str = "") -> str:
-    """A whole page; of scripts, it runs the one that it is given and no other. `title` is text, the others are code."""
+    """Return a whole page; of scripts, it runs the one that it is given and no other. `title` is text, the others are
+    code.
+    """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _PAGE.format(
         title=escape(plain(title)),

@@ -16,7 +16,7 @@ _MOST_SERIES = 3
 
 
 def drawn_series(statistics: pl.DataFrame) -> list[Series]:
-    """The metrics that figures show: the objective's first, then plain ones, without those that are always 0.
+    """Return the metrics that figures show: the objective's first, then plain ones, without those that are always 0.
 
     `statistics` are those of all trials, with the objective's metric first.
     """
@@ -33,7 +33,7 @@ def say_series(statistics: pl.DataFrame, shown: Sequence[Series]) -> str:
 
 
 def series_label(series: Series) -> str:
-    """A metric as an axis names it."""
+    """Return a metric as an axis names it."""
     name, condition = series
     return f"{name}, {condition}" if condition else name
 
@@ -56,10 +56,10 @@ def variants_of(frame: pl.DataFrame) -> list[str]:
 
 
 def portion_title(portion: str, most: int) -> str:
-    """The heading of a panel; `most`: as in portions_of."""
+    """Return the heading of a panel; `most`: as in portions_of."""
     return f"mean of the {portion}" if most > 1 else "best trial"
 
 
 def portion_name(portion: str, most: int) -> str:
-    """The label of a tick; `most`: as in portions_of."""
+    """Return the label of a tick; `most`: as in portions_of."""
     return f"{portion}\n({most:,} trials)" if most > 1 else "best trial"

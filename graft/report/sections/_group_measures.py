@@ -12,7 +12,8 @@ MEASURES = ("width_multiplier", "value_coefficient")
 
 
 def measure_groups(groups: pl.DataFrame) -> pl.DataFrame:
-    """The groups of StudyData with their `gap` and MEASURES; null where the task or the model has nothing such.
+    """Return the groups of StudyData with their `gap` and MEASURES; null where the task or the model has nothing
+    such.
 
     width_multiplier is d / (v - 1), value_coefficient (d_v - v + 1) / (d - v + 1): the dimensions beyond the
     v - 1 that tell v tokens apart, v the vocabulary, d the width, d_v the width of values.

@@ -58,7 +58,7 @@ class TransferSection(Section, ABC):
         return [name for name in self.data.transfer_tasks if name in there]
 
     def own_sources(self, target: str) -> list[str]:
-        """The baseline and what was found on the same data as the target's; all sources where nothing was."""
+        """Return the baseline and what was found on the same data as the target's; all sources where nothing was."""
         wanted = self.data_of(target)
         own = [name for name in self.sources if name != BASELINE and self.data_of(_task_of(name)) == wanted]
         return [name for name in self.sources if name == BASELINE or name in own or not own]
@@ -70,18 +70,18 @@ class TransferSection(Section, ABC):
         return json.dumps(self.data.transfer_tasks[task].config["task"], sort_keys=True)
 
     def size_of(self, task: str, path: str) -> Any:
-        """A number of a task's configuration, at `model.width`; None where it has none."""
+        """Return a number of a task's configuration, at `model.width`; None where it has none."""
         value: Any = self.data.transfer_tasks[task].config
         for step in path.split("."):
             value = value.get(step) if isinstance(value, dict) else None
         return value
 
     def keys_of(self, shown: Sequence[str]) -> list[Line2D]:
-        """The legend of some sources; each has the same colour in all figures."""
+        """Return the legend of some sources; each has the same colour in all figures."""
         keys = dict(zip(self.sources, series_keys(self.sources), strict=True))
         return [keys[name] for name in self.sources if name in shown]
 
 
 def _task_of(source: str) -> str:
-    """The task of a source, whose name says its form behind a space."""
+    """Return the task of a source, whose name says its form behind a space."""
     return source.partition(" ")[0]

@@ -67,7 +67,7 @@ class AveragingGrid(Section):
 
 
 def _draw(powers: pl.DataFrame, number: int) -> str:
-    """The change of the mean for each kappa (rows) and eta (columns).
+    """Return the change of the mean for each kappa (rows) and eta (columns).
 
     Colours only set apart less from more: whether that is better, the sign tells with the direction of the study.
     """

@@ -90,7 +90,7 @@ class BestPerGroup(Section):
 
 
 def _draw(statistics: pl.DataFrame, medians: pl.DataFrame | None, series: Sequence[Series], number: int) -> str:
-    """The figure; without medians over groups of like gap, groups stand in the order of their values."""
+    """Return the figure; without medians over groups of like gap, groups stand in the order of their values."""
     portions = portions_of(statistics)
     with figure_style():
         figure, panels = grid(len(series), len(portions))

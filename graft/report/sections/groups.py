@@ -48,7 +48,7 @@ class Groups(Section):
         yield Table(caption=f"{groups.height} groups", header=header, rows=rows, folded=groups.height > 12)
 
     def _statistics(self) -> tuple[list[str], dict[int, list[str]]]:
-        """The statistics of the objective's metric: labels of the columns, group -> cells."""
+        """Return the statistics of the objective's metric: labels of the columns, group -> cells."""
         statistics = self.data.group_statistics
         own = statistics.join(statistics.head(1), on=["name", "condition"], how="semi", maintain_order="left")
         columns = own.select("variant", "portion").unique(maintain_order=True).rows()

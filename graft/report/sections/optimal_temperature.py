@@ -77,7 +77,7 @@ class OptimalTemperature(Section):
         return read_series(self.data).with_columns(series=named)
 
     def _plain(self, metric: str) -> pl.DataFrame:
-        """A reference, which no temperature changes."""
+        """Return a reference, which no temperature changes."""
         found = self.data.scores.of(metric)
         return found.filter(~pl.col("condition").str.contains(rf"\b{_NUMBER}=|{TRAINED}"))
 
@@ -111,7 +111,7 @@ class OptimalTemperature(Section):
 
 
 def _draw_lines(lines: pl.DataFrame, name: str, upright: str) -> str:
-    """A panel for each number that lines go over."""
+    """Return a panel for each number that lines go over."""
     order: list[str] = sorted(lines["series"].unique(), key=_place)
     keys = [Line2D([], [], color=_colour(one, order), linestyle=_style(one), label=one) for one in order]
     panels = [(title or "else as in training", own) for title, own in panels_of(lines)]
@@ -119,7 +119,7 @@ def _draw_lines(lines: pl.DataFrame, name: str, upright: str) -> str:
 
 
 def _temperature_of(condition: str) -> float | None:
-    """The temperature that a condition names, 1 if it names none; None for one that is estimated."""
+    """Return the temperature that a condition names, 1 if it names none; None for one that is estimated."""
     named = [part for part in condition.split(" ") if part.startswith(f"{_NUMBER}=")]
     if not named:
         return 1.0
@@ -137,7 +137,7 @@ def _style(name: str) -> Literal["-", "--", ":"]:
 
 
 def _colour(name: str, order: list[str]) -> str:
-    """An arm and its best temperature share a colour; Bayes is black."""
+    """Return an arm and its best temperature share a colour; Bayes is black."""
     if name == _REFERENCES["bayes_error"]:
         return INK
     families = list(dict.fromkeys(one.removesuffix(_BEST) for one in order))

@@ -48,7 +48,7 @@ class TemperatureCurves(Section):
     )
 
     def lines_of(self, metric: str) -> pl.DataFrame:
-        """The lines over temperature of one metric, its validations without a label at temperature 1."""
+        """Return the lines over temperature of one metric, its validations without a label at temperature 1."""
         scores = self.data.scores.of(metric)
         labelled = pl.col("condition").str.contains(r"\btemperature=")
         plain = pl.concat_str(pl.col("condition"), pl.lit(f" {_NUMBER}=1")).str.strip_chars_start()
@@ -164,7 +164,7 @@ class TemperatureCurves(Section):
 
 
 def closed_form(temperatures: Numbers, error: float, least: float, optimum: float) -> Numbers:
-    """The error at each temperature of a predictor that is a mean plus a covariance term over the temperature.
+    """Return the error at each temperature of a predictor that is a mean plus a covariance term over the temperature.
 
     It is a square in 1 / temperature, so that its value at 1, its least value and where that is say all; NaN where the
     optimum is 1, which leaves its width open.

@@ -58,7 +58,7 @@ class TransferSizes(TransferSection):
         return pl.concat(every).group_by(by).agg(**mean_with_interval()).sort(by)
 
     def _gains(self, values: pl.DataFrame) -> pl.DataFrame:
-        """Each value less the baseline's of the same target and pair, above 0 better."""
+        """Return each value less the baseline's of the same target and pair, above 0 better."""
         maximized = [name for name, one in self.data.transfer_tasks.items() if one.objective.direction == "maximize"]
         baseline = values.filter(pl.col("source") == BASELINE).select("target", "pair", baseline="value")
         others = values.filter(pl.col("source") != BASELINE).join(baseline, on=["target", "pair"])
@@ -66,7 +66,9 @@ class TransferSizes(TransferSection):
         return others.with_columns(value=sign * (pl.col("value") - pl.col("baseline"))).drop("baseline")
 
     def _training(self, placed: pl.DataFrame) -> pl.DataFrame:
-        """The same trials with the perplexity of training as `value`, on tasks whose objective is a perplexity."""
+        """Return the same trials with the perplexity of training as `value`, on tasks whose objective is a
+        perplexity.
+        """
         tasks = self.data.transfer_tasks
         asked = [name for name in self.targets if tasks[name].objective.metric == "perplexity"]
         losses = self.data.scores.of_name("loss", "^$").filter(pl.col("variant") == "raw")
@@ -74,14 +76,14 @@ class TransferSizes(TransferSection):
         return placed.filter(pl.col("target").is_in(asked)).drop("value").join(perplexity, on="number")
 
     def _targets_by_data(self) -> dict[str, list[str]]:
-        """The targets of each task and its data."""
+        """Return the targets of each task and its data."""
         found: dict[str, list[str]] = {}
         for target in self.targets:
             found.setdefault(self.data_of(target), []).append(target)
         return found
 
     def _sweeps(self, targets: list[str]) -> dict[str, dict[str, list[str]]]:
-        """The size over which lines go -> title of a panel -> its targets; empty where none differs."""
+        """Return the size over which lines go -> title of a panel -> its targets; empty where none differs."""
         differing = [path for path in _SIZES if len({self.size_of(target, path) for target in targets}) >= _FEWEST]
         if not differing or any(self.size_of(target, path) is None for target in targets for path in differing):
             return {}
@@ -93,7 +95,7 @@ class TransferSizes(TransferSection):
         return {across: groups}
 
     def _name_of(self, target: str) -> str:
-        """The task's name, with that of its corpus and tokenizer if it has them."""
+        """Return the task's name, with that of its corpus and tokenizer if it has them."""
         parts = (self.size_of(target, f"task.{path}") for path in ("name", "corpus.name", "tokenizer.name"))
         return " ".join(str(part) for part in parts if part)
 

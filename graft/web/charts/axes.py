@@ -40,7 +40,7 @@ class Axis:
 
     @classmethod
     def of_words(cls, words: Sequence[str]) -> Self:
-        """An axis with a place for each word; their values are 0, 1, 2 ..."""
+        """Return an axis with a place for each word; their values are 0, 1, 2 ..."""
         return cls(-0.5, len(words) - 0.5, words=words)
 
     def place(self, value: float) -> float:
@@ -67,6 +67,6 @@ class Axis:
 
 
 def _round_step(step: float) -> float:
-    """The next of 1, 2, 5, 10, 20 ... that is no smaller."""
+    """Return the next of 1, 2, 5, 10, 20 ... that is no smaller."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * (1 - 1e-9))

@@ -40,7 +40,7 @@ def frame(body: Markup, x: Axis, y: Axis, labels: tuple[str, str], title: str) -
 
 
 def text(x: float, y: float, words: str, anchor: str) -> Markup:
-    """A text whose `start`, `middle` or `end` is at a place."""
+    """Return a text whose `start`, `middle` or `end` is at a place."""
     return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>').format(x, y, anchor, words)
 
 

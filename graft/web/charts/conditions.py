@@ -31,12 +31,12 @@ _PATH = re.compile(rf"params(?:\.[A-Za-z_]\w*)+|(?:{SECTIONS})(?:\.[A-Za-z_]\w*)
 
 
 def check_condition(text: str | None) -> str | None:
-    """The condition as it is sent to the database; raises StudyError for what is none."""
+    """Return the condition as it is sent to the database; raises StudyError for what is none."""
     return _check(text, "where", _IN_CONDITIONS)
 
 
 def check_order(text: str | None) -> str | None:
-    """The order as it is sent to the database; raises StudyError for what is none."""
+    """Return the order as it is sent to the database; raises StudyError for what is none."""
     return _check(text, "sort", _IN_ORDERS)
 
 
@@ -75,5 +75,5 @@ def _check_word(word: str, what: str, keywords: frozenset[str]) -> str:
 
 
 def _is_name(token: str) -> bool:
-    """Whether a token would make a function's call of what stands in parentheses behind it."""
+    """Return whether a token would make a function's call of what stands in parentheses behind it."""
     return (token[0].isalpha() or token[0] == "_") and token.upper() not in _BEFORE_PARENTHESIS

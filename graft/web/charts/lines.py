@@ -34,7 +34,7 @@ class Line(NamedTuple):
     y: Sequence[float]
 
     def as_steps(self) -> Line:
-        """The line that keeps each y until the next x."""
+        """Return the line that keeps each y until the next x."""
         return Line(
             self.name, [one for one in self.x for _ in range(2)][1:], [one for one in self.y for _ in range(2)][:-1]
         )

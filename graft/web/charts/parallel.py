@@ -36,7 +36,9 @@ class Row(NamedTuple):
 
 
 def draw_parallel(columns: Sequence[Column], rows: Sequence[Row], title: str) -> Markup:
-    """The rows, those that are kept over the others and the best of them above; a script lets ranges be dragged."""
+    """Return the rows, those that are kept over the others and the best of them above; a script lets ranges be
+    dragged.
+    """
     gap = (WIDTH - 2 * LEFT) / max(len(columns) - 1, 1)
     parts = [_draw_row(columns, row, gap) for row in sorted(rows, key=lambda row: (row.is_kept, -row.fifth))]
     for place, column in enumerate(columns):
@@ -54,7 +56,7 @@ def _draw_row(columns: Sequence[Column], row: Row, gap: float) -> str:
 
 
 def _draw_column(column: Column, at: float, *, is_low: bool) -> list[Markup]:
-    """An axis; `is_low`: its name stands a line lower, beside those of its neighbours."""
+    """Return an axis; `is_low`: its name stands a line lower, beside those of its neighbours."""
     axis = column.axis
     parts = [Markup('<line class="axis" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>').format(at, TOP, FLOOR)]
     if axis.words:

@@ -51,7 +51,7 @@ class Ranges:
         return urlencode(ends)
 
     def write(self, path: str) -> tuple[str, str]:
-        """The two bounds of a value as a form shows them, empty where it is open."""
+        """Return the two bounds of a value as a form shows them, empty where it is open."""
         low, high = self.bounds.get(path, (-math.inf, math.inf))
         return _write_bound(low), _write_bound(high)
 

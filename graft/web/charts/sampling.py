@@ -37,7 +37,7 @@ class Sample:
 
 
 def read_sample(study: StudyReader) -> Sample:
-    """A sample of the study's trials with an objective, with the best among them."""
+    """Return a sample of the study's trials with an objective, with the best among them."""
     scored = "objective IS NOT NULL"
     highest = study.count_numbers()
     every = max(1, -(-highest // MOST))
@@ -50,13 +50,13 @@ def read_sample(study: StudyReader) -> Sample:
 
 
 def numeric_params(trials: pl.DataFrame) -> list[str]:
-    """The columns of params that are numbers which differ."""
+    """Return the columns of params that are numbers which differ."""
     columns = [name for name in trials.columns if name.startswith(PARAMS_PREFIX)]
     return [name for name in columns if trials[name].dtype.is_numeric() and trials[name].drop_nulls().n_unique() > 1]
 
 
 def word_params(trials: pl.DataFrame) -> dict[str, list[str]]:
-    """The columns of params that are texts which differ, each with its texts, if a chart has room for them."""
+    """Return the columns of params that are texts which differ, each with its texts, if a chart has room for them."""
     columns = [name for name in trials.columns if name.startswith(PARAMS_PREFIX)]
     found = {name: sorted(set(trials[name].drop_nulls())) for name in columns if trials[name].dtype == pl.String}
     return {name: words for name, words in found.items() if 1 < len(words) <= _MOST_WORDS}

@@ -38,7 +38,7 @@ class StudyCharts:
     """Which of the trials are in the ranges."""
 
     def history(self) -> Markup:
-        """The objective of each trial, and the best so far."""
+        """Return the objective of each trial, and the best so far."""
         points = [
             Point(number, objective, f"trial {number}: {objective:.6g}", self._address(number), is_kept)
             for (number, objective), is_kept in zip(
@@ -49,7 +49,7 @@ class StudyCharts:
         return draw_points(points, [steps], ("trial", self._objective), "objective of trials")
 
     def curves(self, numbers: Sequence[int]) -> tuple[Markup | None, list[int]]:
-        """The objective's metric of these trials over the steps, and which of them have any."""
+        """Return the objective's metric of these trials over the steps, and which of them have any."""
         metric, variant, *condition = self._objective.split("/", 2)
         lines: list[Line] = []
         shown: list[int] = []
@@ -62,7 +62,7 @@ class StudyCharts:
         return draw_curves(lines, ("step", self._objective), "learning curves") if lines else None, shown
 
     def parallel(self) -> Markup | None:
-        """The values of the best trials, with the objective as the last axis."""
+        """Return the values of the best trials, with the objective as the last axis."""
         trials = self.trials.with_columns(kept=self.kept).head(_LINES)
         names = [PARAMS_PREFIX + path for path in self.paths]
         numeric, words = set(numeric_params(trials)), word_params(trials)
@@ -88,7 +88,7 @@ class StudyCharts:
         return draw_parallel(axes, rows, "values of trials, and their objectives")
 
     def slices(self) -> list[tuple[str, Markup]]:
-        """Each value against the objective."""
+        """Return each value against the objective."""
         trials = self.trials.with_columns(kept=self.kept)
         numeric, words = set(numeric_params(trials)), word_params(trials)
         found: list[tuple[str, Markup]] = []
@@ -108,7 +108,7 @@ class StudyCharts:
         return found
 
     def front(self) -> Markup | None:
-        """Both objectives of each trial, and their Pareto front; None for a study of one."""
+        """Return both objectives of each trial, and their Pareto front; None for a study of one."""
         second = self.study.row["second_objective"]
         if not second:
             return None
@@ -134,13 +134,13 @@ class StudyCharts:
 
 
 def best_so_far(stored: StudyReader, trials: pl.DataFrame) -> Line:
-    """The best objective of the trials, by number, up to each of them."""
+    """Return the best objective of the trials, by number, up to each of them."""
     best = pl.col("objective").cum_min() if stored.row["direction"] == "minimize" else pl.col("objective").cum_max()
     return Line("best so far", trials["number"].to_list(), trials.select(best).to_series().to_list())
 
 
 def draw_learned(panel: Panel) -> Markup:
-    """The best non-linearities of one task and component, and GELU."""
+    """Return the best non-linearities of one task and component, and GELU."""
     shown = panel.members[:SHOWN]
     lines = [Line(f"trial {one.number}", one.positions, one.knots) for one in shown]
     first, last = min(one.low for one in shown), max(one.high for one in shown)

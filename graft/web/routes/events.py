@@ -84,7 +84,7 @@ async def send_events(
 
 
 def _may_go_on(reader: Reader, holder: Holder) -> bool:
-    """Whether the token that opened a stream would open it now."""
+    """Return whether the token that opened a stream would open it now."""
     return not holder.digest or reader.find_token(holder.digest) is not None
 
 

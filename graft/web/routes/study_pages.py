@@ -53,7 +53,7 @@ Chosen = Annotated[str, Query(pattern=r"^[0-9, ]{0,200}$")]
 
 
 def read_ranges(request: Request) -> Ranges:
-    """The ranges that the address has."""
+    """Return the ranges that the address has."""
     return Ranges.parse(request.query_params.multi_items())
 
 
@@ -131,7 +131,7 @@ def _draw_or_refuse(draw: Draw, database: str, request: Request) -> Mapping[str,
 
 
 def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Ranges) -> Mapping[str, Any]:
-    """The figures of a sample of the study's trials; empty: none has a result yet."""
+    """Return the figures of a sample of the study's trials; empty: none has a result yet."""
     sample = read_sample(stored)
     if sample.trials.is_empty():
         return {}
@@ -192,7 +192,7 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader) -> HTM
 def _follow_parents(
     stored: StudyReader, number: int, parent: int | None, step: int | None
 ) -> Iterator[tuple[int, int]]:
-    """The trials whose state one took over, the last one first, each with the step at which it did."""
+    """Yield the trials whose state one took over, the last one first, each with the step at which it did."""
     while parent is not None and step is not None:
         check_parent(number, parent)
         yield parent, step
@@ -202,7 +202,7 @@ def _follow_parents(
 
 
 def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:
-    """A chart for each metric, with a line for each variant and condition."""
+    """Yield a chart for each metric, with a line for each variant and condition."""
     metrics = pl.DataFrame([vars(point) for point in found.metrics]).drop_nulls() if found.metrics else pl.DataFrame()
     if metrics.is_empty():
         return

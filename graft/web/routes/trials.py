@@ -93,7 +93,7 @@ def list_metrics(
 
 
 def make_rows(stored: StudyReader, trials: pl.DataFrame) -> list[TrialRow]:
-    """The rows of a frame of trials, columns LISTED."""
+    """Return the rows of a frame of trials, columns LISTED."""
     renewed = Renewal(stored)(trials)
     return [_make_row(row) for row in renewed.iter_rows(named=True)]
 

@@ -36,7 +36,7 @@ class Holder:
         return None if self.may("admin") else self.name
 
     def may(self, role: Role) -> bool:
-        """Whether what asks for this role is allowed."""
+        """Return whether what asks for this role is allowed."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
@@ -56,7 +56,7 @@ def make_token(url: str, name: str, role: str, seconds: float | None = None) -> 
 
 
 def read_tokens(url: str) -> list[Token]:
-    """The tokens of a database, the oldest first, those that were revoked too."""
+    """Return the tokens of a database, the oldest first, those that were revoked too."""
     with open_reader(url) as reader:
         return reader.tokens()
 

@@ -80,7 +80,7 @@ class Guard:
             await answer(refusal, scope)(scope, receive, send_with_headers)
 
     async def _check(self, scope: Scope, receive: Receive) -> bytes:
-        """The body of a request that passes; raises RefusalError."""
+        """Return the body of a request that passes; raises RefusalError."""
         headers = Headers(scope=scope)
         state = scope.setdefault("state", {})
         _check_host(headers, self._settings.hosts)
@@ -103,7 +103,7 @@ class Guard:
         return holder
 
     async def _read_body(self, method: str, headers: Headers, receive: Receive) -> bytes:
-        """All of the body; of methods that only read, none."""
+        """Return all of the body; of methods that only read, none."""
         if method in _READING:
             return b""
         most = self._settings.largest_body
@@ -200,12 +200,12 @@ class Turns:
 
 
 def name_address(scope: Scope) -> str:
-    """The address of the client."""
+    """Return the address of the client."""
     return (scope.get("client") or ("",))[0]
 
 
 def name_client(scope: Scope) -> str:
-    """The person on whose behalf a request is made, by the token's name; without tokens the address."""
+    """Return the person on whose behalf a request is made, by the token's name; without tokens the address."""
     holder: Holder | None = scope["state"]["holder"]
     return f"token {holder.name}" if holder and holder.digest else name_address(scope)
 

@@ -91,12 +91,12 @@ class Answers:
 
 
 def _copy(message: Message) -> Message:
-    """A copy whose headers may be added to."""
+    """Return a copy whose headers may be added to."""
     return {**message, "headers": [*message["headers"]]} if "headers" in message else {**message}
 
 
 def _may_be_kept(messages: list[Message]) -> bool:
-    """Whether it is a small page or table that was found, and not for one holder alone."""
+    """Return whether it is a small page or table that was found, and not for one holder alone."""
     if not messages or messages[0].get("status") != 200:
         return False
     headers = dict(messages[0]["headers"])

@@ -119,7 +119,7 @@ class Budget:
         await self._answer(scope, receive, send)
 
     def _is_urgent(self, scope: Scope) -> bool:
-        """Whether a person opens a page, and has not opened too many."""
+        """Return whether a person opens a page, and has not opened too many."""
         headers = dict(scope["headers"])
         opens = headers.get(b"sec-fetch-dest") == b"document" or scope["path"].startswith("/static/")
         return opens and not self._urgent.take("")

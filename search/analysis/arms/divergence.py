@@ -79,12 +79,12 @@ _COLUMNS = {"arm": pl.String(), "setting": pl.String()} | dict.fromkeys(
 
 
 def _join_arms(trials: pl.DataFrame) -> pl.DataFrame:
-    """The trials of arms, by number."""
+    """Return the trials of arms, by number."""
     return read_arms(trials).join(trials.select("number", "params", *READ_OF_LOST), on="number", maintain_order="left")
 
 
 def _find_varied(settings: list[dict[str, Any]]) -> list[str]:
-    """The paths that have more than one value, what says which trial it is aside."""
+    """Return the paths that have more than one value, what says which trial it is aside."""
     paths = dict.fromkeys(path for one in settings for path in one if path not in _PLACE)
     return [path for path in paths if len({json.dumps(one.get(path)) for one in settings}) > 1]
 

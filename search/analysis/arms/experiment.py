@@ -51,7 +51,7 @@ def read_arms(trials: pl.DataFrame) -> pl.DataFrame:
 
 
 def choose_trials(arms: pl.DataFrame, direction: Direction) -> ComparedTrials:
-    """The trials of `read_arms` that stand for their arms."""
+    """Return the trials of `read_arms` that stand for their arms."""
     best = rank_configurations(arms, direction).filter(pl.col("rank") == 0).select("arm", "configuration")
     choices: dict[str, Choice] = {}
     kept: list[pl.DataFrame] = []

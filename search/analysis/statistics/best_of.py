@@ -10,7 +10,7 @@ Numbers = NDArray[np.float64]
 
 
 def expected_best(costs: Numbers) -> Numbers:
-    """The expected least cost of k of the `costs` ([n]) without replacement, for k = 1 ... n: [n].
+    """Return the expected least cost of k of the `costs` ([n]) without replacement, for k = 1 ... n: [n].
 
     Unbiased for the best of k fresh tries: the mean over all C(n, k) subsets, where the i-th least of n is the least of
     a subset in C(n - i, k - 1) of them. Infinite costs are tries that diverged: a k at which all of a subset may have

@@ -13,7 +13,7 @@ Correction = Literal["holm", "bh"]
 
 
 def adjust_p(p: Numbers, correction: Correction = "holm") -> Numbers:
-    """The adjusted p values of one family, in its order; NaN stays NaN and does not count.
+    """Return the adjusted p values of one family, in its order; NaN stays NaN and does not count.
 
     Sources: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure"; Benjamini and Hochberg 1995,
     "Controlling the False Discovery Rate".

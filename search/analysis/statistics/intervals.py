@@ -40,7 +40,7 @@ class Interval(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """The interval's name in a sentence."""
+        """Return the interval's name in a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,7 +114,7 @@ def block_p(values: Numbers, arm: int) -> float:
 
 @cache
 def _patterns(pairs: int) -> Numbers:
-    """All patterns of signs, [2^pairs, pairs]."""
+    """Return all patterns of signs, [2^pairs, pairs]."""
     return 1.0 - 2.0 * (np.arange(2**pairs)[:, None] >> np.arange(pairs) & 1)
 
 

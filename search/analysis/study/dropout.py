@@ -32,7 +32,7 @@ class DropoutRates:
 def average_dropout(
     sampled: pl.DataFrame, scores: pl.DataFrame, groups: pl.DataFrame, amount: str, measures: Sequence[str]
 ) -> DropoutRates:
-    """The rates of the best trials of a study.
+    """Return the rates of the best trials of a study.
 
     `sampled` has number and a column for each dropout rate that is sampled, null where a trial does not have it;
     `scores` are those of one metric. `groups` has group_number, the column `amount`, over which the trend goes, and

@@ -6,7 +6,7 @@ import polars as pl
 
 
 def pareto_front(trials: pl.DataFrame, maximize: tuple[bool, bool]) -> pl.DataFrame:
-    """The rows that no other row dominates, the best `objective` first; equal points are all there.
+    """Return the rows that no other row dominates, the best `objective` first; equal points are all there.
 
     One row dominates another if it is no worse in `objective` and `second_objective`, and better in one of them; a row
     without both is on no front. `maximize`: whether large is good, of each.

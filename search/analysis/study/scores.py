@@ -37,14 +37,14 @@ class Claim:
     """A regular expression of their conditions; its first group is the condition without what is claimed of it."""
 
     def holds(self, metric: Metric) -> bool:
-        """Whether a metric is claimed."""
+        """Return whether a metric is claimed."""
         name, condition, _ = metric
         if name.partition(" ")[0] in self.names:
             return True
         return self.conditions is not None and re.search(self.conditions, condition) is not None
 
     def rest_of(self, condition: str) -> str:
-        """A condition without what is claimed of it."""
+        """Return a condition without what is claimed of it."""
         if self.conditions is None:
             return condition
         found = re.search(self.conditions, condition)
@@ -136,7 +136,8 @@ def sort_statistics(frame: pl.DataFrame, order: pl.DataFrame, first: str) -> pl.
 
 
 def study_statistics(scores: Iterable[pl.DataFrame], order: pl.DataFrame) -> pl.DataFrame:
-    """The top-k statistics of all trials: kept (`best` or `last`: validation), name, condition and those of top_k.
+    """Return the top-k statistics of all trials: kept (`best` or `last`: validation), name, condition and those of
+    top_k.
 
     `scores` come some metrics at a time, each time all of them.
     """

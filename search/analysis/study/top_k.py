@@ -47,7 +47,9 @@ def rank(scores: pl.DataFrame, cells: Sequence[str]) -> pl.DataFrame:
 
 
 def best_of(trials: pl.DataFrame, portion: str, one_in: int) -> pl.LazyFrame:
-    """The ranked trials that belong to the portion, with its name and the number of trials `counted` in their cell."""
+    """Return the ranked trials that belong to the portion, with its name and the number of trials `counted` in their
+    cell.
+    """
     share = pl.col("trials") // one_in if one_in else pl.lit(1)
     counted = pl.max_horizontal(1, share).cast(pl.Int64)
     named = trials.lazy().with_columns(portion=pl.lit(portion, PORTION), counted=counted)

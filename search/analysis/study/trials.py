@@ -29,7 +29,7 @@ def count_states(trials: pl.DataFrame) -> dict[State, int]:
 
 
 def best_trials(ended: pl.DataFrame, direction: str, top: int = 10) -> pl.DataFrame:
-    """The rows of the best trials, best first; of equally good ones the earlier ones."""
+    """Return the rows of the best trials, best first; of equally good ones the earlier ones."""
     return ended.sort("objective", "number", descending=[direction == "maximize", False]).head(top)
 
 

@@ -179,7 +179,7 @@ def interval_of_correlation(r: pl.Expr, shared: pl.Expr) -> dict[str, pl.Expr]:
 
 
 def by_similarity(matrix: Matrix) -> Matrix:
-    """The matrix with like rows side by side; columns follow the rows of their name, then come the other ones.
+    """Return the matrix with like rows side by side; columns follow the rows of their name, then come the other ones.
 
     The order of the leaves of an average-linkage tree over 1 - r, with neighbours as close as the tree allows
     (Bar-Joseph et al. 2001); an unknown r counts as 0.

@@ -57,13 +57,14 @@ class Matrix:
     with, in this order; change is null where that gave no pair."""
 
     def reorder(self, sources: Sequence[str], targets: Sequence[str]) -> Matrix:
-        """The same matrix with its rows and columns in another order."""
+        """Return the same matrix with its rows and columns in another order."""
         cells = _in_order(self.cells, sources, targets)
         return replace(self, sources=tuple(sources), targets=tuple(targets), cells=cells)
 
 
 def compute_matrix(results: pl.DataFrame, baseline: str = BASELINE, interval: Interval | None = None) -> Matrix:
-    """The matrix of stage-two results, rows and columns by name; intervals are Student's unless told otherwise.
+    """Return the matrix of stage-two results, rows and columns by name; intervals are Student's unless told
+    otherwise.
 
     `results` has source, target, seed, value and direction (`minimize` or `maximize`, one for each target). Several
     results of one source, target and seed count by their mean; values that are null or not finite do not count. Raises
@@ -124,7 +125,7 @@ def _scores(results: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_sources(scores: pl.DataFrame, baseline: str) -> list[str]:
-    """The sources but the baseline, by name."""
+    """Return the sources but the baseline, by name."""
     found: list[str] = scores["source"].unique().sort().to_list()
     if baseline not in found:
         choices = ", ".join(found) or "none"
@@ -135,7 +136,9 @@ def _check_sources(scores: pl.DataFrame, baseline: str) -> list[str]:
 
 
 def _pair(scores: pl.DataFrame, targets: pl.DataFrame, baseline: str) -> pl.DataFrame:
-    """Each seed of each cell with the baseline's value beside it; `met`: whether the baseline was tried with it."""
+    """Return each seed of each cell with the baseline's value beside it; `met`: whether the baseline was tried with
+    it.
+    """
     is_baseline, value, against = pl.col("source") == baseline, pl.col("value"), pl.col("against")
     known = scores.filter(is_baseline).select("target", "seed", against="value", met=pl.lit(True))
     difference, unit = value - against, pl.col("unit")

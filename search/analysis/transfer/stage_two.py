@@ -23,7 +23,9 @@ _LOOKED_AT = 1000
 
 
 def target_of(trials: pl.DataFrame) -> str:
-    """The path that says what a trial was trained on: the name that a transfer gives its tasks, or the task's own."""
+    """Return the path that says what a trial was trained on: the name that a transfer gives its tasks, or the task's
+    own.
+    """
     named = _looked_up(trials, "transfer.target")
     return "transfer.target" if named.null_count() < len(named) else "task.name"
 
@@ -59,7 +61,7 @@ def results(
 
 
 def _at(trials: pl.DataFrame, path: str) -> pl.Series:
-    """The value of each trial at a path, as text."""
+    """Return the value of each trial at a path, as text."""
     found = _looked_up(trials, path) if _PATH.fullmatch(path) else None
     if found is None or found.null_count() == len(found):
         choices = ", ".join(_differing(trials)) or "nothing"
@@ -89,7 +91,7 @@ def _integers(texts: pl.Series, path: str) -> pl.Series:
 
 
 def _differing(trials: pl.DataFrame) -> list[str]:
-    """The paths that have several values, in alphabetical order."""
+    """Return the paths that have several values, in alphabetical order."""
     known: dict[str, set[str]] = {"group_number": set(map(str, trials["group_number"].unique()))}
     for params, config in trials.head(_LOOKED_AT).select("params", "config").iter_rows():
         for path, value in {**dict(_leaves("", json.loads(config))), **json.loads(params)}.items():

@@ -59,7 +59,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def longest(self, size: int) -> Parts[str]:
-        """The longest that an example of this size can be."""
+        """Return the longest that an example of this size can be."""
 
 
 class Traced(Algorithm):
@@ -67,7 +67,7 @@ class Traced(Algorithm):
 
     @abstractmethod
     def trace(self, example: Tensor, sizes: Tensor) -> Trace[Tensor]:
-        """The steps that examples [..., m] take."""
+        """Return the steps that examples [..., m] take."""
 
     @abstractmethod
     def longest_trace(self, size: int) -> Trace[str]:
@@ -216,14 +216,14 @@ BLOCK = 20
 
 
 def move_into_split(value: Tensor, fraction: Tensor, rest: Tensor, split: Split) -> Tensor:
-    """A value [...] of its block of 20 that puts the example into `split`; `rest` [..., m] is all else of it."""
+    """Return a value [...] of its block of 20 that puts the example into `split`; `rest` [..., m] is all else of it."""
     block = torch.div(value, BLOCK, rounding_mode="floor")
     drawn = draw_in_split(fraction, torch.cat([rest, block[..., None]], -1), BLOCK, split)
     return block * BLOCK + drawn
 
 
 def list_of(item: str, count: int, separator: str = " ") -> str:
-    """A list of one item over and over, as text."""
+    """Return a list of one item over and over, as text."""
     return f"[{separator.join([item] * count)}]"
 
 
@@ -233,7 +233,7 @@ def within(values: Tensor, sizes: Tensor, filler: int) -> Tensor:
 
 
 def matrix_of(item: str, size: int) -> str:
-    """A matrix of one item over and over, as text."""
+    """Return a matrix of one item over and over, as text."""
     return list_of(list_of(item, size), size, ", ")
 
 
@@ -245,7 +245,7 @@ def _keys_apart(fractions: Tensor, sizes: Tensor, choices: int, split: Split) ->
 
 
 def _but_last(made: Tensor) -> Tensor:
-    """The steps [..., T] that were made, without the last of them."""
+    """Return the steps [..., T] that were made, without the last of them."""
     count = made.cumsum(-1)
     return made & (count < count[..., -1:])
 

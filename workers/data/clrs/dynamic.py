@@ -178,6 +178,6 @@ def _best_splits(single: Tensor, cost: Callable[[int, int], Tensor], first: int)
 
 
 def _longest_splits(size: int, first: int) -> str:
-    """A matrix [size, size] in which every range from `first` is split before its last item."""
+    """Return a matrix [size, size] in which every range from `first` is split before its last item."""
     rows = [[str(max(j - 1, 0)) if first <= i < j else "0" for j in range(size)] for i in range(size)]
     return f"[{', '.join('[' + ' '.join(row) + ']' for row in rows)}]"

@@ -95,12 +95,12 @@ def _intersect(ends: Tensor) -> Tensor:
     x, y = ends.unflatten(-1, (2, ENDS)).unbind(-2)
 
     def side(one: int, other: int, point: int) -> Tensor:
-        """The sign of the turn from one through another to a point."""
+        """Return the sign of the turn from one through another to a point."""
         across = (x[..., other] - x[..., one]) * (y[..., point] - y[..., one])
         return (across - (y[..., other] - y[..., one]) * (x[..., point] - x[..., one])).sign()
 
     def holds(one: int, other: int, point: int) -> Tensor:
-        """Whether a point is on a segment."""
+        """Return whether a point is on a segment."""
         between = [
             (torch.minimum(v[..., one], v[..., other]) <= v[..., point])
             & (v[..., point] <= torch.maximum(v[..., one], v[..., other]))

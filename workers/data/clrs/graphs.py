@@ -28,7 +28,7 @@ class OverGraph(Algorithm):
 
     @abstractmethod
     def answer(self, weights: Tensor, source: Tensor, sizes: Tensor) -> Tensor:
-        """The answer [..., w] about matrices [..., n, n] and sources [..., 1], in words."""
+        """Return the answer [..., w] about matrices [..., n, n] and sources [..., 1], in words."""
 
     @abstractmethod
     def longest_answer(self, size: int) -> str:

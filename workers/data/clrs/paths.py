@@ -21,7 +21,7 @@ def _lengths(weights: Tensor) -> Tensor:
 
 
 def _start(weights: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The nodes' indices [n]; distances and predecessors [..., n] before the first step."""
+    """Return the nodes' indices [n]; distances and predecessors [..., n] before the first step."""
     index = torch.arange(weights.shape[-1], device=weights.device)
     return index, torch.where(index == source, 0, FAR), index.expand(weights.shape[:-1])
 

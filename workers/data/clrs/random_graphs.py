@@ -126,7 +126,7 @@ class Communities(RandomGraph):
 
 
 def _mirror(matrix: Tensor) -> Tensor:
-    """The lower triangle [..., n, n] in the upper one, too."""
+    """Return the lower triangle [..., n, n] in the upper one, too."""
     return matrix.tril() + matrix.tril(-1).mT
 
 

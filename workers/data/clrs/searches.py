@@ -60,7 +60,9 @@ def breadth_first(linked: Tensor, source: Tensor) -> Tensor:
 
 
 def topological_order(linked: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """The node [..., n] after each in the order of depth-first search, for the last itself; and the first [..., 1]."""
+    """Return the node [..., n] after each in the order of depth-first search, for the last itself; and the first
+    [..., 1].
+    """
     ended = depth_first(linked, sizes).ended
     before = ended[..., None, :].masked_fill(ended[..., None, :] >= ended[..., None], 0)  # [..., node, earlier]
     latest, after = before.max(-1)

@@ -33,7 +33,7 @@ class _Record:
         self.made.append(made)
 
     def states(self) -> States:
-        """All of them."""
+        """Return all of them."""
         return States(torch.stack(self.keys, -2), torch.cat(self.made, -1))
 
 

@@ -22,12 +22,12 @@ BLANK = -1
 
 
 def encode(text: str) -> list[int]:
-    """The tokens of a text; ValueError for a character that is not in the alphabet."""
+    """Return the tokens of a text; ValueError for a character that is not in the alphabet."""
     return [ALPHABET.index(character) for character in text]
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """The text of tokens."""
+    """Return the text of tokens."""
     return "".join(ALPHABET[token] for token in tokens)
 
 
@@ -67,14 +67,14 @@ def join_items(items: Tensor, given: Tensor, separator: str) -> Tensor:
 
 
 def write_list(items: Tensor, count: Tensor, separator: str = " ") -> Tensor:
-    """A list of the first `count` [..., 1] items: `[0.548 0.715]`."""
+    """Return a list of the first `count` [..., 1] items: `[0.548 0.715]`."""
     given = (torch.arange(items.shape[-2], device=items.device) < count).expand(items.shape[:-1])
     body = join_items(items, given, separator)
     return write(["[", body, "]"], body)
 
 
 def write_matrix(items: Tensor, count: Tensor) -> Tensor:
-    """A list of lists, the first `count` [..., 1] rows and columns of items [..., n, n, w]: `[[0 1], [1 0]]`."""
+    """Return a list of lists, the first `count` [..., 1] rows and columns of items [..., n, n, w]: `[[0 1], [1 0]]`."""
     return write_list(write_list(items, count[..., None]), count, ", ")
 
 

@@ -21,8 +21,8 @@ class Corpus(ABC):
 
     @abstractmethod
     def documents(self) -> Iterator[str]:
-        """The documents, always in the same order; raises PluginError, one line, if they are not to be had."""
+        """Return the documents, always in the same order; raises PluginError, one line, if they are not to be had."""
 
     def content(self) -> str:
-        """A hash of the documents, or of all that they are made from where that is quicker."""
+        """Return a hash of the documents, or of all that they are made from where that is quicker."""
         return hash_of(document.encode(errors="surrogatepass") for document in self.documents())

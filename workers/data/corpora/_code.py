@@ -25,7 +25,7 @@ class _Cut(NamedTuple):
 
 
 def without_python_comments(source: str) -> str:
-    """The source without comments and docstrings, with the same syntax tree but for those.
+    """Return the source without comments and docstrings, with the same syntax tree but for those.
 
     A block of a docstring alone gets a `pass`. Lines that become empty go. Raises SyntaxError for what is not Python.
     """
@@ -39,7 +39,7 @@ def without_python_comments(source: str) -> str:
 
 
 def without_java_comments(source: str) -> str:
-    """The source without comments; strings and characters stay as they are, lines that become empty go."""
+    """Return the source without comments; strings and characters stay as they are, lines that become empty go."""
     bare = _JAVA.sub(lambda found: found["kept"] or " ", source)
     return re.sub(r"[ \t]+$", "", re.sub(r"\n\s*\n", "\n", bare), flags=re.MULTILINE)
 

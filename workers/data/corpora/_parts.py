@@ -13,7 +13,7 @@ LEAST_PIECES = 20 * SHARE
 
 
 def pieces(documents: Sequence[str]) -> Iterator[str]:
-    """The documents, long ones in stretches of equal length; put together they are the documents."""
+    """Yield the documents, long ones in stretches of equal length; put together they are the documents."""
     longest = max(1, min(LONGEST, sum(map(len, documents)) // LEAST_PIECES))
     for document in documents:
         for start in range(0, len(document), longest):
@@ -21,7 +21,7 @@ def pieces(documents: Sequence[str]) -> Iterator[str]:
 
 
 def parts(documents: Sequence[str]) -> Mapping[Split, Sequence[str]]:
-    """The pieces of each part: one in 16 is for validation and one for test, spread evenly over the corpus."""
+    """Return the pieces of each part: one in 16 is for validation and one for test, spread evenly over the corpus."""
     found: dict[Split, list[str]] = {split: [] for split in Split}
     for number, piece in enumerate(pieces(documents)):
         found[split_of(number)].append(piece)
@@ -29,6 +29,6 @@ def parts(documents: Sequence[str]) -> Mapping[Split, Sequence[str]]:
 
 
 def split_of(number: int) -> Split:
-    """The part that the piece with this number, from 0 on, belongs to."""
+    """Return the part that the piece with this number, from 0 on, belongs to."""
     place = number % SHARE
     return {SHARE // 2: Split.VALIDATION, SHARE - 1: Split.TEST}.get(place, Split.TRAINING)

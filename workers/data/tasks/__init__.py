@@ -54,7 +54,8 @@ class Task(ABC):
         return self.context
 
     def sketch(self) -> Task:
-        """A task with the same metrics and conditions whose data is at hand at once: itself, unless it reads a corpus.
+        """Return a task with the same metrics and conditions whose data is at hand at once: itself, unless it reads a
+        corpus.
 
         What is checked before training is checked of this one.
         """
@@ -62,7 +63,7 @@ class Task(ABC):
 
     @abstractmethod
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        """A training minibatch per lane: `inputs` [L, N, s, ...] and whatever `loss` reads.
+        """Return a training minibatch per lane: `inputs` [L, N, s, ...] and whatever `loss` reads.
 
         `step` [L] int64: how many steps each lane has made, for a curriculum.
         """
@@ -99,7 +100,9 @@ class Task(ABC):
 
     @abstractmethod
     def validation(self, streams: Streams, batch: int) -> Batch:
-        """The validation set of each lane, one per trial: tensors [L, N, ...], N = `batch` unless the set is fixed."""
+        """Return the validation set of each lane, one per trial: tensors [L, N, ...], N = `batch` unless the set is
+        fixed.
+        """
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         """Further evaluations: condition (`test`, `length=16`) -> a set like the validation set, from other streams."""

@@ -75,7 +75,8 @@ class Completion(TokenTask):
 
     @final
     def evaluation_set(self, examples: Examples) -> Batch:
-        """A set to be evaluated on; all of them have the longest input's length, so that one recording serves them.
+        """Return a set to be evaluated on; all of them have the longest input's length, so that one recording serves
+        them.
 
         Where the answer stands in the input, `relevant` [L, N, s] is true there.
         """
@@ -86,7 +87,7 @@ class Completion(TokenTask):
 
     @final
     def identity(self, batch: Batch) -> Tensor:
-        """The input and the token that asks; outputs follow from them."""
+        """Return the input and the token that asks; outputs follow from them."""
         inputs, before = batch["inputs"], batch["wanted"].cumsum(-1) == 0
         asked = torch.nn.functional.pad(before[..., :-1], (1, 0), value=True)
         return (inputs + 1) * asked

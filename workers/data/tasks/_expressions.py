@@ -43,7 +43,9 @@ _CPU = torch.device("cpu")
 
 @cache
 def forms(operations: int, device: torch.device = _CPU) -> Forms:
-    """All forms of 1 .. `operations` operations, each number of operations equally likely; tables on the device."""
+    """Return all forms of 1 .. `operations` operations, each number of operations equally likely; tables on the
+    device.
+    """
     found = [(share / operations, tree) for count in range(1, operations + 1) for share, tree in _trees(count)]
     drafts = [_Draft.of(tree, operations) for _, tree in found]
     longest = max(len(draft.text) for draft in drafts)
@@ -61,7 +63,7 @@ def forms(operations: int, device: torch.device = _CPU) -> Forms:
 
 
 def _trees(operations: int) -> Iterator[tuple[Fraction, Tree]]:
-    """All trees and how likely they are: the left part has 0 .. m - 1 of the other operations, uniform."""
+    """Yield all trees and how likely they are: the left part has 0 .. m - 1 of the other operations, uniform."""
     if operations == 0:
         yield Fraction(1), None
     for left in range(operations):

@@ -74,7 +74,7 @@ class InContext(VectorTask):
 
     @final
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The mean over the points that are trained on."""
+        """Return the mean over the points that are trained on."""
         wanted = batch["wanted"].to(outputs.dtype)
         losses = self.losses(predictions(outputs), batch["targets"].to(outputs.dtype))
         return ((losses * wanted).sum(-1) / wanted.sum(-1)).mean()

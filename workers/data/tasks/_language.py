@@ -90,7 +90,9 @@ class LanguageTask(TokenTask):
         return tokens_of(source)
 
     def contents(self) -> Iterator[FilePath]:
-        """The tokens of a corpus from a network, which has no file; raises PluginError if the study has others."""
+        """Yield the tokens of a corpus from a network, which has no file; raises PluginError if the study
+        has others.
+        """
         if self.corpus.needs_network:
             found = self.tokenised
             yield note_content(f"{plugins.name_of(self.corpus)} {self.corpus} {found.content[:12]}", found.data)
@@ -100,7 +102,7 @@ class LanguageTask(TokenTask):
         return False
 
     def sketch(self) -> Task:
-        """The same with a few made-up stories: no document is fetched, nor cut into tokens."""
+        """Return the same with a few made-up stories: no document is fetched, nor cut into tokens."""
         words = max(5_000, 20 * self.length)  # of which the smallest part has to hold a window
         return replace(self, corpus=plugins.build(Corpus, {"name": "stories", "words": words}), rare=1)
 
@@ -130,7 +132,7 @@ class LanguageTask(TokenTask):
         return self._held_out(Split.VALIDATION, streams, batch)
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
-        """The test part, and each probe."""
+        """Return the test part, and each probe."""
         found = {"test": self._held_out(Split.TEST, streams, batch)}
         for name, rows in self._probes.sets.items() if self.probes else ():
             here = {key: tensor.to(streams.state.device) for key, tensor in rows.items()}
@@ -152,7 +154,7 @@ class LanguageTask(TokenTask):
         return self._probes.rows if self.probes else 1
 
     def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:
-        """The means, and `perplexity`, exp(nll)."""
+        """Return the means, and `perplexity`, exp(nll)."""
         if "nll" not in means:
             return means
         return {**means, "perplexity": math.inf if means["nll"] > _LARGEST else math.exp(means["nll"])}

@@ -57,18 +57,18 @@ class Probes(NamedTuple):
 
 
 def next_token(sentence: Sequence[int], end: int) -> Sequence[Row]:
-    """Each token from those before it, the first one from the end of a document."""
+    """Return each token from those before it, the first one from the end of a document."""
     return [Row([end, *sentence[:-1]], sentence, [True] * len(sentence))]
 
 
 def whole(sentence: Sequence[int], end: int) -> Sequence[Row]:
-    """Each token from the whole sentence, itself included: the "holistic" score of BabyBERTa."""
+    """Return each token from the whole sentence, itself included: the "holistic" score of BabyBERTa."""
     framed = [end, *sentence, end]
     return [Row(framed, framed, _inside(framed))]
 
 
 def one_masked(sentence: Sequence[int], end: int) -> Sequence[Row]:
-    """Each token from the others, the mask end + 1 in its place: pseudo-log-likelihood (Salazar et al. 2020)."""
+    """Return each token from the others, the mask end + 1 in its place: pseudo-log-likelihood (Salazar et al. 2020)."""
     framed = [end, *sentence, end]
     hidden = [[*framed[:place], end + 1, *framed[place + 1 :]] for place in range(1, len(framed) - 1)]
     return [Row(inputs, framed, [token == end + 1 for token in inputs]) for inputs in hidden]
@@ -104,7 +104,7 @@ def _pairs(file: Path, good_first: bool) -> Sequence[Pair]:
 
 @cache
 def probes_of(text: Tokens, folder: FilePath, good_first: bool, ask: Ask) -> Probes:
-    """The probes of a folder as questions about the tokens of this text.
+    """Return the probes of a folder as questions about the tokens of this text.
 
     Raises PluginError as `pairs_of` does, and for a sentence that has no token of this text.
     """

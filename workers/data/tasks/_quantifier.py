@@ -136,7 +136,7 @@ class Quantifier(InContext):
         return 2 * self.truth(x > 0).to(x.dtype) - 1
 
     def _deviant(self, x: Tensor, place: Tensor, size: int) -> Batch:
-        """The sequences x [L, N, n] with the number at `place` [L, N, 1] changed to +-size."""
+        """Return the sequences x [L, N, n] with the number at `place` [L, N, 1] changed to +-size."""
         there = torch.arange(self.points, device=x.device)
         deviant = torch.where(there == place, x.sign() * size, x)
         return sequences(deviant, self._answers(x), there >= place)

@@ -77,7 +77,7 @@ class Affine(InContext):
         return sets
 
     def _asked(self, reach: int) -> list[float]:
-        """The x that are asked for, at a number of thousandths."""
+        """Return the x that are asked for, at a number of thousandths."""
         last = max(self.questions - 1, 1)
         return [round(reach * (2 * place / last - 1), 3) + 0.0 for place in range(self.questions)]
 
@@ -117,7 +117,7 @@ class Affine(InContext):
 
 
 def evaluation_set(x: Tensor, y: Tensor) -> Batch:
-    """A set of prompts x, y [L, N, n] with the error of least squares on them, as the model sees them."""
+    """Return a set of prompts x, y [L, N, n] with the error of least squares on them, as the model sees them."""
     batch = sequences(x, y, torch.ones_like(y, dtype=torch.bool))
     x, y = x.float().double(), batch["targets"].double()
     errors = (least_squares(x, y) - y)[..., 2:].square().sum(-1) / y.shape[-1]

@@ -144,7 +144,7 @@ class ClrsText(Completion):
 
 @cache
 def _most_frequent(task: ClrsText) -> float:
-    """The share of the most frequent answer among 1,024 fixed examples of the training sizes."""
+    """Return the share of the most frequent answer among 1,024 fixed examples of the training sizes."""
     streams = Streams.of(torch.zeros(1, dtype=torch.int64), Purpose.VALIDATION_DATA, 0)
     batch = task.validation(streams, 1024)
     answers = batch["targets"][0].masked_fill(~batch["wanted"][0], task.padding)

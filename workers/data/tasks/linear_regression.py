@@ -123,7 +123,7 @@ class LinearRegression(VectorTask):
         return {"chance": float((one.tasks * inputs).sum() + one.noise)}
 
     def prompts(self, device: torch.device | str = "cpu") -> Prompts:
-        """The distribution, of each lane: tensors [L, ...], or [1, ...] outside the engine."""
+        """Return the distribution, of each lane: tensors [L, ...], or [1, ...] outside the engine."""
 
         def column(value: float | Tensor) -> Tensor:
             return torch.as_tensor(value, dtype=torch.float64, device=device).reshape(-1, 1)
@@ -223,7 +223,7 @@ def _values(shift: str) -> dict[str, Any]:
 
 
 def _number(value: str) -> float | str:
-    """The number that a text writes, or else the text, which no rule accepts."""
+    """Return the number that a text writes, or else the text, which no rule accepts."""
     try:
         return float(value)
     except ValueError:
@@ -249,7 +249,7 @@ def _transform(normal: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
 
 
 def _predictors(truth: Prompts, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """The w [L, N, d] by which each reference predicts, from all pairs but the last."""
+    """Return the w [L, N, d] by which each reference predicts, from all pairs but the last."""
     spread = inputs[..., :-1, :].square().sum(-2).mean(-1, keepdim=True)  # [L, N, 1]
     least = (VANISHING * spread).expand_as(inputs[..., 0, :])
     prior = truth.noise[:, None] / truth.task_covariance.diagonal(dim1=-2, dim2=-1)  # [L, d]
@@ -262,14 +262,14 @@ def _predictors(truth: Prompts, inputs: Tensor, labels: Tensor) -> dict[str, Ten
 
 
 def _ridge(inputs: Tensor, labels: Tensor, penalty: Tensor, centre: Tensor) -> Tensor:
-    """The w [L, N, d] of least |y - X w|^2 + sum_i penalty_i (w_i - centre_i)^2 over all pairs but the last."""
+    """Return the w [L, N, d] of least |y - X w|^2 + sum_i penalty_i (w_i - centre_i)^2 over all pairs but the last."""
     given, residual = inputs[..., :-1, :], (labels - (inputs * centre[..., None, :]).sum(-1))[..., :-1]
     normal = given.mT @ given + penalty.diag_embed()
     return centre + torch.linalg.solve(normal, (given.mT @ residual[..., None])[..., 0])
 
 
 def _prompts(rows: Tensor, labels: Tensor) -> Batch:
-    """The prompts: labels in their rows' last places, the last of them for a target and 0 in its place."""
+    """Return the prompts: labels in their rows' last places, the last of them for a target and 0 in its place."""
     inputs = rows.float()
     inputs[..., -1] = torch.nn.functional.pad(labels[..., :-1], (0, 1))
     return {"inputs": inputs, "targets": labels[..., -1]}

@@ -134,7 +134,7 @@ class MaxRetrieval(SetTask):
 
     @staticmethod
     def _sets(drawn: _Items, query: Tensor, lengths: Tensor, size: int) -> tuple[Batch, Tensor]:
-        """The batch of the first items, `size` for each query [L, N], and the place [L, N, 1] of each winner.
+        """Return the batch of the first items, `size` for each query [L, N], and the place [L, N, 1] of each winner.
 
         Of equal priorities the last item's wins.
         """

@@ -63,7 +63,7 @@ class Parentheses(Completion):
         )
 
     def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        """The lengths of validation, `length` + 1 .. 2 `length`: what an architecture should generalise to.
+        """Return the lengths of validation, `length` + 1 .. 2 `length`: what an architecture should generalise to.
 
         Few strings of validation come up here, the shortest balanced ones.
         """
@@ -88,7 +88,7 @@ def _draw_balanced(steps: Tensor, length: Tensor) -> Tensor:
 
 
 def _corrupt(closing: Tensor, length: Tensor, change: Tensor) -> Tensor:
-    """The string after two places swap (1/4), or one flips (1/4), or neither; `change` [L, N, 3] fractions."""
+    """Return the string after two places swap (1/4), or one flips (1/4), or neither; `change` [L, N, 3] fractions."""
     kind, one, other = change.split(1, dim=-1)
     one, other, kind = below(one, length), below(other, length), below(kind, 4)
     place = torch.arange(closing.shape[-1], device=closing.device)

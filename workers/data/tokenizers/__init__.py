@@ -18,11 +18,11 @@ class Encoder(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> Sequence[int]:
-        """The tokens of a text; what it has no token for is left out."""
+        """Return the tokens of a text; what it has no token for is left out."""
 
     @abstractmethod
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens."""
+        """Return the text of tokens."""
 
 
 class HasFile(Encoder):
@@ -30,7 +30,7 @@ class HasFile(Encoder):
 
     @abstractmethod
     def file(self) -> tuple[str, str]:
-        """The file's text, with one more token as its last, and what this is called."""
+        """Return the file's text, with one more token as its last, and what this is called."""
 
 
 class Tokenizer(ABC):
@@ -45,7 +45,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encoder(self, learned: str) -> Encoder:
-        """The encoder of what was learned."""
+        """Return the encoder of what was learned."""
 
     def content(self) -> str:
         """Equal for tokenizers that learn the same from the same documents."""

@@ -14,7 +14,7 @@ _ENDS = ("<|endoftext|>", "<|end|>")
 
 
 def library() -> Any:
-    """The package tokenizers; raises PluginError that names the extra to install."""
+    """Return the package tokenizers; raises PluginError that names the extra to install."""
     try:
         return import_module("tokenizers")
     except ImportError as error:

@@ -50,7 +50,7 @@ def rates_of(recipe: Recipe, device: torch.device) -> Rates | None:
 
 
 def make_step(recipe: Recipe, device: torch.device) -> FusedStep:
-    """The fused step; there is no obstacle."""
+    """Return the fused step; there is no obstacle."""
     kernel = kernel_for(recipe)
     workspace = kernel.arrange(recipe, limits_of(device))
     assert workspace, "there is no obstacle"
@@ -70,14 +70,14 @@ def limits_of(device: torch.device) -> Limits:
 
 @functools.cache
 def kernel_of(program: Program, device: torch.device, *, weights_in_shared: bool) -> Kernel:
-    """The fused step's; raises RuntimeError if it does not compile or load."""
+    """Return the fused step's; raises RuntimeError if it does not compile or load."""
     options = program.options(weights_in_shared=weights_in_shared)
     cubin = load_cubin(program.source, architecture_of(device), options)
     return Kernel(cubin, program.name, device, limits_of(device).block)
 
 
 def describe() -> str:
-    """Whether the first GPU makes fused steps, and what compiles them; the first time that costs a check."""
+    """Return whether the first GPU makes fused steps, and what compiles them; the first time that costs a check."""
     try:
         compiler = compiler_version()
     except CompilerError as error:

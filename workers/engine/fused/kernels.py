@@ -37,5 +37,5 @@ def name_of_kernel(recipe: Recipe) -> str:
 
 
 def kernel_for(recipe: Recipe) -> FusedKernel:
-    """The one that could train this recipe; its obstacle says whether it does."""
+    """Return the one that could train this recipe; its obstacle says whether it does."""
     return KERNELS[name_of_kernel(recipe)]

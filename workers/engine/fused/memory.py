@@ -39,5 +39,5 @@ def aligned(floats: int) -> int:
 
 
 def odd(count: int) -> int:
-    """The length of a row: threads that read a row each then read different banks of shared memory."""
+    """Return the length of a row: threads that read a row each then read different banks of shared memory."""
     return count | 1

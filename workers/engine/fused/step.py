@@ -69,7 +69,8 @@ class FusedStep(ABC):
     def plan(
         self, knobs: Knobs, bound: Recipe, seeds: Tensor, state: State, steps: int
     ) -> tuple[TrainingPlan, Mapping[str, Any]]:
-        """The kernel's own plan, with numbers alone, and the tensors that it points to; None for those there are not.
+        """Return the kernel's own plan, with numbers alone, and the tensors that it points to; None for those there
+        are not.
 
         `bound`: the recipe with these knobs; `state`: before the launch, which makes so many steps.
         """
@@ -84,7 +85,9 @@ class FusedStep(ABC):
         return self._scalars.seconds
 
     def advance(self, knobs: Knobs, seeds: Tensor, state: State, most: int) -> tuple[State, int]:
-        """The state after a launch, and how many steps it made, at most `most`; the argument is left as it was."""
+        """Return the state after a launch, and how many steps it made, at most `most`; the argument is left as it
+        was.
+        """
         lanes, bound = len(seeds), self.recipe.bind(knobs)
         steps = min(most, self.most_steps(lanes))
         scalars = self._scalars.of_next(knobs, state.step)

@@ -30,7 +30,7 @@ def gpus() -> int:
 
 
 def describe_gpus() -> list[str]:
-    """A line for each GPU that torch computes on; of a MIG instance its name says so."""
+    """Return a line for each GPU that torch computes on; of a MIG instance its name says so."""
     lines: list[str] = []
     for index in range(gpus()) if is_usable("cuda") else ():
         properties = torch.cuda.get_device_properties(index)
@@ -88,7 +88,7 @@ def default_workers(device: str) -> int:
 
 
 def is_usable(device: str) -> bool:
-    """Whether torch can compute on the device on this machine."""
+    """Return whether torch can compute on the device on this machine."""
     return device.partition(":")[0] in WIDTHS and _find_fault(device) is None
 
 

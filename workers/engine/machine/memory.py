@@ -66,14 +66,14 @@ def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out."""
+    """Return whether an error says that memory ran out."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
     )
 
 
 def _reason(error: BaseException) -> str:
-    """The line that says it: a replayed step puts its operations in front."""
+    """Return the line that says it: a replayed step puts its operations in front."""
     lines = str(error).splitlines()
     telling = (line for line in lines if any(phrase in line for phrase in _PHRASES))
     return re.sub(r"^(\w+Error: )+", "", next(telling, str(error)).strip()) or type(error).__name__
@@ -113,7 +113,7 @@ def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
 
 
 def count_parameters(config: Mapping[str, Any]) -> int:
-    """The parameters that a trial of this configuration trains."""
+    """Return the parameters that a trial of this configuration trains."""
     return layout_of(Recipe.of(config), "meta").total
 
 

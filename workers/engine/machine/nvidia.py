@@ -43,7 +43,9 @@ class TorchBuild(NamedTuple):
 
 
 def find_driver(proc: Path = PROC) -> Driver | None:
-    """The driver and its cards: as the kernel shows them, else as nvidia-smi does; None where there is no card."""
+    """Return the driver and its cards: as the kernel shows them, else as nvidia-smi does; None where there is no
+    card.
+    """
     cards: list[str] = []
     for file in sorted(proc.glob("gpus/*/information")):
         with suppress(OSError):
@@ -72,7 +74,7 @@ def _ask_nvidia_smi() -> Driver | None:
 
 
 def is_hidden(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the user keeps all cards from CUDA, by CUDA_VISIBLE_DEVICES."""
+    """Return whether the user keeps all cards from CUDA, by CUDA_VISIBLE_DEVICES."""
     listed = environment.get("CUDA_VISIBLE_DEVICES")
     return listed is not None and listed.split(",")[0].strip() in ("", "-1", "NoDevFiles")
 

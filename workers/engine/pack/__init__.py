@@ -84,7 +84,7 @@ class Pack:
         return self._lanes.indices(0)
 
     def trials_of(self, study: int) -> list[LaneTrial]:
-        """The trials of a study in training."""
+        """Return the trials of a study in training."""
         return [running for _, running in self._lanes.occupied if running.study == study]
 
     @property
@@ -127,7 +127,7 @@ class Pack:
         self._lanes.release(numbers, study)
 
     def split_off(self, study: int) -> Pack:
-        """A pack of this study's lanes alone, which leave this one; their numbers do not change."""
+        """Return a pack of this study's lanes alone, which leave this one; their numbers do not change."""
         own = [(index, running) for index, running in self._lanes.occupied if running.study == study]
         other = copy.copy(self)
         other._lanes = Lanes(max(len(own), NARROWEST))
@@ -192,11 +192,11 @@ class Pack:
         return self._model_steps.pop(study, 0), self._room.pop(study, 0)
 
     def snapshot(self, study: int = 0) -> Snapshot | None:
-        """The states of the trials that have trained here, for `Archive.write`; None if there is none."""
+        """Return the states of the trials that have trained here, for `Archive.write`; None if there is none."""
         return take_snapshot(self.structure, self._lanes, self._tensors, study)
 
     def parameters(self, number: int) -> dict[str, Tensor]:
-        """The current parameters of a running trial, by name; without padding."""
+        """Return the current parameters of a running trial, by name; without padding."""
         index, running = self._lanes.find(number, 0)
         return self._layout.crop(running.layout, self._tensors.state.parameters[index])
 

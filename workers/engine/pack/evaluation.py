@@ -86,7 +86,7 @@ class Evaluation:
         self._evaluations = {label: self._evaluation(label, key) for label, key in keys.items()}
 
     def _evaluation(self, label: str, key: str) -> EvaluateLanes:
-        """The fastest evaluation with the model of this label; traced ones of equal keys share recordings."""
+        """Return the fastest evaluation with the model of this label; traced ones of equal keys share recordings."""
         recipe, device = self._recipe, self._device
         if obstacle(recipe, label, device) is None:
             outputs = recipe.model.evaluations()[label].native_outputs(recipe.task, recipe.dtype, device)
@@ -105,7 +105,7 @@ class Evaluation:
         return [tuple(metrics) for metrics in found]
 
     def variants(self, tensors: LaneTensors) -> Iterator[tuple[Variant, Tensor]]:
-        """Each variant and its parameters [L, P]; one after the other, since a grid of averages has a hundred."""
+        """Yield each variant and its parameters [L, P]; one after the other, since a grid of averages has a hundred."""
         yield RAW, tensors.state.parameters
         for index, variant in enumerate(self._recipe.averaging.variants):
             yield variant, self._average(tensors.knobs, tensors.state, torch.tensor(index, device=self._device))

@@ -49,7 +49,7 @@ class LaneTensors:
         )
 
     def select(self, indices: list[int]) -> LaneTensors:
-        """A copy of these lanes, in this order; a lane may come more than once."""
+        """Return a copy of these lanes, in this order; a lane may come more than once."""
         index = torch.tensor(indices, device=self.seeds.device)
         state = tree_map(lambda tensor: tensor[index], self.state)
         knobs = {path: values[index] for path, values in self.knobs.items()}
@@ -58,7 +58,7 @@ class LaneTensors:
         )
 
     def bind(self, recipe: Recipe) -> Recipe:
-        """The recipe that all lanes share with their knobs; what is assigned later shows in it."""
+        """Return the recipe that all lanes share with their knobs; what is assigned later shows in it."""
         if self._bound is None:
             self._bound = recipe.bind(self.knobs)
         return self._bound
@@ -83,7 +83,7 @@ class LaneTensors:
         tree_map(write, self.state, state)
 
     def named_state(self) -> dict[str, Tensor]:
-        """The tensors of the states by the names that they have in a checkpoint."""
+        """Return the tensors of the states by the names that they have in a checkpoint."""
         return {
             "parameters": self.state.parameters,
             "step": self.state.step,
@@ -95,7 +95,7 @@ class LaneTensors:
 
 
 def evaluation_seed_of(trial: Trial | Ancestor) -> int:
-    """The seed of the sets that a trial is evaluated on; an ancestor is not evaluated any more."""
+    """Return the seed of the sets that a trial is evaluated on; an ancestor is not evaluated any more."""
     if isinstance(trial, Trial) and trial.evaluation_seed is not None:
         return trial.evaluation_seed
     return trial.seed

@@ -41,7 +41,7 @@ class LaneTrial:
 
     @classmethod
     def of(cls, trial: Trial, study: int = 0) -> LaneTrial:
-        """A trial at step 0."""
+        """Return a trial at step 0."""
         recipe = Recipe.of(trial.config)
         return cls(
             number=trial.number,
@@ -70,7 +70,9 @@ class LaneTrial:
         return min(every - self.step % every, self.steps - self.step)
 
     def report_due(self, every: int) -> bool:
-        """Whether the trial has to be validated at the step where it is. An ancestor is not: it reported long ago."""
+        """Return whether the trial has to be validated at the step where it is. An ancestor is not: it reported long
+        ago.
+        """
         at_step = self.step % every == 0 or self.step == self.steps
         return at_step and self.step > self.reported_step and not self.takeovers
 
@@ -97,7 +99,7 @@ class Lanes:
         return self.slots.index(None)
 
     def find(self, number: int, study: int) -> tuple[int, LaneTrial]:
-        """A trial in training and its lane index, by number; raises KeyError for any other."""
+        """Return a trial in training and its lane index, by number; raises KeyError for any other."""
         index = self.indices(study)[number]
         running = self.slots[index]
         assert running, "a trial in training has a lane"

@@ -99,7 +99,7 @@ class Reporting:
 
 
 def pad_to_power_of_two(indices: list[int]) -> list[int]:
-    """The indices, and the first of them again up to a power of two.
+    """Return the indices, and the first of them again up to a power of two.
 
     Each width is recorded once (`workers.numerics.tracing`), which costs as much as many validations; how many lanes
     are due together changes from one call to the next.

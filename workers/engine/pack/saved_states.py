@@ -17,7 +17,7 @@ ReadSnapshot = Callable[[str, str], Snapshot | None]
 
 
 def take_snapshot(structure: str, lanes: Lanes, tensors: LaneTensors, study: int) -> Snapshot | None:
-    """The states of the trials of a study that have trained since they were placed; None if there is none."""
+    """Return the states of the trials of a study that have trained since they were placed; None if there is none."""
     saved = [(index, running) for index, running in lanes.occupied if running.study == study and running.has_trained]
     if not saved:
         return None
@@ -32,7 +32,8 @@ def take_snapshot(structure: str, lanes: Lanes, tensors: LaneTensors, study: int
 def find_saved_state(
     trial: Trial, structure: str, tensors: LaneTensors, read_snapshot: ReadSnapshot
 ) -> SavedState | None:
-    """The newest state of the trial that is whole and has the shapes of a lane of this pack; None if there is none.
+    """Return the newest state of the trial that is whole and has the shapes of a lane of this pack; None if there is
+    none.
 
     A file may have been written by another version, or for a structure that only looks alike. A state that does not
     fit must never be half written into a lane, so that all shapes and types are compared first.
@@ -49,7 +50,7 @@ def find_saved_state(
 
 
 def _fits(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
-    """Whether a saved state has the shapes and types of a lane of these stacked tensors.
+    """Return whether a saved state has the shapes and types of a lane of these stacked tensors.
 
     Averages and second moments had the parameters' precision in numerics 1; float64, which they have now, holds it.
     """

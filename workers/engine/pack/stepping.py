@@ -75,7 +75,7 @@ class Stepper(Protocol):
 
 
 def stepper_of(recipe: Recipe, step: Step | FusedStep, device: torch.device) -> Stepper:
-    """The fastest way to make steps on this device: a graph of traced ones on a GPU."""
+    """Return the fastest way to make steps on this device: a graph of traced ones on a GPU."""
     if isinstance(step, FusedStep):
         return FusedSteps(step)
     starting = StartedSteps(recipe, step)
@@ -104,7 +104,7 @@ class StartedSteps:
         return advance
 
     def next_state(self, lanes: Lanes, tensors: LaneTensors) -> State:
-        """The state after a step; the tensors are left as they are."""
+        """Return the state after a step; the tensors are left as they are."""
         batch = draw_training_batch(self.recipe, lanes, tensors)
         return self._step(tensors.knobs, tensors.seeds, tensors.state, batch)
 
@@ -198,7 +198,9 @@ class GraphedSteps:
 
 
 def _tasks_of(recipe: Recipe, lanes: Lanes) -> set[str]:
-    """The lanes' tasks, where they may differ; what is drawn follows from the lanes then, not from tensors alone."""
+    """Return the lanes' tasks, where they may differ; what is drawn follows from the lanes then, not from tensors
+    alone.
+    """
     if not recipe.task.kin():
         return set()
     return {plugins.name_of(running.recipe.task if running else recipe.task) for running in lanes}

@@ -88,12 +88,12 @@ class StepCost:
         return sum(_seconds(kernel, gpu) for kernel in self.kernels)
 
     def launch_share(self, gpu: Gpu) -> float:
-        """The share of that time in kernels which are over before the next one can be launched."""
+        """Return the share of that time in kernels which are over before the next one can be launched."""
         bound = (kernel for kernel in self.kernels if _seconds(kernel, gpu) <= LAUNCH_SECONDS)
         return sum(_seconds(kernel, gpu) for kernel in bound) / self.seconds(gpu)
 
     def occupancy(self, gpu: Gpu) -> float:
-        """The share of the GPU's threads that kernels have numbers for, averaged over the time."""
+        """Return the share of the GPU's threads that kernels have numbers for, averaged over the time."""
         room = gpu.multiprocessors * gpu.threads
         filled = sum(_seconds(kernel, gpu) * min(1.0, kernel.size / room) for kernel in self.kernels)
         return filled / self.seconds(gpu)
@@ -117,7 +117,7 @@ def _seconds(kernel: Kernel, gpu: Gpu) -> float:
 
 
 def count_step(trial: Trial, lanes: int) -> StepCost:
-    """The cost of a step of so many lanes of this trial's structure; nothing is trained.
+    """Return the cost of a step of so many lanes of this trial's structure; nothing is trained.
 
     Raises RuntimeError or NotImplementedError for a task whose data depend on numbers (Othello without a pool).
     """

@@ -42,7 +42,7 @@ class FusedCost:
     workspace: Workspace
 
     def lanes_at_once(self, gpu: Gpu) -> int:
-        """Two on each multiprocessor."""
+        """Return two on each multiprocessor."""
         return 2 * gpu.multiprocessors
 
     def rate(self, gpu: Gpu) -> float:
@@ -54,7 +54,7 @@ class FusedCost:
 
 
 def count_fused_step(recipe: Recipe, gpu: Gpu) -> FusedCost | None:
-    """The cost of a step; None where its arrays do not fit. There is no obstacle, and nothing is trained."""
+    """Return the cost of a step; None where its arrays do not fit. There is no obstacle, and nothing is trained."""
     workspace = arrange(recipe, gpu.limits)
     if workspace is None:
         return None

@@ -48,7 +48,7 @@ class Kernel(NamedTuple):
 
 
 def is_kernel(operation: Any) -> bool:
-    """Whether an operation (an OpOverload) computes something: a view or an allocation does not."""
+    """Return whether an operation (an OpOverload) computes something: a view or an allocation does not."""
     return not operation.is_view and operation.overloadpacket.__name__ not in _NO_KERNELS
 
 
@@ -57,7 +57,9 @@ _KERNELS = frozenset({"fusion", "fused_update", "stream_states", "stream_words",
 
 
 def implementation(operation: Any) -> Any:
-    """The function behind an operation of ours that is made of torch's; None for one of torch's, and for a kernel."""
+    """Return the function behind an operation of ours that is made of torch's; None for one of torch's, and for a
+    kernel.
+    """
     if operation.namespace != "graft" or operation.overloadpacket.__name__ in _KERNELS:
         return None
     return OPDEFS[f"graft::{operation.overloadpacket.__name__}"]._init_fn  # pyright: ignore[reportPrivateUsage]

@@ -32,7 +32,7 @@ class RateFile:
         """All that this process knows of what it measured, should the file not take it."""
 
     def rates(self, key: str) -> Rates:
-        """The best known rates, widths ascending: what else runs beside a measurement only slows it."""
+        """Return the best known rates, widths ascending: what else runs beside a measurement only slows it."""
         return {width: max(rates) for width, rates in sorted(self._known(key).items())}
 
     def times(self, key: str, width: int) -> int:
@@ -61,7 +61,7 @@ class RateFile:
 
 
 def _valid_measurements(found: Any) -> Measurements:
-    """The entries that are rates of widths; the rest is left out."""
+    """Return the entries that are rates of widths; the rest is left out."""
     pairs = found.items() if isinstance(found, dict) else ()
     rates = {int(width): _valid_rates(rates) for width, rates in pairs if _is_width(width)}
     return {width: valid for width, valid in rates.items() if valid}

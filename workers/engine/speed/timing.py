@@ -58,7 +58,7 @@ def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: fl
 
 
 def variants_of(config: Mapping[str, Any]) -> list[str]:
-    """The variants of its parameters that a trial is evaluated with."""
+    """Return the variants of its parameters that a trial is evaluated with."""
     return [variant.name for variant in (RAW, *Recipe.of(config).averaging.variants)]
 
 
@@ -108,7 +108,9 @@ def _metric_names(
     alike: Mapping[frozenset[str], Batch],
     change: Callable[[Tensor], Tensor],
 ) -> dict[tuple[str, frozenset[str]], Iterable[str]]:
-    """The metrics of each evaluation model on each kind of set; `change` makes the tensors that it is found with."""
+    """Return the metrics of each evaluation model on each kind of set; `change` makes the tensors that it is found
+    with.
+    """
     names: dict[tuple[str, frozenset[str]], Iterable[str]] = {}
     parameters = layout.initial(change(seeds))[0].to(recipe.dtype)
     for (label, model), (kind, whole) in itertools.product(recipe.model.evaluations().items(), alike.items()):
@@ -210,7 +212,7 @@ def _seconds_to_validate(pack: Pack, most: int) -> float:
 
 
 def make_pack_of_copies(trial: Trial, width: int, device: str) -> Pack:
-    """A pack that never reports."""
+    """Return a pack that never reports."""
     config = {**trial.config, "training": {**trial.config["training"], "steps": 10**9, "validate_every": 10**9}}
     copies = [dataclasses.replace(trial, number=n, seed=n, config=config, lineage=()) for n in range(width)]
     pack = Pack(copies[0], width=width, device=device)

@@ -50,13 +50,13 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def knee(rates: Rates) -> int:
-    """The narrowest width whose rate is within 5 % of the best; of no rates the narrowest there is."""
+    """Return the narrowest width whose rate is within 5 % of the best; of no rates the narrowest there is."""
     best = max(rates.values(), default=0.0)
     return min((width for width, rate in rates.items() if rate >= (1 - TOLERANCE) * best), default=NARROWEST)
 
 
 def next_width(rates: Rates, most: int) -> int | None:
-    """The width to try next, at most `most`; None when further doubling would not pay."""
+    """Return the width to try next, at most `most`; None when further doubling would not pay."""
     if not rates:
         return NARROWEST if most >= NARROWEST else None
     widest = max(rates)
@@ -97,7 +97,7 @@ class FoundWidths:
         self._purse += PAID * seconds
 
     def find(self, trial: Trial) -> int | None:
-        """The width for trials of this structure; None while it is not known. May measure one width first."""
+        """Return the width for trials of this structure; None while it is not known. May measure one width first."""
         key = self._key(trial)
         if key not in self._settled:
             width = self._next_to_try(trial, key)
@@ -117,12 +117,14 @@ class FoundWidths:
             before = len(self.rates(trial))
 
     def rates(self, trial: Trial) -> Rates:
-        """The known rates of structures of this size, for widths that fit in memory."""
+        """Return the known rates of structures of this size, for widths that fit in memory."""
         key = self._key(trial)
         return {width: rate for width, rate in self.rate_file.rates(key).items() if width <= self._most[key]}
 
     def _next_to_try(self, trial: Trial, key: str) -> int | None:
-        """The width to try next: first those that nobody has tried, then those that others have tried too rarely."""
+        """Return the width to try next: first those that nobody has tried, then those that others have tried too
+        rarely.
+        """
         rates = self.rates(trial)
         rare = (w for w in rates if (key, w) not in self._tried and self.rate_file.times(key, w) < TIMES)
         return next_width(rates, self._most[key]) or next(rare, None)

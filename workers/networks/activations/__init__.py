@@ -52,4 +52,4 @@ class Gated(Activation):
 
     @abstractmethod
     def gate(self, values: Tensor) -> Tensor:
-        """The gate's own non-linearity, element by element."""
+        """Return the gate's own non-linearity, element by element."""

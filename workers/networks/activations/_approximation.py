@@ -83,7 +83,7 @@ class Approximation(Activation):
 
     @abstractmethod
     def evaluate(self, unit: Tensor, coefficients: Tensor) -> Tensor:
-        """The polynomial with `coefficients` [n + 1] at `unit` [...], all in [-1, 1]."""
+        """Return the polynomial with `coefficients` [n + 1] at `unit` [...], all in [-1, 1]."""
 
 
 @cache

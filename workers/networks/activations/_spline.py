@@ -24,7 +24,8 @@ def positions(count: int, low: Number, high: Number) -> Tensor:
 
 
 def interpolate(points: Tensor, knots: Tensor, low: Number, high: Number) -> Tensor:
-    """The spline with values `knots` [n] at evenly spaced positions, at `points` [..., m]; constant beyond the ends.
+    """Return the spline with values `knots` [n] at evenly spaced positions, at `points` [..., m]; constant beyond the
+    ends.
 
     On a CPU with a compiler in C++ (`workers.numerics.native.spline`), which costs a third.
     """
@@ -40,7 +41,7 @@ def interpolate(points: Tensor, knots: Tensor, low: Number, high: Number) -> Ten
 
 
 def gather_knots(points: Tensor, knots: Tensor, low: Number, scale: Number) -> Tensor:
-    """The same of torch's own operations; knots are 1 / `scale` apart.
+    """Return the same of torch's own operations; knots are 1 / `scale` apart.
 
     A cell of slope 0 is added at either end, so that the ends need no clamping of their own. Gathering by position
     costs a third of indexing on a CPU, whose gradient is slow there. Half-precision points are placed in float32: eight
@@ -109,7 +110,8 @@ class Symmetrised:
 
 
 def symmetrise(knots: Tensor) -> Symmetrised:
-    """The average of a spline [n] with the image that is most like it, as paper 002 (Appendix D) cleans splines.
+    """Return the average of a spline [n] with the image that is most like it, as paper 002 (Appendix D) cleans
+    splines.
 
     The images are reversed along x, y or both, and moved by whole knots to where their cross-correlation with the
     spline (zero beyond the ends) is largest; a moved image keeps its end value beyond its ends.

@@ -32,7 +32,7 @@ class Diagnostic(ABC):
 
 
 def diagnose(model: Model, parameters: Parameters, batch: Batch, outputs: Tensor) -> dict[str, Tensor]:
-    """All diagnostics of a model on a batch: name -> one value [N] per sequence."""
+    """Return all diagnostics of a model on a batch: name -> one value [N] per sequence."""
     layers = model.attention(parameters, batch)
     found: dict[str, Tensor] = {}
     for name in plugins.names(Diagnostic):

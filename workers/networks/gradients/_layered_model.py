@@ -58,5 +58,5 @@ class Layered(Protocol):
         ...
 
     def dropout_sites(self, task: Task, batch: int, length: int) -> Iterable[str]:
-        """The names of the dropout sites, in the order of their random streams."""
+        """Return the names of the dropout sites, in the order of their random streams."""
         ...

@@ -120,14 +120,14 @@ def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.devic
 
 
 def native_gradient(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-    """The native gradient; None where there is an obstacle."""
+    """Return the native gradient; None where there is an obstacle."""
     if obstacle(model, task, dtype, device) is not None:
         return None
     return _Gradient(model, task, dtype)
 
 
 def native_outputs(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-    """The native outputs; None where the gradient has an obstacle."""
+    """Return the native outputs; None where the gradient has an obstacle."""
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
 
 
@@ -153,7 +153,7 @@ class Tables:
     sines: Tensor | None
 
     def serve(self, model: Layered, lanes: int, length: int) -> bool:
-        """Whether they are those of this model's knobs."""
+        """Return whether they are those of this model's knobs."""
         if (lanes, length) != (self.lanes, self.length):
             return False
         # The same model has the same tensors; another one may have them too.
@@ -307,7 +307,7 @@ def _activation(activation: Activation) -> str:
 
 
 def _of_layer(places: Mapping[str, int], layer: int, name: str) -> int:
-    """A layer's own parameter, or that which all layers share; -1: there is none."""
+    """Return a layer's own parameter, or that which all layers share; -1: there is none."""
     return places.get(f"layers.{layer}.{name}", places.get(name, -1))
 
 
@@ -317,7 +317,7 @@ def end_places(places: Mapping[str, int]) -> list[int]:
 
 
 def layer_places(places: Mapping[str, int], layer: int) -> list[int]:
-    """The same of a layer's parameters; `places`: by name, as of `starts_of`."""
+    """Return the same of a layer's parameters; `places`: by name, as of `starts_of`."""
     shared = {"activation.knots"}
     own = {name: places.get(f"layers.{layer}.{name}", -1) for name in _LAYER_PLACES}
     return [_of_layer(places, layer, name) if name in shared else place for name, place in own.items()]
@@ -332,7 +332,7 @@ def learned_places(places: Mapping[str, int], layer: int, learned: Sequence[tupl
 
 
 def _tensors_of(model: Layered) -> list[Tensor]:
-    """All knobs [L] of the model and its parts."""
+    """Return all knobs [L] of the model and its parts."""
     values: list[Number] = [value for _, value in plugins.knobs(model)]
     return [value for value in values if isinstance(value, Tensor)]
 
@@ -379,6 +379,6 @@ def _positions(
 
 
 def _of_each_lane(position: Position, lanes: int) -> list[Any]:
-    """The position with each lane's own knobs."""
+    """Return the position with each lane's own knobs."""
     knobs = {name: per_lane(value, lanes).tolist() for name, value in plugins.knobs(position)}
     return [plugins.replace(position, {name: values[lane] for name, values in knobs.items()}) for lane in range(lanes)]

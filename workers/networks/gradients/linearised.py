@@ -63,12 +63,12 @@ def obstacle(model: Linearised, task: Task, dtype: torch.dtype, device: torch.de
 
 
 def native_gradient(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-    """The native gradient; None where there is an obstacle."""
+    """Return the native gradient; None where there is an obstacle."""
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
 
 
 def native_outputs(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-    """The native outputs; None where the gradient has an obstacle."""
+    """Return the native outputs; None where the gradient has an obstacle."""
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
 
 

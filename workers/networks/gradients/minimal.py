@@ -65,12 +65,12 @@ def obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.devic
 
 
 def native_gradient(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-    """The native gradient; None where there is an obstacle."""
+    """Return the native gradient; None where there is an obstacle."""
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
 
 
 def native_outputs(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-    """The native outputs; None where the gradient has an obstacle."""
+    """Return the native outputs; None where the gradient has an obstacle."""
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
 
 
@@ -88,7 +88,7 @@ class _Tables:
     """Number of each dropout site that is on -> its rates [L]."""
 
     def serve(self, model: Minimal, length: int) -> bool:
-        """Whether they are those of this bound model."""
+        """Return whether they are those of this bound model."""
         return model is self.model and length == self.length and are_of(self.seen, (own for own, _ in self.seen))
 
 

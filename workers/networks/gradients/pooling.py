@@ -68,12 +68,12 @@ def obstacle(model: Pooling, task: Task, dtype: torch.dtype, device: torch.devic
 
 
 def native_gradient(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-    """The native gradient; None where there is an obstacle."""
+    """Return the native gradient; None where there is an obstacle."""
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
 
 
 def native_outputs(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-    """The native outputs; None where the gradient has an obstacle."""
+    """Return the native outputs; None where the gradient has an obstacle."""
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
 
 

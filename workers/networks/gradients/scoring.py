@@ -42,7 +42,7 @@ class RowFunctions:
 
 
 def parts_of(scorer: Scorer) -> list[Scorer]:
-    """The scorers that a mixed one mixes."""
+    """Return the scorers that a mixed one mixes."""
     return [*parts_of(scorer.first), *parts_of(scorer.second)] if isinstance(scorer, Mixed) else [scorer]
 
 
@@ -74,7 +74,7 @@ def find_obstacle(scorer: Scorer, dtype: torch.dtype) -> str | None:
 
 
 def functions_of(scorer: Scorer, dtype: torch.dtype) -> RowFunctions:
-    """The functions of a scorer that mixes none and has no obstacle."""
+    """Return the functions of a scorer that mixes none and has no obstacle."""
     program = _program_of(scorer, dtype)
     assert not isinstance(program, str), "there is no obstacle"
     library = native.load(_unit_of(scorer, program))
@@ -83,7 +83,7 @@ def functions_of(scorer: Scorer, dtype: torch.dtype) -> RowFunctions:
 
 
 def scorers_of_heads(scorer: Scorer, heads: int) -> list[Scorer]:
-    """The scorer of each head, none of them mixed."""
+    """Return the scorer of each head, none of them mixed."""
     if isinstance(scorer, Mixed):
         first = scorer.split(heads)
         return scorers_of_heads(scorer.first, first) + scorers_of_heads(scorer.second, heads - first)
@@ -150,7 +150,7 @@ def _is_alike(scorer: Scorer, program: Program, library: ctypes.CDLL, dtype: tor
 
 
 def _program_of(scorer: Scorer, dtype: torch.dtype) -> Program | str:
-    """The program of a scorer that mixes none, or what hinders it."""
+    """Return the program of a scorer that mixes none, or what hinders it."""
     key = json.dumps(plugins.structure_of(scorer), sort_keys=True), dtype  # a program does not depend on knobs
     if key not in _PROGRAMS:
         _PROGRAMS[key] = _write(scorer, dtype)
@@ -161,7 +161,7 @@ _PROGRAMS: dict[tuple[str, torch.dtype], Program | str] = {}
 
 
 def _write(scorer: Scorer, dtype: torch.dtype) -> Program | str:
-    """The program, or why there is none."""
+    """Return the program, or why there is none."""
     if not isinstance(scorer, LogitScorer):
         return "it reads queries and keys"
     try:

@@ -61,7 +61,7 @@ class Model(ABC):
 
     @staticmethod
     def with_splines(config: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> Mapping[str, Any]:
-        """A model's configuration with the splines that a trial of it learned, frozen, as one of the forms."""
+        """Return a model's configuration with the splines that a trial of it learned, frozen, as one of the forms."""
         return with_frozen_splines(config, learned, form)
 
     @property
@@ -80,11 +80,11 @@ class Model(ABC):
 
     @abstractmethod
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
-        """The parameters in a fixed order."""
+        """Return the parameters in a fixed order."""
 
     @abstractmethod
     def dropout_sites(self, task: Task, batch: int, length: int) -> Mapping[str, Site]:
-        """All the model's sites, for inputs [batch, length, ...]; their rates are switches."""
+        """Return all the model's sites, for inputs [batch, length, ...]; their rates are switches."""
 
     @abstractmethod
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
@@ -111,11 +111,11 @@ class Model(ABC):
         return {"": self}
 
     def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-        """A faster way to the gradient of this model on this task and device; None: torch's own."""
+        """Return a faster way to the gradient of this model on this task and device; None: torch's own."""
         return None
 
     def native_outputs(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-        """A faster way to this model's outputs on sets of this task and device; None: torch's own."""
+        """Return a faster way to this model's outputs on sets of this task and device; None: torch's own."""
         return None
 
     def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
@@ -133,7 +133,7 @@ _READS: Mapping[type[Task], str] = {TokenTask: "tokens", VectorTask: "vectors", 
 
 
 def require_task(kind: type[Kind], task: Task, model: Model) -> Kind:
-    """The task, which is of the kind that the model reads; raises PluginError if it is not."""
+    """Return the task, which is of the kind that the model reads; raises PluginError if it is not."""
     if isinstance(task, kind):
         return task
     given = next(word for other, word in _READS.items() if isinstance(task, other))
@@ -154,7 +154,7 @@ def check_causality(task: TokenTask, model: Model, *, causal: bool) -> None:
 
 
 def _suits(example: Mapping[str, Any], task: TokenTask) -> bool:
-    """Whether a model, built from an example, reads this task's tokens and sees as much of them as it should."""
+    """Return whether a model, built from an example, reads this task's tokens and sees as much of them as it should."""
     model = plugins.build(Model, example, "model")
     try:
         model.parameters(task)
@@ -177,5 +177,7 @@ def dropout_scale(rate: float | Tensor, like: Tensor) -> float | Tensor:
 
 
 def in_use(switch: float | Tensor) -> bool:
-    """Whether a switch is on; inside the engine one that is on is a tensor, one that is off the plain number 0."""
+    """Return whether a switch is on; inside the engine one that is on is a tensor, one that is off the plain number
+    0.
+    """
     return isinstance(switch, Tensor) or switch != 0

@@ -195,7 +195,7 @@ class Layered(Model):
 
     @abstractmethod
     def read(self, parameters: Parameters, batch: Batch) -> Tensor:
-        """The stream [N, s, d] before positions are added."""
+        """Return the stream [N, s, d] before positions are added."""
 
     @abstractmethod
     def write(self, parameters: Parameters, stream: Tensor) -> Tensor:
@@ -233,12 +233,12 @@ class Layered(Model):
         return layered.obstacle(self, task, dtype, device)
 
     def _embed(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
-        """The stream [N, s, d] that the first layer gets."""
+        """Return the stream [N, s, d] that the first layer gets."""
         stream = self.position.add_to(self.read(parameters, batch), within("position", parameters))
         return dropout(stream, "embedding", self.embedding_dropout, keep)
 
     def _apply_layer(self, stream: Tensor, visible: Tensor, own: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
-        """The stream [N, s, d] after attention and MLP; the norm before each, or, post-norm, after each sum."""
+        """Return the stream [N, s, d] after attention and MLP; the norm before each, or, post-norm, after each sum."""
         attention, attention_norm = self._attention, self._norm("attention_norm")
         mlp, mlp_norm = self._mlp, self._norm("mlp_norm")
 
@@ -255,7 +255,7 @@ class Layered(Model):
 
 
 def _parameters_of_layer(layer: int, parameters: Parameters) -> Parameters:
-    """A layer's own parameters by their names in it, and those that all layers share."""
+    """Return a layer's own parameters by their names in it, and those that all layers share."""
     shared = {name: value for name, value in parameters.items() if name.startswith(("activation.", "scorer."))}
     return shared | within(f"layers.{layer}", parameters)
 

@@ -24,7 +24,7 @@ class Position:
         return {}
 
     def add_to(self, stream: Tensor, learned: Parameters) -> Tensor:
-        """The embedded tokens [N, s, d] with their positions."""
+        """Return the embedded tokens [N, s, d] with their positions."""
         return stream
 
     def rotate(self, vectors: Tensor) -> Tensor:

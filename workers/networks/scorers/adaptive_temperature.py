@@ -45,7 +45,7 @@ class AdaptiveTemperature(LogitScorer):
         return {"": replace(self, {"phase": "always"}), TRAINED: self}
 
     def sharpen(self, logits: Tensor, visible: Tensor) -> Tensor:
-        """The weights with the adapted temperature."""
+        """Return the weights with the adapted temperature."""
         probabilities = masked_softmax(logits, visible)
         entropy = -(probabilities * (probabilities + 1e-9).log()).sum(-1, keepdim=True)
         polynomial = (((self.a4 * entropy + self.a3) * entropy + self.a2) * entropy + self.a1) * entropy + self.a0

@@ -44,14 +44,14 @@ def load_cubin(source: Path, architecture: str, options: Sequence[str] = ()) -> 
 
 
 def cubin_key(source: Path, architecture: str, options: Sequence[str] = ()) -> str:
-    """A digest of what a cubin's bits depend on: source and headers, options, compiler and architecture."""
+    """Return a digest of what a cubin's bits depend on: source and headers, options, compiler and architecture."""
     texts = [f"{path.name}\0{path.read_text()}" for path in (*_headers(source), source)]
     key = "\0".join([*texts, *OPTIONS, *options, compiler_version(), architecture])
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def compile_cubin(source: Path, architecture: str, options: Sequence[str] = ()) -> bytes:
-    """The machine code of a source, which may include headers that lie beside it, for GPUs such as `sm_90`.
+    """Return the machine code of a source, which may include headers that lie beside it, for GPUs such as `sm_90`.
 
     `options`: of NVRTC, beside `OPTIONS`. Raises CompilerError.
     """

@@ -27,7 +27,7 @@ class Program:
         return "--ftz=true", f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}"
 
     def key(self, architecture: str) -> str:
-        """A digest of what the bits of all kinds depend on, for GPUs such as `sm_90`; raises CompilerError."""
+        """Return a digest of what the bits of all kinds depend on, for GPUs such as `sm_90`; raises CompilerError."""
         keys = (cubin_key(self.source, architecture, self.options(weights_in_shared=kind)) for kind in self.kinds)
         return "-".join(keys)
 

@@ -19,7 +19,7 @@ from workers.numerics.simplifying import Operation, Slot
 
 
 def fuses_on(device: torch.device) -> bool:
-    """Whether operations are fused on this device."""
+    """Return whether operations are fused on this device."""
     # Tensors of the device `meta` have shapes and no numbers: they stand for a GPU's, to count what a step costs there.
     return device.type in ("cuda", "meta")
 

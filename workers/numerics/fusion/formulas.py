@@ -84,7 +84,7 @@ _COSTLY = ("exp", "log", "sin", "cos", "tanh", "erf", "pow", "sqrt", "left_over"
 
 
 def formula_of(name: str, positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
-    """The formula of an operation, computed in its result's type, and its operands; raises CannotFuse."""
+    """Return the formula of an operation, computed in its result's type, and its operands; raises CannotFuse."""
     if name in ARITHMETIC:
         return ARITHMETIC[name], positional[: 2 if "{1}" in ARITHMETIC[name] else 1]
     if name in _LONGER:

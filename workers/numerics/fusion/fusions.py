@@ -53,7 +53,7 @@ class Fusion:
         _FUSIONS[self._number] = self
 
     def as_operation(self) -> Operation:
-        """The operation of a recording that runs it, and keeps it."""
+        """Return the operation of a recording that runs it, and keeps it."""
         return Operation(self._call, [[*self.given], {}], [*self.program.results])
 
     def _call(self, *given: Tensor) -> list[Tensor]:
@@ -85,7 +85,7 @@ class Fusion:
         return [values[slot] for slot in self.program.results]
 
     def fits(self, given: Sequence[Tensor]) -> bool:
-        """Whether the kernel is written for tensors that lie in memory as these do."""
+        """Return whether the kernel is written for tensors that lie in memory as these do."""
         return [tuple(one.stride()) for one in given] == self._strides
 
     def chosen(self, given: Sequence[Tensor]) -> list[Tensor]:
@@ -204,5 +204,5 @@ def _(number: int, given: Sequence[Tensor]) -> list[Tensor]:
 
 
 def fusion_of(number: int) -> Fusion:
-    """The fusion of a number, as long as its recording is kept."""
+    """Return the fusion of a number, as long as its recording is kept."""
     return _FUSIONS[number]

@@ -48,7 +48,8 @@ class Program(NamedTuple):
 def write_program(
     rules: Mapping[Slot, Rule], kinds: Mapping[Slot, Kind], results: Sequence[Slot], lanes: int
 ) -> Program:
-    """The kernel that computes `results` by these rules, in the order in which they are given; raises CannotFuse.
+    """Return the kernel that computes `results` by these rules, in the order in which they are given; raises
+    CannotFuse.
 
     With as many blocks as leave each some work, as far as no block then needs what another one stores.
     """
@@ -158,7 +159,9 @@ class _Layout:
         return reads
 
     def _loads(self, slot: Slot, place: Place) -> bool:
-        """Whether an element is read from memory; it cannot be where another block stores it, and is computed again."""
+        """Return whether an element is read from memory; it cannot be where another block stores it, and is computed
+        again.
+        """
         if slot not in self._kept:
             return False
         if place.aligned:
@@ -281,7 +284,7 @@ def _find_kept(rules: Mapping[Slot, Rule], kinds: Mapping[Any, Kind], results: S
 
 
 def operands_of(rule: Rule) -> list[Any]:
-    """The tensors that a rule reads: each once."""
+    """Return the tensors that a rule reads: each once."""
     found: list[Any] = []
 
     def look(one: Any) -> None:

@@ -40,7 +40,7 @@ class Call(NamedTuple):
         return (Kind.of(operand) if isinstance(operand, Tensor) else self.kinds[operand]).shape
 
     def argument(self, number: int, default: Any) -> Any:
-        """A positional argument that may be left out."""
+        """Return a positional argument that may be left out."""
         return self.positional[number] if len(self.positional) > number else default
 
     def axis(self, axis: int, operand: Any) -> int:
@@ -219,7 +219,7 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
 
 
 def rule_of(operation: Operation, number: int, kinds: Mapping[Slot, Kind]) -> Rule:
-    """The rule of a recorded operation's result of this number; raises CannotFuse."""
+    """Return the rule of a recorded operation's result of this number; raises CannotFuse."""
     function: Any = operation.function
     packet = getattr(function, "overloadpacket", None)
     name = packet.__name__ if packet else ""

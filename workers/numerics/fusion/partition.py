@@ -229,7 +229,7 @@ class Partition:
         owners: Mapping[int, tuple[int, int]],
         makers: Mapping[Slot, int],
     ) -> set[int]:
-        """A fusion's operations, with the views and the cheap ones that it needs."""
+        """Return a fusion's operations, with the views and the cheap ones that it needs."""
         reached, left = set(own), list(own)
         while left:
             for slot in slots_in(operations[left.pop()].arguments):

@@ -118,7 +118,7 @@ class Reduction:
         return total
 
     def interleaved(self, shape: tuple[int, ...]) -> bool:
-        """Whether neighbouring terms are of different parts: where they lie side by side in memory."""
+        """Return whether neighbouring terms are of different parts: where they lie side by side in memory."""
         return max(self.axes) == len(shape) - 1
 
     def axes_of(self, writer: Writer, scope: Scope, place: Place, shape: tuple[int, ...]) -> dict[int, str]:
@@ -128,7 +128,7 @@ class Reduction:
         return {axis: axes[axis if self.kept else number] for number, axis in enumerate(outer)}
 
     def term(self, writer: Writer, scope: Scope, place: Place, axes: Mapping[int, str], shape: tuple[int, ...]) -> str:
-        """The source's element at these axes."""
+        """Return the source's element at these axes."""
         own = tuple("0" if shape[axis] == 1 else axes[axis] for axis in range(len(shape)))
         there = writer.move(place, shape, own, set(self.axes))
         return writer.element(scope, self.source, there, self.dtype)
@@ -141,12 +141,12 @@ class Reduction:
         return ("-" if self.how == "amax" else "") + f"INFINITY_OF({TYPES[self.dtype]})"
 
     def joined(self, total: str, term: str) -> str:
-        """The statement that takes a term in."""
+        """Return the statement that takes a term in."""
         name = {"amax": "larger", "amin": "smaller"}.get(self.how)
         return f"{total} = {name}({term}, {total});" if name else f"{total} += {term};"
 
     def finish(self, total: str, shape: tuple[int, ...]) -> str:
-        """The result of a total."""
+        """Return the result of a total."""
         return f"{total} / {TYPES[self.dtype]}({self.terms(shape)})" if self.how == "mean" else total
 
 

@@ -90,7 +90,9 @@ class Cut:
         return None
 
     def keeps(self, one: Sequence[int], other: Sequence[int], touched: Iterable[int] = ()) -> bool:
-        """Whether elements with equal leading axes lie in one block's run, where the axes `touched` may differ."""
+        """Return whether elements with equal leading axes lie in one block's run, where the axes `touched` may
+        differ.
+        """
         depth = self.depth(one)
         alike = depth is not None and depth == self.depth(other) and tuple(one[:depth]) == tuple(other[:depth])
         return alike and all(axis >= depth for axis in touched if depth is not None)
@@ -102,7 +104,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def spell(number: float, dtype: torch.dtype) -> str:
-    """A number in C++, to the bit."""
+    """Return a number in C++, to the bit."""
     if dtype == torch.bool:
         return "true" if number else "false"
     if not dtype.is_floating_point:

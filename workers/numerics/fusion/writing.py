@@ -22,7 +22,7 @@ class Scope:
         self._known: dict[Hashable, str] = {}
 
     def find(self, key: Hashable) -> str | None:
-        """The variable that holds it."""
+        """Return the variable that holds it."""
         return self._known.get(key) or (self._parent.find(key) if self._parent else None)
 
     def know(self, key: Hashable, name: str) -> str:
@@ -72,12 +72,12 @@ class Writer:
         return Kind.of(operand) if isinstance(operand, Tensor) else self._kinds[operand]
 
     def name(self, letter: str) -> str:
-        """A new variable."""
+        """Return a new variable."""
         self._names += 1
         return f"{letter}{self._names}"
 
     def element(self, scope: Scope, operand: Any, place: Place, dtype: torch.dtype) -> str:
-        """An operand's element, a number's value, in this type."""
+        """Return an operand's element, a number's value, in this type."""
         if not isinstance(operand, Slot | Tensor):
             return spell(operand, dtype)
         kind = self.kind(operand)
@@ -88,7 +88,7 @@ class Writer:
         return found if kind.dtype == dtype else f"{TYPES[dtype]}({found})"
 
     def value(self, scope: Scope, operand: Slot | Tensor, place: Place) -> str:
-        """The variable that holds a tensor's element at a place of its shape."""
+        """Return the variable that holds a tensor's element at a place of its shape."""
         key = (id(operand) if isinstance(operand, Tensor) else operand, place.key)
         if known := scope.find(key):
             return known
@@ -103,7 +103,7 @@ class Writer:
         return scope.know(key, self.hold(scope, expression, kind.dtype))
 
     def hold(self, scope: Scope, expression: str, dtype: torch.dtype) -> str:
-        """A variable with the expression's value."""
+        """Return a variable with the expression's value."""
         if expression.isidentifier():
             return expression
         name = self.name("v")
@@ -125,7 +125,7 @@ class Writer:
     # -- places ------------------------------------------------------------------------------------------------------
 
     def axes(self, scope: Scope, place: Place) -> tuple[str, ...]:
-        """The expressions of a place's axes."""
+        """Return the expressions of a place's axes."""
         if place.axes is not None:
             return place.axes
         assert place.flat is not None
@@ -144,7 +144,7 @@ class Writer:
         return tuple(found)
 
     def flat(self, scope: Scope, place: Place) -> str:
-        """The number of a place in the order of the axes."""
+        """Return the number of a place in the order of the axes."""
         if place.flat is not None:
             return place.flat
         assert place.axes is not None
@@ -158,7 +158,7 @@ class Writer:
         return scope.find(key) or scope.know(key, self.hold_index(scope, " + ".join(terms) or "0"))
 
     def hold_index(self, scope: Scope, expression: str) -> str:
-        """A variable with an index."""
+        """Return a variable with an index."""
         if expression.isidentifier() or expression == "0":
             return expression
         name = self.name("i")
@@ -166,18 +166,18 @@ class Writer:
         return name
 
     def move(self, place: Place, shape: tuple[int, ...], axes: tuple[str, ...], touched: set[int]) -> Place:
-        """A place in another tensor, of these axes, of which those `touched` are not the same."""
+        """Return a place in another tensor, of these axes, of which those `touched` are not the same."""
         return Place(shape, axes, None, place.aligned and self.cut.keeps(place.shape, shape, touched))
 
     def reshape(self, scope: Scope, place: Place, shape: tuple[int, ...]) -> Place:
-        """The same element where the elements have other axes, and the same order."""
+        """Return the same element where the elements have other axes, and the same order."""
         if place.shape == shape:
             return place
         aligned = place.aligned and None not in (self.cut.depth(place.shape), self.cut.depth(shape))
         return Place(shape, None, self.flat(scope, place), aligned)
 
     def broadcast(self, scope: Scope, place: Place, shape: tuple[int, ...]) -> Place:
-        """The element of an operand that belongs to one of the result."""
+        """Return the element of an operand that belongs to one of the result."""
         if place.shape == shape:
             return place
         if math.prod(place.shape) == math.prod(shape):

@@ -21,12 +21,13 @@ _Dims = tuple[int | None, ...]
 
 
 def covers(points: Tensor) -> bool:
-    """Whether points of this precision, on this device, can be interpolated here."""
+    """Return whether points of this precision, on this device, can be interpolated here."""
     return points.device.type == "cpu" and points.dtype in _NAMES and library("spline") is not None
 
 
 def interpolate(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor:
-    """The spline with values `knots` [n] at low, low + 1 / scale, .. at `points` [...]; constant beyond the ends.
+    """Return the spline with values `knots` [n] at low, low + 1 / scale, .. at `points` [...]; constant beyond the
+    ends.
 
     `low` and `scale`, scalars in float64, have no gradient.
     """

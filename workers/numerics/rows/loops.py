@@ -13,7 +13,7 @@ _THREAD = threading.local()
 
 
 def iterate(step: Callable[..., tuple[Tensor, ...]], state: tuple[Tensor, ...], steps: int) -> tuple[Tensor, ...]:
-    """The state after so many steps, each a function of the state alone; numbers [..., q, 1] of each row.
+    """Return the state after so many steps, each a function of the state alone; numbers [..., q, 1] of each row.
 
     `step` leaves a row that is finished as it is: then stopping early, as is done on a CPU and row by row in generated
     code, changes nothing.
@@ -28,7 +28,7 @@ def iterate(step: Callable[..., tuple[Tensor, ...]], state: tuple[Tensor, ...], 
 
 
 def is_recording() -> bool:
-    """Whether this thread records a row function now."""
+    """Return whether this thread records a row function now."""
     return getattr(_THREAD, "recording", False)
 
 

@@ -71,11 +71,11 @@ class Graph:
         self._known: dict[Hashable, Node] = {}
 
     def input(self, name: str, level: Level) -> Node:
-        """A number that the function is given."""
+        """Return a number that the function is given."""
         return self._keep(Node("input", (), level, name=name))
 
     def formula(self, template: str, operands: tuple[Operand, ...], *, is_truth: bool = False) -> Node:
-        """A formula of operands, at least one of which is a node."""
+        """Return a formula of operands, at least one of which is a node."""
         levels = {operand.level for operand in operands if isinstance(operand, Node)}
         if Level.TOTAL in levels and levels & {Level.ROW, Level.KEY}:
             raise NotOfRows("one row needs sums over all rows")
@@ -86,13 +86,13 @@ class Graph:
         return self._keep(Node(how, (source,), Level.ROW))
 
     def total(self, source: Operand) -> Operand:
-        """The sum of a row number over all rows."""
+        """Return the sum of a row number over all rows."""
         if not isinstance(source, Node) and source == 0:
             return 0.0
         return self._keep(Node("total", (source,), Level.TOTAL))
 
     def again(self, node: Node, operands: tuple[Operand, ...]) -> Node:
-        """The same of other operands."""
+        """Return the same of other operands."""
         return self._keep(Node(node.what, operands, node.level, node.is_truth, node.name, node.loop))
 
     def states(self, count: int) -> list[Node]:
@@ -100,7 +100,7 @@ class Graph:
         return [Node("input", (), Level.ROW, name="state") for _ in range(count)]
 
     def results(self, loop: Loop) -> list[Node]:
-        """The numbers after the last step."""
+        """Return the numbers after the last step."""
         loop.nodes = [Node("loop", (), Level.ROW, loop=loop) for _ in loop.results]
         return loop.nodes
 
@@ -110,7 +110,7 @@ class Graph:
 
 
 def operands_of(node: Node) -> Iterator[Node]:
-    """The nodes that a node is computed from; of a loop what it starts from and what its body reads."""
+    """Yield the nodes that a node is computed from; of a loop what it starts from and what its body reads."""
     if node.loop:
         for one in (*node.loop.starts, *node.loop.results):
             if isinstance(one, Node):
@@ -122,7 +122,7 @@ def operands_of(node: Node) -> Iterator[Node]:
 
 
 def reachable(roots: Any) -> list[Node]:
-    """All nodes that the roots need, each after its operands."""
+    """Return all nodes that the roots need, each after its operands."""
     found: dict[Node, None] = {}
     pending: list[tuple[Node, bool]] = [(root, False) for root in roots if isinstance(root, Node)]
     while pending:

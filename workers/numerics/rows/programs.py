@@ -51,7 +51,7 @@ _GRADIENT = (
 
 
 def write_scorer(weigh: Weigh, learned: Mapping[str, float], knobs: Mapping[str, float], dtype: torch.dtype) -> Program:
-    """The program of a scorer that learns one number a head of each name; raises NotOfRows.
+    """Return the program of a scorer that learns one number a head of each name; raises NotOfRows.
 
     The values of what is learned and of knobs are an example's: none is written into the program.
     """
@@ -185,7 +185,7 @@ def _divisors(known: Mapping[Node, Node]) -> list[Operand]:
 
 
 def _rebuilt(graph: Graph, roots: Sequence[Operand], known: Mapping[Node, Node]) -> list[Operand]:
-    """The roots with what is known in place of what it takes to compute it."""
+    """Return the roots with what is known in place of what it takes to compute it."""
     found: dict[Node, Node] = dict(known)
     for node in _reachable_before(roots, set(known)):
         if node not in found:
@@ -195,7 +195,7 @@ def _rebuilt(graph: Graph, roots: Sequence[Operand], known: Mapping[Node, Node])
 
 
 def _reachable_before(roots: Sequence[Operand], stop: set[Node]) -> list[Node]:
-    """All nodes that the roots need, each after its operands; those of `stop` without their operands."""
+    """Return all nodes that the roots need, each after its operands; those of `stop` without their operands."""
     found: dict[Node, None] = {}
 
     def visit(node: Node) -> None:

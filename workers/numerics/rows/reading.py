@@ -74,7 +74,7 @@ class Reader:
             self.spots.update(zip(results, found, strict=True))
 
     def spot(self, operand: Any) -> Spot:
-        """A tensor or a number as a spot."""
+        """Return a tensor or a number as a spot."""
         if isinstance(operand, Slot):
             return self.spots[operand]
         if isinstance(operand, Tensor):
@@ -106,7 +106,7 @@ class Reader:
         return self.apply(name, *positional, function=function, **keywords)
 
     def apply(self, name: str, *positional: Any, function: Any = None, **keywords: Any) -> Spot:
-        """An operation on each number by itself."""
+        """Return an operation on each number by itself."""
         places = [n for n, one in enumerate(positional) if isinstance(one, Slot | Tensor | Spot)]
         spots = {n: one if isinstance(one := positional[n], Spot) else self.spot(one) for n in places}
         shape = _broadcast([one.shape for one in spots.values()])
@@ -182,11 +182,11 @@ class Reader:
         return float(one) if isinstance(one, bool) else one
 
     def reshaped(self, source: Spot, shape: Sequence[int]) -> Spot:
-        """The same numbers with other axes of length 1."""
+        """Return the same numbers with other axes of length 1."""
         return self._checked(Spot(tuple(shape), source.dtype, source.shown, source.hidden))
 
     def _checked(self, spot: Spot) -> Spot:
-        """The spot, if its axes are rows and keys, in this order."""
+        """Return the spot, if its axes are rows and keys, in this order."""
         axes = [size for size in spot.shape if size != 1]
         if axes not in ([], [QUERIES], [KEYS], [QUERIES, KEYS]):
             raise NotOfRows("it mixes rows, or has axes that are none of rows and keys")

@@ -40,7 +40,7 @@ class Recording(TorchDispatchMode):
         return returned
 
     def slot(self, tensor: Tensor) -> Slot | Tensor:
-        """The slot of a tensor; one that was neither given nor made is a constant and stays."""
+        """Return the slot of a tensor; one that was neither given nor made is a constant and stays."""
         return self._slots.get(_key_of(tensor), tensor)
 
     def _note(self, tensor: Tensor) -> Slot:

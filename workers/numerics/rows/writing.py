@@ -54,17 +54,17 @@ class _Scope:
         self._parent = parent
 
     def find(self, node: Node) -> str | None:
-        """The expression that stands for a node."""
+        """Return the expression that stands for a node."""
         return self.known.get(node) or (self._parent.find(node) if self._parent else None)
 
 
 def write_function(function: Function, dtype: torch.dtype, given: Mapping[Node, str]) -> str:
-    """A function template over `Keys`, the arrangement of rows; `given`: numbers of the head -> expression."""
+    """Return a function template over `Keys`, the arrangement of rows; `given`: numbers of the head -> expression."""
     return _Writer(function, dtype, given).write()
 
 
 def write_numbers(signature: str, outputs: Sequence[Operand], dtype: torch.dtype, given: Mapping[Node, str]) -> str:
-    """A function that computes registers at `to`, one for each output, from what is given."""
+    """Return a function that computes registers at `to`, one for each output, from what is given."""
     scope, names = _Scope(), _Names(dtype)
     names.give(given, scope)
 
@@ -206,7 +206,7 @@ class _Block:
             )
 
     def row(self, operand: Operand) -> str:
-        """The expression of a number of a row or of the head, computed now if it was not."""
+        """Return the expression of a number of a row or of the head, computed now if it was not."""
         scope = self._scope
         if not isinstance(operand, Node):
             return self._writer.names.of(operand, scope)
@@ -252,7 +252,7 @@ class _Block:
         self._passes[node] = before + int(node.what in _STARTS)
 
     def _pass_of(self, node: Node) -> int:
-        """The first pass in which it can be computed."""
+        """Return the first pass in which it can be computed."""
         return self._passes.get(node, 0)
 
     def _choose_stored(self, wanted: list[list[Node]]) -> None:
@@ -320,7 +320,9 @@ class _Block:
         writer.ready.update(stored)
 
     def _key(self, node: Node, inner: _Scope) -> str:
-        """The expression of a number of a key, in a loop over keys; what belongs to the row is computed before it."""
+        """Return the expression of a number of a key, in a loop over keys; what belongs to the row is computed before
+        it.
+        """
         if node.level != Level.KEY:
             return self.row(node)
         if found := inner.find(node):
@@ -369,7 +371,9 @@ class _Block:
 
 
 def _is_share(node: Node) -> bool:
-    """Whether it is a quotient by a number of the row, which is turned once: one division instead of one a key."""
+    """Return whether it is a quotient by a number of the row, which is turned once: one division instead of one a
+    key.
+    """
     divisor = node.operands[-1] if node.what == "{0} / {1}" else None
     return isinstance(divisor, Node) and divisor.level != Level.KEY
 
@@ -381,7 +385,7 @@ def _source(node: Node) -> Node:
 
 
 def _summed(total: Node) -> Node | None:
-    """The number of keys whose sums over a row a total adds up, if it adds up sums."""
+    """Return the number of keys whose sums over a row a total adds up, if it adds up sums."""
     source = total.operands[0]
     return _source(source) if isinstance(source, Node) and source.what == "sum" else None
 

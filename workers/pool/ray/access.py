@@ -47,7 +47,7 @@ def _check_unprotected(address: str | None) -> None:
 
 
 def _is_loopback(address: str) -> bool:
-    """Whether a host:port stays on this machine, by what is written alone; `auto` may be anywhere."""
+    """Return whether a host:port stays on this machine, by what is written alone; `auto` may be anywhere."""
     host = address.rpartition("://")[2].rpartition(":")[0].strip("[]")
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

@@ -89,7 +89,7 @@ def _hush() -> Generator[None]:
 
 
 def swift(method: Any) -> Any:
-    """A method of an actor, called in a thread of its own kind."""
+    """Return a method of an actor, called in a thread of its own kind."""
     return method.options(concurrency_group=SWIFT).remote
 
 

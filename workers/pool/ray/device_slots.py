@@ -43,7 +43,7 @@ class DeviceSlots:
         return "cuda" if self._resource == "GPU" else "cpu"
 
     def reserve_first(self) -> tuple[int, ...]:
-        """The slots that are reserved within seconds."""
+        """Return the slots that are reserved within seconds."""
         deadline = time.monotonic() + FIRST_SECONDS
         while len(slots := self.update()) < len(self._groups) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -80,9 +80,9 @@ class DeviceSlots:
         return {**amounts, "scheduling_strategy": place}
 
     def has_left(self, node: str | None) -> bool:
-        """Whether a node is not there any more."""
+        """Return whether a node is not there any more."""
         return node is not None and node not in self._nodes.now()
 
     def node_of(self, slot: int) -> str | None:
-        """The id of a slot's node."""
+        """Return the id of a slot's node."""
         return self._placed.get(slot)

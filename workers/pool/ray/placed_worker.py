@@ -24,7 +24,7 @@ class PlacedWorker:
         threading.Thread(target=self._work, args=(task,), daemon=True).start()
 
     def fetch_exchange(self, *answer: Any) -> Question:
-        """The worker's next question, which may have to wait for the database; `answer`: to the one before."""
+        """Return the worker's next question, which may have to wait for the database; `answer`: to the one before."""
         return self._exchanges.fetch(*answer)
 
     def fetch_renewal(self, *answer: Any) -> Question:

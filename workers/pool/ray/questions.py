@@ -45,7 +45,7 @@ class Line:
         self._turn = threading.Lock()
 
     def ask(self, kind: str, *arguments: Any) -> Any:
-        """The answer to a question; from any thread."""
+        """Return the answer to a question; from any thread."""
         with self._turn:
             self._questions.put(Question(kind, arguments))
             return self._answers.get()
@@ -55,7 +55,7 @@ class Line:
         self._questions.put(Question("end", (reason,)))
 
     def fetch(self, *answer: Any) -> Question:
-        """The next question, once there is one, with the answer to the one before."""
+        """Return the next question, once there is one, with the answer to the one before."""
         for one in answer:
             self._answers.put(one)
         return self._questions.get()

@@ -237,7 +237,7 @@ class StudyDesk:
             self.actor.progress()
 
     def _is_over(self) -> bool:
-        """Whether nobody trains, and nobody is to; workers that were never heard of can be cancelled."""
+        """Return whether nobody trains, and nobody is to; workers that were never heard of can be cancelled."""
         if self.is_stopping or self._ended is not None:
             late = self._ended is not None and time.monotonic() > self._ended + GRACE_SECONDS
             return late or not self._begun

@@ -85,7 +85,7 @@ def run(
 
 
 def _start_actor(make_controller: Callable[[], Steering]) -> Any:
-    """The controller's actor, on this node: it has the database."""
+    """Return the controller's actor, on this node: it has the database."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     remote: Any = ray.remote
     actor = remote(concurrency_groups={SWIFT: 1}, num_cpus=0, scheduling_strategy=here)(ControllerActor)
@@ -153,5 +153,5 @@ def _close(controller: Any) -> None:
 
 
 def _ours(error: Any) -> BaseException:
-    """The GraftError inside a remote call's error, or the error itself."""
+    """Return the GraftError inside a remote call's error, or the error itself."""
     return error.cause if isinstance(error.cause, GraftError) else error

@@ -42,12 +42,14 @@ class Averaging(ABC):
 
     @abstractmethod
     def start(self, parameters: Tensor) -> Shadow:
-        """The shadow copies before the first step, from the initial parameters theta_0 [P]; averages are float64."""
+        """Return the shadow copies before the first step, from the initial parameters theta_0 [P]; averages are
+        float64.
+        """
 
     @abstractmethod
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
-        """The shadow after update n = `step` (from 0), which made `parameters` = theta_{n+1}."""
+        """Return the shadow after update n = `step` (from 0), which made `parameters` = theta_{n+1}."""
 
     @abstractmethod
     def average(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
-        """The average [P] that is the variant with this index, an int64 scalar, after n = `step` updates."""
+        """Return the average [P] that is the variant with this index, an int64 scalar, after n = `step` updates."""

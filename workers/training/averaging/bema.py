@@ -41,5 +41,7 @@ class Bema(Averaging):
 
 
 def correct_bias(ema: Tensor, shadow: Shadow, parameters: Tensor, weight: Tensor) -> Tensor:
-    """An average [P] in float64, with the distance from the initial parameters by `weight` added, as parameters."""
+    """Return an average [P] in float64, with the distance from the initial parameters by `weight` added, as
+    parameters.
+    """
     return (weight * (parameters.double() - shadow["initial"].double()) + ema).to(parameters.dtype)

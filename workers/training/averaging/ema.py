@@ -45,5 +45,5 @@ def update_average(ema: Tensor, parameters: Tensor, rho: float, kappa: float | T
 
 
 def decay_weight(rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:
-    """The weight (rho + n)^-kappa of theta_{n+1}, float64."""
+    """Return the weight (rho + n)^-kappa of theta_{n+1}, float64."""
     return power(rho + step.double(), -kappa)

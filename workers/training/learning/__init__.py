@@ -46,7 +46,7 @@ class Learning(ABC):
 
     @abstractmethod
     def training(self, task: Task, seeds: Tensor, batch: int, step: Tensor) -> Batch:
-        """The data [L, N, ...] of trials with `seeds` [L] at their steps [L]; `inputs` among it."""
+        """Return the data [L, N, ...] of trials with `seeds` [L] at their steps [L]; `inputs` among it."""
 
     @abstractmethod
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
@@ -54,14 +54,14 @@ class Learning(ABC):
 
     @abstractmethod
     def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
-        """The optimizer's state before the first step, from the initial parameters [P]."""
+        """Return the optimizer's state before the first step, from the initial parameters [P]."""
 
     @abstractmethod
     def update(self, optimizer: Optimizer, layout: Layout, descent: Descent) -> tuple[Tensor, Moments]:
         """Parameters [P] and the optimizer's state after the step: clipping, schedule, optimizer."""
 
     def resets_at(self, step: int) -> bool:
-        """Whether something is reset before step n (from 0)."""
+        """Return whether something is reset before step n (from 0)."""
         return False
 
     def reset(

@@ -56,7 +56,7 @@ def _is_held_out(task: Task, batch: Batch, one_in: int) -> Tensor:
 
 
 def _first(batch: Batch, wanted: Tensor, count: int) -> Batch:
-    """The first N sequences that are `wanted` [L, C], over again if there are fewer.
+    """Return the first N sequences that are `wanted` [L, C], over again if there are fewer.
 
     How many are wanted differs from lane to lane, but tensors are stacked: so each lane repeats its own rather than
     take another's or stop short.

@@ -102,7 +102,7 @@ class Architecture(Learning):
         return {name: parameter for part in (*found, form) for name, parameter in part.items()}
 
     def training(self, task: Task, seeds: Tensor, batch: int, step: Tensor) -> Batch:
-        """The models' batches behind one another, `inputs` [L, M N, ...], and the form's, `held_out.inputs`."""
+        """Return the models' batches behind one another, `inputs` [L, M N, ...], and the form's, `held_out.inputs`."""
         own, other = (Streams.of(seeds, Purpose.TRAINING_DATA, step, site) for site in range(2))
         wanted = self.models * batch
         if not self.held_out_one_in:
@@ -145,7 +145,7 @@ class Architecture(Learning):
         return under(_MODEL, own) | under("form", self.optimizer.start(form, layouts.form))
 
     def update(self, optimizer: Optimizer, layout: Layout, descent: Descent) -> tuple[Tensor, Moments]:
-        """Each model and the form by an optimizer of their own, clipping of the gradient's norm included."""
+        """Return each model and the form by an optimizer of their own, clipping of the gradient's norm included."""
         _, _, moments, step, steps = descent
         layouts = _layouts(layout)
         weights, form = self._split(layouts, descent.parameters)

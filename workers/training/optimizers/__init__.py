@@ -58,7 +58,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def start(self, parameters: Tensor, layout: Layout) -> Moments:
-        """The optimizer's state before the first step, from the initial parameters [P]."""
+        """Return the optimizer's state before the first step, from the initial parameters [P]."""
 
     @abstractmethod
     def update(
@@ -68,6 +68,8 @@ class Optimizer(ABC):
 
 
 def clip(gradient: Tensor, norm: Tensor) -> Tensor:
-    """The gradient [P] scaled to a Euclidean norm of at most `norm`, with torch.nn.utils.clip_grad_norm_'s 1e-6."""
+    """Return the gradient [P] scaled to a Euclidean norm of at most `norm`, with torch.nn.utils.clip_grad_norm_'s
+    1e-6.
+    """
     length = torch.linalg.vector_norm(gradient)
     return gradient * (norm.to(length.dtype) / (length + 1e-6)).clamp(max=1.0)

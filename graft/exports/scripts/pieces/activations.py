@@ -184,7 +184,7 @@ class GatedActivation(Activation):
 
 
 def symmetrise(knots: Floats) -> Floats:
-    """The mean of a spline and its image, reversed along x, y or both and moved to where they correlate best.
+    """Return the mean of a spline and its image, reversed along x, y or both and moved to where they correlate best.
 
     Source: paper 002, Appendix D.
     """
@@ -228,7 +228,7 @@ class Approximation(Activation):
         raise NotImplementedError
 
     def evaluate(self, unit: Tensor, coefficients: Tensor) -> Tensor:
-        """The polynomial at numbers in [-1, 1]."""
+        """Return the polynomial at numbers in [-1, 1]."""
         raise NotImplementedError
 
 

@@ -22,7 +22,7 @@ def consume_parameters(average: Values, values: Values, weight: float) -> Values
 
 
 def correct_average(average: Values, start: Values, values: Values, weight: float) -> Values:
-    """The average, and `weight` times the way from theta_0 to theta_n; in the parameters' precision."""
+    """Return the average, and `weight` times the way from theta_0 to theta_n; in the parameters' precision."""
     return {
         name: (old + weight * (values[name].double() - start[name].double())).to(values[name].dtype)
         for name, old in average.items()
@@ -33,15 +33,15 @@ class Averaging:
     """Keeps what it needs in a shadow."""
 
     def start(self, values: Values) -> Shadow:
-        """The shadow of theta_0."""
+        """Return the shadow of theta_0."""
         return {}
 
     def consume(self, shadow: Shadow, values: Values, n: int) -> Shadow:
-        """The shadow after update n, with theta_{n+1}."""
+        """Return the shadow after update n, with theta_{n+1}."""
         return shadow
 
     def variants(self, shadow: Shadow, values: Values, n: int) -> Variants:
-        """The averages after n updates."""
+        """Return the averages after n updates."""
         yield from ()
 
 

@@ -21,7 +21,7 @@ Evaluate = Callable[[Values], Mapping[str, Tensor]]
 
 
 def differentiate(values: Values, learned: Shapes, loss_of: Callable[[Values], Tensor]) -> tuple[Values, Tensor]:
-    """The gradients of a loss by all tensors that learn, and the loss."""
+    """Return the gradients of a loss by all tensors that learn, and the loss."""
     leaves = {name: values[name].detach().requires_grad_() for name, one in learned.items() if not one.frozen}
     loss = loss_of({**values, **leaves})
     gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
@@ -37,7 +37,7 @@ class WeightsLearning:
         return model
 
     def batch(self, task: Any, seed: int, count: int, step: int) -> Batch:
-        """The data of a step."""
+        """Return the data of a step."""
         return task.training(open_stream(seed, TRAINING_DATA, step), count, step)
 
     def gradients(self, shapes: Shapes, values: Values, batch: Batch, loss: Loss) -> tuple[Values, Tensor]:
@@ -45,7 +45,7 @@ class WeightsLearning:
         return differentiate(values, shapes, lambda found: loss(found, batch))
 
     def start(self, optimizer: Optimizer, shapes: Shapes, values: Values) -> Moments:
-        """The optimizer's moments before the first step."""
+        """Return the optimizer's moments before the first step."""
         return optimizer.start(values)
 
     def descend(
@@ -72,7 +72,9 @@ class WeightsLearning:
 
 
 def take_share(task: Any, batch: Batch, wanted: int, one_in: int, *, held_out: bool) -> Batch:
-    """The first sequences that are held out, or that are not, when one in so many is by a hash; over again if short."""
+    """Return the first sequences that are held out, or that are not, when one in so many is by a hash; over again if
+    short.
+    """
     chosen = (hash_rows(task.identity(batch)) % one_in == 0) == held_out
     places = torch.from_numpy(chosen).nonzero()[:, 0]
     index = places[torch.arange(wanted) % len(places)]
@@ -92,14 +94,14 @@ class ArchitectureLearning:
         self.optimizer = build("optimizer", self.optimizer)
 
     def shapes(self, model: Shapes) -> Shapes:
-        """The weights of each model, then what all share."""
+        """Return the weights of each model, then what all share."""
         form = {name: one for name, one in model.items() if one.form and not one.frozen}
         own = {name: one for name, one in model.items() if name not in form}
         every = [under(f"models.{number}", own) for number in range(self.models)]
         return {name: one for part in (*every, form) for name, one in part.items()}
 
     def batch(self, task: Any, seed: int, count: int, step: int) -> Batch:
-        """The batches of all models behind one another, and that of the form."""
+        """Return the batches of all models behind one another, and that of the form."""
         own, other = (open_stream(seed, TRAINING_DATA, step, site) for site in (0, 1))
         wanted, one_in = self.models * count, self.held_out_one_in
         if one_in and hasattr(task, "training_part"):
@@ -152,7 +154,7 @@ class ArchitectureLearning:
         n: int,
         steps: float,
     ) -> tuple[Values, Moments]:
-        """Each model and the form by itself, with the norm of its own gradient clipped."""
+        """Return each model and the form by itself, with the norm of its own gradient clipped."""
         values, moments = dict(state[0]), {kind: dict(named) for kind, named in state[1].items()}
         parts = [(f"models.{number}.", optimizer, self._age(number, n)) for number in range(self.models)]
         for prefix, own, age in (*parts, ("", self.optimizer, n)):
@@ -189,7 +191,7 @@ class ArchitectureLearning:
         return {**values, **fresh}, moments
 
     def evaluate(self, values: Values, evaluate_model: Evaluate) -> Mapping[str, Tensor]:
-        """The means over the models."""
+        """Return the means over the models."""
         form = self._form(values)
         every = [evaluate_model({**within(f"models.{number}", values), **form}) for number in range(self.models)]
         return {name: torch.stack([metrics[name] for metrics in every]).mean(0) for name in every[0]}

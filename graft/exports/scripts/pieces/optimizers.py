@@ -164,7 +164,7 @@ class MuonOptimizer(Optimizer):
         return value - rate * torch.cat(turned, -1), {"buffer": buffer}
 
     def _turn(self, matrix: Tensor) -> Tensor:
-        """The matrix with singular values of about 1, times what the rate is adjusted by."""
+        """Return the matrix with singular values of about 1, times what the rate is adjusted by."""
         inputs, outputs = matrix.shape
         longest, shortest = max(inputs, outputs), min(inputs, outputs)
         flat = matrix if inputs == shortest else matrix.T

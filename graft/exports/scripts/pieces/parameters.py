@@ -24,7 +24,7 @@ def start_normal(deviation: float = 0.02, bound: float = 2.0) -> Callable[[Tenso
 
 
 def start_constant(value: float) -> Callable[[Tensor], Tensor]:
-    """The same number everywhere."""
+    """Return the same number everywhere."""
     return lambda uniform: torch.full_like(uniform, value)
 
 
@@ -54,7 +54,7 @@ class Parameter(NamedTuple):
 def start_parameters(
     parameters: Mapping[str, Parameter], seed: int, step: int, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """Each entry from a number of its own: the tensors take the stream's numbers one after another."""
+    """Return each entry from a number of its own: the tensors take the stream's numbers one after another."""
     sizes = [prod(one.shape) for one in parameters.values()]
     uniform = torch.from_numpy(draw_uniform(open_stream(seed, INITIAL, step), sum(sizes)))
     return {
@@ -64,10 +64,10 @@ def start_parameters(
 
 
 def within(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a part by its own names: `scorer.b` is `b` within `scorer`."""
+    """Return the entries of a part by its own names: `scorer.b` is `b` within `scorer`."""
     return {name[len(prefix) + 1 :]: one for name, one in named.items() if name.startswith(f"{prefix}.")}
 
 
 def under(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a part as the whole names them."""
+    """Return the entries of a part as the whole names them."""
     return {f"{prefix}.{name}": one for name, one in named.items()}

@@ -9,5 +9,5 @@ from graft.exports.scripts.pieces.trial import PARTS
 
 
 def build(family: str, config: Mapping[str, Any]) -> Any:
-    """The part that a configuration describes, {"name": ..., field: value}."""
+    """Return the part that a configuration describes, {"name": ..., field: value}."""
     return PARTS[family][config["name"]](**{field: value for field, value in config.items() if field != "name"})

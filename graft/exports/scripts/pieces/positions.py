@@ -19,7 +19,7 @@ class Position:
         return {}
 
     def add_to(self, stream: Tensor, own: Values) -> Tensor:
-        """The stream [N, s, d] with positions."""
+        """Return the stream [N, s, d] with positions."""
         return stream
 
     def rotate(self, vectors: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class Stage:
         return values, self.learning.start(self.optimizer, self.shapes, values), self.averaging.start(values)
 
     def step(self, state: State, n: int) -> tuple[State, float]:
-        """The state after update n = 0, 1, ..., and the loss before it."""
+        """Return the state after update n = 0, 1, ..., and the loss before it."""
         batch = self.learning.batch(self.task, self.seed, self.training["batch"], n)
         sites = self.model.sites(self.task, self.training["batch"], batch["inputs"].shape[1])
         keep = {
@@ -59,7 +59,9 @@ class Stage:
         return (values, moments, self.averaging.consume(state[2], values, n)), float(loss)
 
     def evaluate(self, state: State, n: int, sets: Mapping[str, Batch]) -> dict[tuple[int, str, str, str], float]:
-        """Every metric after n updates: of raw and averaged parameters, on all sets, as all evaluations have it."""
+        """Return every metric after n updates: of raw and averaged parameters, on all sets, as all evaluations have
+        it.
+        """
         values, _, shadow = state
         found: dict[tuple[int, str, str, str], float] = {}
         for variant, rest, own in (("raw", "", values), *self.averaging.variants(shadow, values, n)):
@@ -71,7 +73,7 @@ class Stage:
         return found
 
     def _average(self, model: Any, values: Values, batch: Batch) -> Mapping[str, float]:
-        """Each metric's mean over a set, of which a part is evaluated at a time."""
+        """Return each metric's mean over a set, of which a part is evaluated at a time."""
         count, length = batch["inputs"].shape[:2]
         together = self.task.evaluated_together
         size = max(1, 2**14 // length // together) * together
@@ -87,7 +89,7 @@ class Stage:
 
 
 def train(until: int) -> tuple[dict[tuple[int, str, str, str], float], str | None]:
-    """All metrics up to this step at the steps that are stored, and how the trial diverged, if it did."""
+    """Return all metrics up to this step at the steps that are stored, and how the trial diverged, if it did."""
     torch.set_flush_denormal(True)  # numbers below the smallest normal one count as zero
     stages = [Stage(stage["seed"], stage["config"]) for stage in STAGES]
     last, state = stages[-1], stages[0].start()

@@ -11,7 +11,7 @@ class ConstantSchedule:
     """1."""
 
     def factor(self, n: int, steps: float) -> float:
-        """The factor of update n."""
+        """Return the factor of update n."""
         return 1.0
 
 
@@ -23,7 +23,7 @@ class LinearSchedule:
     end_multiplier: float
 
     def factor(self, n: int, steps: float) -> float:
-        """The factor of update n."""
+        """Return the factor of update n."""
         if n < self.warmup:
             return (n + 1) / (self.warmup + 1)
         return 1 - (1 - self.end_multiplier) * (n - self.warmup) / max(steps - self.warmup, 1)
@@ -37,7 +37,7 @@ class CosineSchedule:
     end_multiplier: float
 
     def factor(self, n: int, steps: float) -> float:
-        """The factor of update n."""
+        """Return the factor of update n."""
         if n < self.warmup:
             return (n + 1) / (self.warmup + 1)
         share = (n - self.warmup) / max(steps - self.warmup, 1)
@@ -52,7 +52,7 @@ class WarmupCooldownSchedule:
     cooldown: float
 
     def factor(self, n: int, steps: float) -> float:
-        """The factor of update n."""
+        """Return the factor of update n."""
         rise = min(1.0, (n + 1) / (self.warmup * steps + 1))
         cooling = self.cooldown * steps
         return rise * (1 + cos(pi * max(0.0, n - (steps - cooling)) / max(cooling, 1))) / 2

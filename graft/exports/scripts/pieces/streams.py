@@ -22,7 +22,7 @@ INITIAL, TRAINING_DATA, VALIDATION_DATA, DROPOUT = 1, 2, 3, 4
 
 
 def mix(words: Words) -> Words:
-    """The hash of each 64-bit word; products and sums are modulo 2^64."""
+    """Return the hash of each 64-bit word; products and sums are modulo 2^64."""
     with np.errstate(over="ignore"):
         words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -30,7 +30,7 @@ def mix(words: Words) -> Words:
 
 
 def open_stream(seed: int, purpose: int, step: int, site: int = 0) -> Words:
-    """The stream of a seed for a purpose at a step; sites tell several of one purpose apart."""
+    """Return the stream of a seed for a purpose at a step; sites tell several of one purpose apart."""
     with np.errstate(over="ignore"):
         tagged = mix(np.array(seed, np.uint64) + np.array(purpose + 256 * site, np.uint64) * GOLDEN)
         return mix(tagged + np.array(step, np.uint64) * GOLDEN)

@@ -30,14 +30,14 @@ Start = Callable[[Tensor], Tensor]
 def make_linear(
     name: str, inputs: int, outputs: int, bias: bool, matrices: int, start: Start, bias_start: Start | None = None
 ) -> dict[str, Parameter]:
-    """The map x W, or x W + b."""
+    """Return the map x W, or x W + b."""
     weight = {name: Parameter((inputs, outputs), start, matrices=matrices)}
     own = Parameter((outputs,), bias_start or start_constant(0.0), decays=False)
     return weight | {f"{name}_bias": own} if bias else weight
 
 
 def apply_linear(vectors: Tensor, name: str, own: Values) -> Tensor:
-    """The map of this name; weights are [inputs, outputs]."""
+    """Return the map of this name; weights are [inputs, outputs]."""
     return functional.linear(vectors, own[name].T, own.get(f"{name}_bias"))
 
 
@@ -91,7 +91,7 @@ class Layered(Model):
         raise NotImplementedError
 
     def read(self, values: Values, batch: Batch) -> Tensor:
-        """The stream [N, s, d] before positions."""
+        """Return the stream [N, s, d] before positions."""
         raise NotImplementedError
 
     def write(self, values: Values, stream: Tensor) -> Tensor:
@@ -206,7 +206,9 @@ class Layered(Model):
         return functional.layer_norm(stream, (self.width,), own[name], own.get(f"{name}_bias"), self.norm_epsilon)
 
     def _convolve(self, stream: Tensor, letter: str, own: Values) -> Tensor:
-        """The stream and its causal depthwise convolution over four positions (Allen-Zhu 2025), where there is one."""
+        """Return the stream and its causal depthwise convolution over four positions (Allen-Zhu 2025), where there is
+        one.
+        """
         kernel = own.get(f"canon_{letter}")
         if kernel is None:
             return stream

@@ -22,13 +22,15 @@ from graft.exports.scripts.pieces.parts import build
 
 
 def make_map(name: str, inputs: int, outputs: int, matrices: int = 0) -> dict[str, Parameter]:
-    """A map with a bias that starts as flax's do: LeCun normal, of variance 1 / inputs after truncation, and 0."""
+    """Return a map with a bias that starts as flax's do: LeCun normal, of variance 1 / inputs after truncation, and
+    0.
+    """
     weight = Parameter((inputs, outputs), start_normal(inputs**-0.5 / 0.8796256610342398), matrices=matrices)
     return {name: weight, f"{name}_bias": Parameter((outputs,), start_constant(0.0))}
 
 
 def apply_map(vectors: Tensor, name: str, values: Values) -> Tensor:
-    """The map of this name."""
+    """Return the map of this name."""
     return vectors @ values[name] + values[f"{name}_bias"]
 
 

@@ -33,7 +33,7 @@ class Scorer:
         return self.weigh(logits if bias is None else logits + bias, visible, own)
 
     def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
-        """The weights of logits."""
+        """Return the weights of logits."""
         raise NotImplementedError
 
 

@@ -34,7 +34,7 @@ class Addition(Completion):
         self.symbols, self.context = 11, 3 * self.digits + 2
 
     def numeral(self, number: int) -> list[int]:
-        """The digits in the order of the task."""
+        """Return the digits in the order of the task."""
         raise NotImplementedError
 
     def examples(self, stream: Words, count: int, split: str) -> Iterable[Example]:
@@ -92,7 +92,9 @@ Tree = tuple["Tree", "Tree"] | None
 
 
 def grow_trees(operations: int) -> list[tuple[Fraction, Tree]]:
-    """All expressions of so many operations and how likely they are: the left part's number of them is uniform."""
+    """Return all expressions of so many operations and how likely they are: the left part's number of them is
+    uniform.
+    """
     if operations == 0:
         return [(Fraction(1), None)]
     return [

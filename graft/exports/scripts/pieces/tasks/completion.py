@@ -76,7 +76,7 @@ class Completion(Task):
         return {"inputs": tokens[:, :-1], "targets": tokens[:, 1:], "wanted": torch.tensor(wanted)}
 
     def identity(self, batch: Batch) -> Integers:
-        """The input and the token that asks; 0 from there on."""
+        """Return the input and the token that asks; 0 from there on."""
         asked = batch["wanted"].int().argmax(1)[:, None] >= torch.arange(batch["inputs"].shape[1])
         return ((batch["inputs"] + 1) * asked).numpy()
 

@@ -39,7 +39,7 @@ class InContext(Task):
         raise NotImplementedError
 
     def losses(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each prediction."""
+        """Return the loss of each prediction."""
         raise NotImplementedError
 
     def training(self, stream: Words, count: int, step: int) -> Batch:
@@ -54,7 +54,7 @@ class InContext(Task):
 
 
 def join_points(x: Floats, y: Floats, wanted: np.ndarray) -> Batch:
-    """The prompts in float32, without the last y; `wanted` [N, n]: where a prediction counts."""
+    """Return the prompts in float32, without the last y; `wanted` [N, n]: where a prediction counts."""
     inputs = torch.from_numpy(np.stack([x, y], -1).reshape(len(x), -1)[:, :-1, None]).float()
     return {"inputs": inputs, "targets": torch.from_numpy(y).float(), "wanted": torch.from_numpy(wanted.copy())}
 
@@ -202,7 +202,7 @@ class AffineTask(InContext):
         return drawn[:, :-2], drawn[:, -2:-1], drawn[:, -1:]
 
     def _judge(self, x: Floats, y: Floats) -> Batch:
-        """The prompts, with the error of the line through the points before each."""
+        """Return the prompts, with the error of the line through the points before each."""
         batch = join_points(x, y, np.ones(x.shape, bool))
         x, y = x.astype(np.float32).astype(np.float64), batch["targets"].double().numpy()
         errors = np.zeros(len(x))

@@ -27,7 +27,7 @@ from graft.exports.scripts.pieces.tasks.task import Task, average_distances, div
 
 @cache
 def read_data() -> Mapping[str, NDArray[Any]]:
-    """The arrays of the file beside the script."""
+    """Return the arrays of the file beside the script."""
     with np.load(Path(__file__).with_suffix(".npz")) as file:
         return dict(file)
 

@@ -161,7 +161,7 @@ def spread_variances(scale: float, condition: float, size: int) -> Floats:
 
 
 def fit_ridge(inputs: Floats, labels: Floats, penalty: Floats, centre: Floats) -> Floats:
-    """The w [N, d] of least squared error plus penalty (w - centre)^2, from all pairs but the last."""
+    """Return the w [N, d] of least squared error plus penalty (w - centre)^2, from all pairs but the last."""
     x, residual = inputs[:, :-1], labels[:, :-1] - inputs[:, :-1] @ centre
     normal = x.transpose(0, 2, 1) @ x + penalty[..., None] * np.eye(x.shape[-1])
     return centre + np.linalg.solve(normal, x.transpose(0, 2, 1) @ residual[..., None])[..., 0]
@@ -172,7 +172,7 @@ SMALL = 1e-6
 
 
 def fit_attention(task: LinearRegressionTask) -> Floats:
-    """The matrix of linearised attention of least error at temperature 1: what training on a task comes to."""
+    """Return the matrix of linearised attention of least error at temperature 1: what training on a task comes to."""
     inputs, weights = map(np.diag, task.variances())
     tasks = weights + task.task_mean**2
     isotropic = (np.trace(tasks @ inputs) + task.noise) * inputs / task.pairs

@@ -149,7 +149,7 @@ class ParenthesesTask(Completion):
             yield Example(text, self.separator, [3 if balanced else 2])
 
     def _balance(self, length: int, steps: Sequence[int]) -> list[int]:
-        """A balanced string, each as likely (Arnold and Sleep 1980)."""
+        """Return a balanced string, each as likely (Arnold and Sleep 1980)."""
         text, height = list[int](), 0
         for place in range(length):
             left = length - place

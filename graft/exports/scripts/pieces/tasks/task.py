@@ -34,7 +34,7 @@ class Task:
         raise NotImplementedError
 
     def training(self, stream: Words, count: int, step: int) -> Batch:
-        """The batch of a step."""
+        """Return the batch of a step."""
         raise NotImplementedError
 
     def held_out(self, stream: Words, count: int, step: int) -> Batch:
@@ -42,7 +42,7 @@ class Task:
         return self.training(stream, count, step)
 
     def validation(self, stream: Words, count: int) -> Batch:
-        """The validation set."""
+        """Return the validation set."""
         raise NotImplementedError
 
     def shifted_sets(self, stream: Words, count: int) -> Mapping[str, Batch]:
@@ -56,7 +56,7 @@ class Task:
         return whole.reshape(len(inputs), -1).astype(np.int64)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The training loss."""
+        """Return the training loss."""
         raise NotImplementedError
 
     def metrics(self, outputs: Tensor, batch: Batch) -> Mapping[str, Tensor]:
@@ -152,7 +152,7 @@ class MaxRetrievalTask(Task):
         return {f"items={size}": one for size, one in self._evaluation_sets(stream, count, self.sizes).items()}
 
     def _evaluation_sets(self, stream: Words, count: int, sizes: list[int]) -> dict[int, Batch]:
-        """The same items for each size; never more than 2^21."""
+        """Return the same items for each size; never more than 2^21."""
         counts = {size: max(1, min(count, 2**21 // size)) for size in sizes}
         words = draw_words(stream, count + max((size * sets for size, sets in counts.items()), default=0))
         return {
@@ -188,5 +188,5 @@ class MaxRetrievalTask(Task):
 
 
 def lower_half(words: Words) -> Integers:
-    """The lower 32 bits of each word."""
+    """Return the lower 32 bits of each word."""
     return (words & np.uint64(0xFFFFFFFF)).astype(np.int64)
