@@ -73,8 +73,8 @@ def test_a_few_studies_without_effect_claim_little(kind: str) -> None:
 @pytest.mark.sampled(4, 30)
 @pytest.mark.parametrize(("kind", "arms", "seeds"), [*product(NULLS, NULL_ARMS, NULL_SEEDS)])
 def test_without_effect_few_tables_have_a_verdict(kind: str, arms: int, seeds: int) -> None:
-    """The whole table, of a thousand studies each, is that of `python -m benchmarks.statistics --tables nulls`."""
-    assert false_verdicts(kind, arms, seeds, 200) <= 0.05 + SLACK / sqrt(200)
+    """Twenty thousand studies tell a rate of 5.5 % from 5.1 %, the largest in the table of docs/how-to/compare.md."""
+    assert false_verdicts(kind, arms, seeds, 20_000) <= 0.055
 
 
 @pytest.mark.parametrize("kind", NULLS)
