@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +23,7 @@ import torch
 
 from graft.plugins.collecting import plugins_of_space
 from graft.plugins.families import families
+from search.steering.controller import Controller
 from spaces import load, plugins
 from spaces.cache import cache_folder
 from spaces.errors import PluginError
@@ -29,10 +33,14 @@ from spaces.plugins.bundles import Outside
 from spaces.plugins.digests import Data, Selection, read_data, state_of
 from spaces.plugins.files import Read, files_read, find_file, list_changes, place_contents, with_contents
 from spaces.plugins.rules import Rule
+from spaces.records import Directives, Offer, Report
 from spaces.space import Space
 from storage import open_reader
 from tests.databases import raw
 from tests.inside import called
+from tests.launches import numbers
+from tests.launches import search as program
+from tests.ray_clusters import open_nodes
 from workers.data.corpora import Corpus
 from workers.data.corpora._tokens import tokens_of
 from workers.data.tasks import Task
@@ -288,6 +296,27 @@ def test_files_of_an_installation_are_data_too(tmp_path: Path, monkeypatch: pyte
             found.check()
 
 
+def test_files_of_an_installation_may_be_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another machine or in a new environment the same package has another folder."""
+    name = "package:tables_of_a_test"
+    for place, content in (("one", "1"), ("two", "1"), ("three", "3")):
+        (tmp_path / place / "tables_of_a_test").mkdir(parents=True)
+        (tmp_path / place / "tables_of_a_test" / "__init__.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path / "one")
+    with using(Outside(folder=tmp_path)) as outside:
+        find_file(name)
+    shutil.rmtree(tmp_path / "one")
+    with using(outside):
+        monkeypatch.syspath_prepend(tmp_path / "two")
+        find_file(name).check()
+        assert Path(find_file(name).path).parent == tmp_path / "two"
+        assert not list(list_changes(outside.data))
+        monkeypatch.syspath_prepend(tmp_path / "three")
+        assert [change for _, _, change in list_changes(outside.data)]
+        with pytest.raises(PluginError, match=r"^package:tables_of_a_test.* had"):
+            find_file(name).check()
+
+
 def test_each_packaged_corpus_says_what_it_reads() -> None:
     reading = {name: bool(getattr(plugins.load(Corpus, name), "READS", ())) for name in plugins.names(Corpus)}
     assert reading == {"file": False, "huggingface": False, "python": True, "shakespeare": True, "stories": True}
@@ -370,3 +399,78 @@ def test_data_goes_through_json(folder: Path) -> None:
     for path in (folder / "table.txt", folder / "text"):
         data = read_data(path)
         assert Data.from_json(json.loads(json.dumps(data.to_json()))) == data
+
+
+# -- under a running study, and on other machines --------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["outside", "file"])
+def test_a_byte_that_changes_under_a_running_study_is_noticed_or_harmless(
+    folder: Path, search: Search, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plug-in reads its file again, and its study ends in one line; the tokens of a text are those of its start."""
+    space = folder / f"{kind}.yaml"
+    assert search("launch", space, "--study", "undisturbed")[0] == 0
+    exchange = Controller.exchange
+    changed: list[Path] = []
+
+    def change_and_exchange(self: Controller, reports: Sequence[Report], offer: Offer) -> Directives:
+        if reports and not changed:
+            changed.append(folder / EDITED[kind])
+            change_byte(changed[0])
+        return exchange(self, reports, offer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Controller, "exchange", change_and_exchange)
+        status, _, error = search("launch", space)
+    assert changed
+    assert "Traceback" not in error
+    if kind == "outside":
+        assert status == 2
+        [line] = [line for line in error.splitlines() if line.startswith("error: ")]
+        assert f"{NAMED[kind]} had" in line
+        assert search("resume", kind)[0] == 2, "it is not put back yet"
+        change_byte(changed[0])
+        status, _, error = search("resume", kind)
+    assert status == 0, error
+    assert numbers_of(kind) == numbers_of("undisturbed")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["outside", "file"])
+def test_a_worker_of_ray_with_an_old_copy_trains_on_what_the_study_has(
+    folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
+        pytest.skip("only root can give a node another content of a file")
+    space, path, old = folder / f"{kind}.yaml", folder / EDITED[kind], folder / "old"
+    shutil.copy(path, old)
+    change_byte(old)
+    program(Path.cwd(), "launch", str(space), "--study", "undisturbed", *WORKERS)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
+    with monkeypatch.context() as patch:
+        # A cache of its own, as on another machine; but no steps are compiled again.
+        compiled = [*cache_folder().glob("*.so")]
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        cache_folder().mkdir(parents=True)
+        for library in compiled:
+            (cache_folder() / library.name).symlink_to(library)
+        sent = cache_folder() / "data" / state_of(path).digest / path.name
+        with open_nodes() as nodes:
+            patch.undo()
+            address = nodes.add(cpus=0)
+            nodes.cover(path, old)
+            nodes.add(cpus=1)
+            lines = program(Path.cwd(), "launch", str(space), "--ray-address", address, "--pack=2")
+    assert [line for line in lines if re.search(rf"{kind} sends .* MB of data to the cluster's workers", line)]
+    assert sent.read_bytes() == path.read_bytes() != old.read_bytes()
+    assert numbers_of(kind) == numbers_of("undisturbed")
+
+
+def numbers_of(study: str) -> dict[tuple[int, int, str, str, str], float | None]:
+    """Every value that a study's trials reported."""
+    found = {key[1:]: value for key, value in numbers("sqlite:///graft.db").items() if key[0] == study}
+    assert found
+    return found
