@@ -75,7 +75,7 @@ def one_line(error: pytest.ExceptionInfo[PluginError]) -> str:
 
 def test_every_corpus_and_tokenizer_is_told_of_here() -> None:
     assert shipped(Corpus) == {"shakespeare", "python", "stories", "file", "huggingface"}
-    assert shipped(Tokenizer) == {"character", "bpe", "bpe_file"}
+    assert shipped(Tokenizer) == {"character", "bpe", "bpe_file", "gpt2"}
 
 
 # --- stories
