@@ -73,6 +73,6 @@ def find(connection: Connection, digest: str, revoked: Container[str] = ()) -> T
     return Token(*row) if row and row.name not in revoked else None
 
 
-def is_valid(connection: Connection, name: str) -> bool:
-    """Return whether the token of a name opens anything now."""
-    return connection.execute(select(tokens.c.id).where(tokens.c.name == name, _IS_VALID)).first() is not None
+def find_role(connection: Connection, name: str) -> Role | None:
+    """Return the role of the token of a name; None if it opens nothing now."""
+    return connection.execute(select(tokens.c.role).where(tokens.c.name == name, _IS_VALID)).scalar()
