@@ -325,7 +325,7 @@ COMMANDS = (
 
 
 def call_mutated(seed: int, count: int, call: Callable[..., tuple[int, Any, Any]]) -> int:
-    """Call commands with words replaced, doubled or left out; each ends well or with one line. How many were refused."""
+    """Call commands with words replaced, doubled or left out; each ends well or in a line. How many were refused."""
     draw, refused = random.Random(seed), 0
     words = [*map(str, VALUES), str(10**400), "--weight", "-1", "\udcff", "--", "a" * 300]
     for _ in range(count):
