@@ -7,6 +7,7 @@ was asked is lost or done twice, and the study ends as if nobody had asked for a
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +32,7 @@ from storage.databases.mailbox import Mailbox
 from storage.databases.sqlite_file import SqliteFile
 from storage.queue import REVOCATION
 from storage.queue_entries import OPEN
+from tests.search_spaces import PLAIN
 from tests.test_edge import POISON
 from tests.test_queue import STUDY
 from tests.test_simulation import MANY, SqliteDisk, SqliteSimulation
@@ -242,22 +244,22 @@ class EdgeSimulation(SqliteSimulation):
     # -------------------------------------------------------------------------------------- what happens to messages
 
     @rule(kind=st.sampled_from([*POISON]))
-    def poison(self, kind: str) -> None:
+    def poison_message(self, kind: str) -> None:
         name = self.box.post("")
         path = Path(f"{self.disk.url.removeprefix('sqlite:///')}.queue", f"{name}.json")
         path.unlink()
         POISON[kind](path)
 
-    @rule(data=st.data(), how=st.sampled_from(["torn", "doubled", "late"]))
-    def garble(self, data: st.DataObject, how: str) -> None:
+    @rule(which=st.integers(0, 99), how=st.sampled_from(["torn", "doubled", "late"]))
+    def garble(self, which: int, how: str) -> None:
         """A message comes again: half of it, all of it, or after those that were sent later."""
         names = [name for name in self.box.names() if not name.endswith(REVOCATION)]
         if not names:
             return
-        name = data.draw(st.sampled_from(names))
+        name = names[which % len(names)]
         with suppress(MessageError, OSError):
             text = self.box.read(name)
-            self.box.post(text[: data.draw(st.integers(0, max(0, len(text) - 1)))] if how == "torn" else text)
+            self.box.post(text[: len(text) * which // 100] if how == "torn" else text)
             if how == "late":
                 self.box.settle(name)
 
@@ -293,15 +295,43 @@ class EdgeSimulation(SqliteSimulation):
         """The database's clock is set back, or forth."""
         self.disk.skew += seconds
 
-    @rule(data=st.data())
-    def end_entry(self, data: st.DataObject) -> None:
+    @rule(which=st.integers(0, 99))
+    def end_entry(self, which: int) -> None:
         """The service ends a study that waited."""
         waiting = [name for name, entry in self.model.entries.items() if entry.state == "waiting"]
         if waiting:
-            name = data.draw(st.sampled_from(waiting))
+            name = waiting[which % len(waiting)]
             ids = {entry.study: entry.study_id for entry in self.disk.store.queue.entries()}
             self.disk.store.queue.note_end(ids[name], "done")
             self.model.entries[name].state = "done"
+
+    @rule(seed=st.integers(0, 2**32 - 1))
+    def do_much(self, seed: int) -> None:
+        """All of this in a row: hypothesis makes few steps of each kind."""
+        chance = random.Random(seed)
+        for _ in range(30):
+            study, action = chance.choice(NAMES), chance.choice(["submit", *ACTIONS])
+            later, priority = chance.choice(LATER), chance.randint(-5, 5)
+            match chance.choices(range(9), [6, 2, 2, 2, 1, 1, 1, 1, 1])[0]:
+                case 0:
+                    who = chance.choice([*PEOPLE, *LATER])
+                    self.ask_over_http(who, action, study, priority, chance.choice([1, 1, 2]))
+                case 1:
+                    self.ask_on_the_machine(action, study, priority)
+                case 2:
+                    self.garble(chance.randrange(100), chance.choice(["torn", "doubled", "late"]))
+                case 3:
+                    self.take(chance.choice([0, 1, 2, 3, 5]), chance.random() < 0.5)
+                case 4:
+                    self.make_token(later, chance.choice(["read", "submit"]), chance.choice([None, 100.0]))
+                case 5:
+                    self.revoke_token(later)
+                case 6:
+                    self.poison_message(chance.choice([*POISON]))
+                case 7:
+                    self.end_entry(chance.randrange(100))
+                case _:
+                    self.set_clock(chance.choice([-300, -60, 60, 300]))
 
     # ------------------------------------------------------------------------------------------------ what must hold
 
@@ -356,10 +386,19 @@ def dying(store: Store, death: int, is_done: bool) -> Generator[None]:
         yield
 
 
-class TestEdgeSimulation(EdgeSimulation.TestCase):
-    settings = settings(MANY, max_examples=4, stateful_step_count=40)
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_people_ask_the_queue_is_as_the_model_says_and_the_study_ends(seed: int) -> None:
+    simulation = EdgeSimulation()
+    simulation.launch(sampler="random", policy="[]", body=PLAIN, group=1, trials=6, poison=set())
+    try:
+        for step in range(3):
+            simulation.do_much(3 * seed + step)
+            simulation.a_token_opens_as_long_as_it_may()
+        assert len(simulation.model.entries) > 1
+    finally:
+        simulation.teardown()
 
 
 @pytest.mark.slow
-class TestManyEdgeSimulations(EdgeSimulation.TestCase):
-    settings = settings(MANY, max_examples=300)
+class TestEdgeSimulations(EdgeSimulation.TestCase):
+    settings = settings(MANY, max_examples=100)
