@@ -267,8 +267,12 @@ class Queue:
         request.check()
 
         def act(connection: Connection) -> QueueEntry:
-            if request.by is not None and not tokens.is_valid(connection, request.by):
-                raise AccessError(f"the token {request.by!r} was revoked, or has expired")
+            if request.by is not None:
+                role = tokens.find_role(connection, request.by)
+                if role is None:
+                    raise AccessError(f"the token {request.by!r} was revoked, or has expired")
+                if role == "read":
+                    raise AccessError(f"the token {request.by!r} has the role read; this needs submit")
             if request.action == "submit":
                 _submit(connection, request)
             else:
