@@ -140,7 +140,7 @@ def test_what_is_no_number_stays_none(name: str) -> None:
 # -- scorers that nobody wrote ----------------------------------------------------------------------------------------
 
 
-def _of_each(name: str, function: Callable[[Tensor], Tensor]) -> st.SearchStrategy[tuple[str, Any]]:
+def _of_each(name: str, function: Callable[..., Tensor]) -> st.SearchStrategy[tuple[str, Any]]:
     return st.just((name, function))
 
 

@@ -110,7 +110,8 @@ class Generated(Generic[Part, Program]):
 
 def addresses_of(library: ctypes.CDLL, names: Sequence[str]) -> list[int]:
     """Return where functions of a library are; 0 for one that it lacks."""
-    return [ctypes.cast(getattr(library, name, None), ctypes.c_void_p).value or 0 for name in names]
+    found = [getattr(library, name) if hasattr(library, name) else None for name in names]
+    return [ctypes.cast(one, ctypes.c_void_p).value or 0 if one else 0 for one in found]
 
 
 def starts(parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
