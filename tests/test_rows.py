@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from graft.plugins.collecting import plugins_asked_for
 from spaces import plugins
 from spaces.plugins.active import using
+from tests.outside_parts import write_parts
 from tests.test_native import lanes_alone_and_together
 from tests.test_native_layered import assert_torchs, recipe_of
 from tests.trials import config, trial
@@ -345,59 +346,6 @@ def test_what_is_no_function_of_single_rows_says_why(weigh: Weigh, reason: str) 
 
 # -- in the steps ------------------------------------------------------------------------------------------------------
 
-OWN = '''
-"""An own scorer."""
-
-from dataclasses import dataclass
-
-import torch
-from torch import Tensor
-
-from spaces.plugins.fields import knob
-from workers.networks.scorers import LogitScorer, masked_softmax, per_head
-from workers.numerics.parameters import Constant, Parameter, Parameters
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bent(LogitScorer):
-    """softmax(w asinh(z) / sharpness), w learned."""
-
-    sharpness: float = knob(0.8, low=0, open_low=True)
-
-    def parameters(self, heads: int):
-        return {"w": Parameter(shape=(heads,), start=Constant(value=1.3), decay=False)}
-
-    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        size = torch.log(logits.abs() + (logits.square() + 1).sqrt())
-        return masked_softmax(per_head(learned["w"]) * size * logits.sign() / self.sharpness, visible)
-'''
-
-
-OWN_ACTIVATION = '''
-"""An own activation."""
-
-from dataclasses import dataclass
-
-from torch import Tensor
-
-from spaces.plugins.fields import knob
-from workers.networks.activations import Activation
-from workers.numerics.parameters import Constant, Parameter, Parameters
-
-
-@dataclass(frozen=True, kw_only=True)
-class Curved(Activation):
-    """x sigmoid(w x) + bend sin(x), w learned."""
-
-    bend: float = knob(0.3)
-
-    def parameters(self):
-        return {"w": Parameter(shape=(), start=Constant(value=1.2), decay=False)}
-
-    def apply(self, values: Tensor, learned: Parameters) -> Tensor:
-        return values * (learned["w"] * values).sigmoid() + self.bend * values.sin()
-'''
-
 
 @pytest.mark.parametrize("per_layer", [False, True])
 @pytest.mark.parametrize(
@@ -407,8 +355,7 @@ class Curved(Activation):
 def test_an_activation_of_an_own_file_is_native_and_exact(
     tmp_path: Path, task: dict[str, Any], name: str, per_layer: bool
 ) -> None:
-    (tmp_path / "curved.py").write_text(OWN_ACTIVATION)
-    with using(plugins_asked_for([str(tmp_path / "curved.py")])):
+    with using(plugins_asked_for(write_parts(tmp_path))):
         model = {"name": name, "width": 8, "heads": 2, "depth": 2, "mlp_multiple": 2, "activation_per_layer": per_layer}
         own = config(steps=9, every=9, dtype="float64")
         own["task"], own["model"] = task, {**model, "activation": {"name": "curved", "bend": 0.4}}
@@ -429,8 +376,7 @@ def test_an_activation_of_an_own_file_is_native_and_exact(
     ids=str,
 )
 def test_a_scorer_of_an_own_file_is_native(tmp_path: Path, task: dict[str, Any], model: dict[str, Any]) -> None:
-    (tmp_path / "bent.py").write_text(OWN)
-    with using(plugins_asked_for([str(tmp_path / "bent.py")])):
+    with using(plugins_asked_for(write_parts(tmp_path))):
         own = config(steps=9, every=9, dtype="float32")
         own["task"], own["model"] = task, {**model, "scorer": {"name": "bent"}}
         assert describe_step(own, "cpu") == "native"
