@@ -53,6 +53,8 @@ class Claim:
     """The smallest difference of interest, above 0, in units of the metric."""
     seeds: int
     """Seeds that both arms are compared by."""
+    fresh: bool
+    """Whether these are the seeds of confirmations, which had no part in the choice of configurations."""
     test: Literal["paired"] = "paired"
     """The tests of arms over equal seeds (`search.analysis.arms.comparison.compare_arms`)."""
     correction: Literal["holm", "bh"] = "holm"

@@ -18,8 +18,8 @@ from spaces.reading.search_section import read_objective
 _KEYS = ("arm", "than", "metric", "difference", "seeds", "test", "correction")
 
 
-def read_claims(root: Node, arms: Sequence[str], seeds: int) -> tuple[Claim, ...]:
-    """Return the claims of a space whose arms have these names, the baseline first, and are compared by `seeds` seeds.
+def read_claims(root: Node) -> tuple[Claim, ...]:
+    """Return the claims of a space whose other sections were read without an error.
 
     Raises SpaceError that names the line, the path, the value and the rule.
     """
@@ -27,36 +27,33 @@ def read_claims(root: Node, arms: Sequence[str], seeds: int) -> tuple[Claim, ...
     node = sections.get("claim")
     if node is None:
         return ()
-    if len(arms) < 2:
+    if "arms" not in sections:
         raise node.error("claim", "a claim compares two arms: name them under arms")
-    if seeds < 2:
-        raise node.error("claim", "one seed tells nothing about others: write seeds, 4 or more")
+    arms = [*read_mapping(sections["arms"], "arms")]
+    counts = read_mapping(sections["confirm"], "confirm") if "confirm" in sections else sections
+    seeds = int(counts["seeds"].word.replace("_", "")) if "seeds" in counts else 1
+    if len(arms) < 2 or seeds < 2:
+        raise node.error("claim", f"{len(arms)} arms and {seeds} seeds; a claim needs two of each at the least")
     objective = read_mapping(sections["search"], "search")["objective"]
-    found = [
-        _read_claim(one, objective, arms, seeds)
-        for one in (node.content if isinstance(node.content, tuple) else [node])
-    ]
-    if len({claim.correction for claim in found}) > 1:
+    listed = node.content if isinstance(node.content, tuple) else (node,)
+    rest = {"seeds": seeds, "fresh": counts is not sections}
+    claims = tuple(_read_claim(one, objective, arms, rest) for one in listed)
+    if len({claim.correction for claim in claims}) > 1:
         raise node.error("claim", "the claims of a space are corrected together: write one correction, holm or bh")
-    return tuple(dict.fromkeys(found))
+    if len({(claim.arm, claim.than, claim.metric) for claim in claims}) < len(claims):
+        raise node.error("claim", "two claims are about the same arms and metric: leave one out")
+    return claims
 
 
 def claims_of_text(text: str) -> tuple[Claim, ...]:
-    """Return the claims of the text of a space that is stored, and so was read before; none if it is no experiment."""
+    """Return the claims of the text of a space that is stored, and so was read before."""
     if "claim" not in text:  # most spaces have none, and reading a text takes milliseconds
         return ()
     root = read(compose(text, "the space"))
-    sections = read_mapping(root, "")
-    if "claim" not in sections or "arms" not in sections:
-        return ()
-    confirm, seeds = sections.get("confirm"), sections.get("seeds")
-    count = read_mapping(confirm, "confirm")["seeds"] if confirm else seeds
-    return read_claims(
-        root, [*read_mapping(sections["arms"], "arms")], int(count.word.replace("_", "")) if count else 1
-    )
+    return read_claims(root) if "arms" in read_mapping(root, "") else ()
 
 
-def _read_claim(node: Node, objective: Node, arms: Sequence[str], seeds: int) -> Claim:
+def _read_claim(node: Node, objective: Node, arms: Sequence[str], rest: Mapping[str, Any]) -> Claim:
     if not isinstance(node.content, Mapping):
         raise node.error("claim", f"{shorten(node.text) or 'nothing'} must be {{arm: NAME, difference: NUMBER}}")
     entries = node.content
@@ -75,15 +72,13 @@ def _read_claim(node: Node, objective: Node, arms: Sequence[str], seeds: int) ->
     words.setdefault("than", arms[0])
     if words["arm"] == words["than"]:
         raise node.error("claim.arm", f"{words['arm']} is compared with itself: name another arm, or `than`")
-    if "seeds" in entries and entries["seeds"].content != seeds:
-        raise entries["seeds"].error(
-            "claim.seeds", f"{shorten(entries['seeds'].text)}, but the arms have {seeds:,} seeds"
-        )
+    if "seeds" in entries and entries["seeds"].content != rest["seeds"]:
+        raise entries["seeds"].error("claim.seeds", f"{shorten(entries['seeds'].text)}, but arms have {rest['seeds']}")
     return Claim(
         **words,
         **_read_metric(entries.get("metric"), objective),
         difference=_read_difference(entries["difference"]),
-        seeds=seeds,
+        **rest,
     )
 
 

@@ -56,7 +56,7 @@ def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) ->
         seeds=seeds,
         confirmed=top,
         fresh_seeds=fresh,
-        claims=read_claims(root, [arm.name for arm in arms], fresh if top else seeds),
+        claims=read_claims(root),
     )
     return replace(space, search=replace(search, trials=space.planned))
 
@@ -137,6 +137,10 @@ def _check_search(root: Node, arms: list[Arm], top: int) -> None:
         raise node.error(
             "search.stopping",
             "arms are compared at their ends: leave it out, or confirm the best by confirm: {top, seeds}",
+        )
+    if "claim" in root.content and search.trials > 1 and not top:
+        raise root.content["claim"].error(
+            "claim", "the best of several configurations is flattered by the choice: write confirm: {top: 1, seeds: N}"
         )
     if top > search.trials:
         raise root.content["confirm"].error("confirm.top", f"{top} must be at most search.trials, {search.trials}")
