@@ -41,6 +41,11 @@ def record_look(connection: Connection, study: str, command: str, version: str, 
         _insert(connection, row.id, "looked", last.claims, version, command=command, request=request)
 
 
+def hash_claims(claims: Any) -> str:
+    """Return the SHA-256 by which claims, as JSON values, are locked: of their JSON with sorted keys and no spaces."""
+    return hashlib.sha256(canonical_json(claims).encode()).hexdigest()
+
+
 def _find_last(connection: Connection, study_id: int) -> Any:
     these = select(claim_events.c.claims).where(claim_events.c.study_id == study_id)
     return connection.execute(these.order_by(claim_events.c.number.desc()).limit(1)).one_or_none()
@@ -65,7 +70,7 @@ def _insert(
             created_at=Now(),
             event=event,
             claims=claims,
-            sha256=hashlib.sha256(canonical_json(claims).encode()).hexdigest(),
+            sha256=hash_claims(claims),
             results=results,
             version=version,
             command=command,

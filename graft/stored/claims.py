@@ -9,16 +9,28 @@ from typing import Any
 import polars as pl
 
 from graft.plugins.families import version
+from spaces.errors import RowError
 from spaces.experiment import Claim
 from storage import record_look
+from storage.claim_events import hash_claims
 from storage.frames import Reader
 from storage.frames.study import StudyReader
 
 
 def read_history(study: StudyReader) -> list[dict[str, Any]]:
-    """Return the events of a study's claims, in order, the claims of each as JSON values."""
+    """Return the events of a study's claims, in order, the claims of each as JSON values.
+
+    Raises RowError if the claims of a row do not have its hash: they were edited by hand.
+    """
     rows = study.claim_events().drop("study_id", "request").iter_rows(named=True)
-    return [{**row, "claims": json.loads(row["claims"])} for row in rows]
+    history = [{**row, "claims": json.loads(row["claims"])} for row in rows]
+    for row in history:
+        if hash_claims(row["claims"]) != row["sha256"]:
+            raise RowError(
+                f"study {study.row['name']}: row {row['number']} of claim_events was edited by hand: its claims do not "
+                f"have the SHA-256 {row['sha256'][:16]} under which they were locked"
+            )
+    return history
 
 
 def claims_in(history: Sequence[dict[str, Any]]) -> list[Claim]:
