@@ -18,6 +18,7 @@ from scipy import stats
 import graft
 from benchmarks.claims import KINDS, count_verdicts, decide_made_claims
 from graft.launching.claiming import enrol
+from graft.launching.planning.claims import plan_pilot
 from graft.launching.planning.review import review
 from graft.plugins.families import families
 from graft.stored.claims import note_look, read_history
@@ -340,6 +341,48 @@ def test_a_claim_from_the_space_to_the_verdict(
     ]
     assert "were not made in advance" in search("report", "claim", "tiny-arms")
     assert search("db", "check").count("broken") == 0
+
+
+def test_advice_comes_from_pilots_and_finished_studies_of_the_same_arms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SEARCH_STORAGE", raising=False)
+
+    def search(*arguments: object) -> str:
+        status, out, error = called(monkeypatch, capfd, *arguments)
+        assert status == 0, error
+        return out + error
+
+    (tmp_path / "arms.yaml").write_text(CLAIMED)
+    search("advise", "arms.yaml", "--pilot", "5", "--device", "cpu", "--workers", "1")
+    url = f"sqlite:///{tmp_path}/graft.db"
+    [(text, seed)] = raw(url, "SELECT space, seed FROM studies WHERE name = 'tiny-arms-pilot-5'")
+    assert (space_of(text).claims, space_of(text).seeds, seed) == ((), 5, 1)
+    values = {arm: dict(raw(url, SEEDS.format(arm=arm))) for arm in ("softmax", "average")}
+    differences = [values["average"][one] - values["softmax"][one] for one in range(5)]
+    spread = correct_spread(float(np.std(differences, ddof=1)), 4)
+    advise = ("advise", "arms.yaml", "--set", "claim.difference=1e-9", "--format", "json")
+    [found] = json.loads(search(*advise))
+    assert (found["studies"], found["freedom"], found["seeds"]) == ("tiny-arms-pilot-5", 4, 4)
+    assert found["spread"] == pytest.approx(spread)
+    assert found["detectable"] == pytest.approx(find_difference(4, spread, 0.05))
+    assert found["seeds_needed"] == count_seeds(spread, 1e-9, 0.05)
+    told = search("launch", "arms.yaml", "--dry-run", "--device", "h100", "--set", "claim.difference=1e-9")
+    assert f"{found['seeds_needed']:,} seeds would in 80 %" in told
+    assert "seeds would in" not in search("launch", "arms.yaml", "--dry-run", "--device", "h100")
+    # Other arms, a study that has not finished, and one whose training differs say nothing of it.
+    for change in ("optimizer.learning_rate=0.1", "arms.average={model.scorer: ssa}"):
+        assert json.loads(search(*advise, "--set", change))[0]["spread"] is None
+    raw(url, "UPDATE studies SET state = 'stopped'")
+    assert "no study of this database has trained these arms" in search("advise", "arms.yaml")
+
+
+def test_a_pilot_of_tuned_arms_is_refused() -> None:
+    drawn = CLAIMED.replace("learning_rate: 0.01", 'learning_rate: "log_uniform(0.01, 0.1)"')
+    tuned = space_of(drawn.replace("search: {", "confirm: {top: 1, seeds: 4}\nsearch: {trials: 3, "))
+    with pytest.raises(SpaceError, match="--pilot is for arms in which nothing is drawn"):
+        plan_pilot(tuned, 8)
 
 
 SEEDS = """

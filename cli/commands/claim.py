@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Force, Format, NestedFormat, Storage, Study, check_output, storage_url
-from cli.tables import show, show_json, show_text
+from cli.options import Force, Format, Storage, Study, check_output, storage_url
+from cli.tables import show, show_text
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +61,7 @@ def list_(storage: Storage = None, form: Format = "table") -> None:
     show(frame, form)
 
 
-def show_claims(study: Study, storage: Storage = None, form: NestedFormat = "table") -> None:
+def show_claims(study: Study, storage: Storage = None) -> None:
     """Show the claims of a study and their history, without results: `search report claim` has the verdict.
 
     Example: search claim show my-arms
@@ -71,8 +71,5 @@ def show_claims(study: Study, storage: Storage = None, form: NestedFormat = "tab
 
     with open_reader(storage_url(storage)) as reader:
         history = read_history(reader.study(study))
-    if form == "json":
-        show_json({"format": 1, "study": study, "history": history})
-    else:
-        lines = [f"{claim}, over {claim.seeds:,} seeds, {claim.correction}" for claim in claims_in(history)]
-        show_text("\n".join([*lines, *describe_history(history)] or [f"{study} has no claim"]))
+    lines = [f"{claim}, over {claim.seeds:,} seeds, {claim.correction}" for claim in claims_in(history)]
+    show_text("\n".join([*lines, *describe_history(history)] or [f"{study} has no claim"]))

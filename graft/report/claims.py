@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from graft.report.study import read
-from graft.stored.claims import claims_in, describe_history, read_history
-from graft.stored.fingerprints import StoredFingerprint
-from search.analysis.arms.claims import ClaimResult, decide_claims, score_claim
-from search.analysis.arms.experiment import choose_trials, read_arms
+from graft.stored.claims import claims_in, describe_history, read_history, read_scores
+from graft.stored.fingerprints import StoredFingerprint, read_fingerprints
+from search.analysis.arms.claims import ClaimResult, decide_claims
 from search.analysis.statistics.verdicts import SURE
 from spaces.errors import StudyError
 from spaces.experiment import Claim
@@ -64,19 +62,17 @@ class ClaimReport:
 
 def read_claim_report(reader: Reader, study: str) -> ClaimReport:
     """Decide the claims of a study by the trials that it has; raises StudyError if it has no claim."""
-    history = read_history(reader.study(study))
+    one = reader.study(study)
+    history = read_history(one)
     claims = claims_in(history)
     if not claims:
         raise StudyError(f"study {study!r} has no claim; write claim: {{arm, difference}} into its space")
-    data = read(reader, study)
-    arms = read_arms(data.trials)
-    if arms.is_empty():
-        raise StudyError(f"study {study!r} has no trial yet; resume it with `search resume {study}`")
-    compared = choose_trials(arms, data.study["direction"])
-    objective = data.study["objective"]
-    results = [score_claim(compared, data.metrics, claim, objective) for claim in claims]
+    results = [read_scores(one, claim) for claim in claims]
     return ClaimReport(
-        study=data.study, results=decide_claims(claims, results), history=history, conditions=data.conditions
+        study=one.row,
+        results=decide_claims(claims, results),
+        history=history,
+        conditions=read_fingerprints(reader, study),
     )
 
 

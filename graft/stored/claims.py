@@ -9,6 +9,8 @@ from typing import Any
 import polars as pl
 
 from graft.plugins.families import version
+from search.analysis.arms.claims import score_claim
+from search.analysis.arms.experiment import READ, choose_trials, read_arms
 from spaces.errors import RowError
 from spaces.experiment import Claim
 from storage import record_look
@@ -36,6 +38,16 @@ def read_history(study: StudyReader) -> list[dict[str, Any]]:
 def claims_in(history: Sequence[dict[str, Any]]) -> list[Claim]:
     """Return the claims that hold after these events."""
     return [Claim(**claim) for claim in history[-1]["claims"]] if history else []
+
+
+def read_scores(study: StudyReader, claim: Claim) -> pl.DataFrame:
+    """Return the results of a claim's arms in a study, maybe none (`search.analysis.arms.claims.score_claim`)."""
+    objective, name = study.row["objective"], claim.metric.partition("/")[0]
+    arms = read_arms(study.trials(columns=READ))
+    compared = choose_trials(arms, study.row["direction"])
+    return score_claim(
+        compared, pl.DataFrame() if claim.metric == objective else study.metrics([name]), claim, objective
+    )
 
 
 def describe_history(history: Sequence[dict[str, Any]]) -> list[str]:

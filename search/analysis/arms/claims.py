@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from math import isnan, nan
+from math import isnan, nan, sqrt
 from typing import Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from search.analysis.arms.comparison import choose_p, compare_arms
 from search.analysis.arms.experiment import ComparedTrials
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import FEWEST_OF_VERDICT, summarize_differences
-from search.analysis.statistics.power import correct_spread, count_seeds, find_power
+from search.analysis.statistics.power import correct_spread, count_seeds, find_difference, find_power
 from search.analysis.statistics.verdicts import SURE
 from spaces.experiment import Claim
 from spaces.records import TERMINAL
@@ -75,6 +75,54 @@ def score_claim(compared: ComparedTrials, metrics: pl.DataFrame, claim: Claim, o
         last = metrics.filter(wanted).group_by("number").agg(pl.col("value").last())
         trials = trials.drop("value").join(last, on="number", how="left", maintain_order="left")
     return trials.select(pl.lit("").alias("condition"), "arm", "seed", "state", "value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimAdvice:
+    """What the seeds of a claim can find, by the spread of trials that exist."""
+
+    claim: Claim
+    spread: float
+    """Standard deviation of the differences over seeds, corrected for how few these are (`correct_spread`)."""
+    freedom: int
+    """Its degrees of freedom: pairs of trials, less one for each study that they are of."""
+    detectable: float
+    """The smallest difference that the claim's seeds find four times in five."""
+    power: float
+    """The probability that they find the claim's difference."""
+    seeds_needed: int
+    """Seeds that find the claim's difference four times in five."""
+
+
+def advise_claim(claim: Claim, results: Sequence[pl.DataFrame], level: float = SURE) -> ClaimAdvice | None:
+    """Return what a claim's seeds can find, by results of its arms in some studies, as `score_claim` gives them.
+
+    None where no study has three seeds that both arms finished.
+    """
+    squares, freedom = 0.0, 0
+    for one in results:
+        finite = one.filter(pl.col("state") == "finished", pl.col("value").is_finite()).select("arm", "seed", "value")
+        arms = [finite.filter(pl.col("arm") == arm) for arm in (claim.arm, claim.than)]
+        pairs = arms[0].join(arms[1], on="seed")
+        differences = (pairs["value"] - pairs["value_right"]).to_numpy()
+        if len(differences) >= _FEWEST_OF_SPREAD:
+            squares += float(((differences - differences.mean()) ** 2).sum())
+            freedom += len(differences) - 1
+    if not freedom:
+        return None
+    spread = correct_spread(sqrt(squares / freedom), freedom)
+    return ClaimAdvice(
+        claim=claim,
+        spread=spread,
+        freedom=freedom,
+        detectable=find_difference(claim.seeds, spread, level),
+        power=find_power(claim.seeds, spread, claim.difference, level),
+        seeds_needed=count_seeds(spread, claim.difference, level),
+    )
+
+
+_FEWEST_OF_SPREAD = 3
+"""The spread of two differences says next to nothing."""
 
 
 def decide_claims(claims: Sequence[Claim], results: Sequence[pl.DataFrame], level: float = SURE) -> list[ClaimResult]:
