@@ -233,8 +233,9 @@ class Queue:
     def submit(self, study: NewStudy, terms: Terms) -> QueueEntry:
         """Queue a study, which is written if there is none of its name; the entry.
 
-        A study of this name and space that ended, was cancelled or never was in the queue goes on. Raises StudyError if
-        it is in the queue now, or has another space.
+        A study of this name and space that ended, was cancelled or never was in the queue goes on; one that is in the
+        queue now stays as it is, also where the terms are other ones. Raises StudyError for a study that has another
+        space, or is in the queue for another owner.
         """
         return self.apply(QueueRequest.of_study(study, terms))
 
@@ -270,8 +271,12 @@ class Queue:
         request.check()
 
         def act(connection: Connection) -> QueueEntry:
-            if request.by is not None and not tokens.is_valid(connection, request.by):
-                raise AccessError(f"the token {request.by!r} was revoked, or has expired")
+            if request.by is not None:
+                role = tokens.find_role(connection, request.by)
+                if role is None:
+                    raise AccessError(f"the token {request.by!r} was revoked, or has expired")
+                if role == "read":
+                    raise AccessError(f"the token {request.by!r} has the role read; this needs submit")
             if request.action == "submit":
                 _submit(connection, request)
             else:
@@ -324,12 +329,17 @@ def _submit(connection: Connection, request: QueueRequest) -> None:
         _check_owner(request, known.owner)
     if known and known.request == request.id:  # made before, by a call whose answer was lost
         return
-    if known and known.state in OPEN:
-        raise StudyError(f"study {request.study!r} is in the queue already ({known.state}); submit another name")
     if known and known.space_hash != request.row["space_hash"]:
         raise StudyError(
             f"study {request.study!r} exists already with another space; submit this one under another name (--name)"
         )
+    if known and known.state in OPEN:  # submitting is idempotent: the entry stays as it is
+        if known.owner != request.terms.owner:
+            whose = known.owner or "nobody"
+            raise StudyError(
+                f"study {request.study!r} is in the queue already ({known.state}), of {whose}; submit another name"
+            )
+        return
     _check_room(connection, request, request.terms.owner)
     study_id = known.id if known else insert_study(connection, request.row, request.bundles)
     entry = {

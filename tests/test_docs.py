@@ -232,6 +232,7 @@ def test_the_numbers_of_the_first_study_are_those_of_the_study(
     assert not rates, "the six best have no dropout"
     [mean] = run("query", "SELECT avg(params->>'model.embedding_dropout') AS mean FROM trials").split()[1:]
     assert_alike(r"rates are about (\d\.\d+) over", tutorial, f"rates are about {float(mean):.2f} over")
+    assert "finding:" not in tutorial.replace("not a finding:", "")
 
 
 def assert_alike(pattern: str, printed: str, made: str) -> None:

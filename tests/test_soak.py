@@ -31,7 +31,7 @@ def soaked(options: Mapping[str, str], *flags: str) -> tuple[int, list[str]]:
     return found.returncode, found.stdout.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("database", DATABASES)
 def test_in_a_storm_nothing_finished_is_lost(database: str) -> None:
     code, lines = soaked({**SHORT, "--database": database})
@@ -48,7 +48,7 @@ def test_a_long_storm_loses_nothing_and_its_trials_can_be_replayed() -> None:
     assert sum(line.endswith("replayed 3 of 3: PASS") for line in lines) == len(DATABASES)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "steering",
     ["forgetful", *(pytest.param(name, marks=pytest.mark.slow) for name in ("confused", "repeating", "unfenced"))],

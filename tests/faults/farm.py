@@ -27,7 +27,8 @@ from spaces.errors import GraftError
 from spaces.records import Directives, Offer, Report
 from tests.faults.history import Event, History
 from tests.faults.steering import STEERINGS, Steering
-from tests.faults.toy import LEASE_SECONDS, SPACE, STUDY, SWEEP_SECONDS
+from tests.faults.toy import BEAT_SECONDS, LEASE_SECONDS, SELF_STOP_SECONDS, SPACE, STUDY, SWEEP_SECONDS
+from workers.pool import heartbeat
 
 PARTING_SECONDS = 1.0
 """A worker that is frozen when the study is done does not hear of it, and holds nothing that anybody waits for."""
@@ -65,6 +66,7 @@ class Farm:
 def launch(farm: Farm) -> None:
     """Run the study to its end; the process ends with DONE or FAILED."""
     leases.LEASE_SECONDS, leases.SWEEP_SECONDS = LEASE_SECONDS, SWEEP_SECONDS  # of this process alone
+    heartbeat.BEAT_SECONDS, heartbeat.SELF_STOP_SECONDS = BEAT_SECONDS, SELF_STOP_SECONDS
     history = History(farm.folder, f"launcher-{os.getpid()}")
     try:
         enrol(farm.url, STUDY, load(str(SPACE), families(), {"search.trials": str(farm.trials)}))

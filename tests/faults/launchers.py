@@ -19,6 +19,7 @@ from tests.faults.history import events
 
 RESTART_SECONDS = 0.2
 """Between the end of a launcher and the next."""
+MOST_CRASHES = 20
 _EXPECTED = (DONE, FAILED, -signal.SIGKILL)
 
 
@@ -120,3 +121,5 @@ class Launchers:
         self.done = status == DONE
         if status not in _EXPECTED:
             self.crashes.append(f"a launcher ended with status {status}")
+            if len(self.crashes) == MOST_CRASHES:
+                raise RuntimeError(f"{MOST_CRASHES} launchers crashed: no storm, each ends as soon as it starts")
