@@ -66,7 +66,7 @@ class Advice(NamedTuple):
 
     @property
     def falls_short(self) -> bool:
-        """Whether the claim is of known results, or its seeds find its difference less often than four times in five."""
+        """Whether results are known, or the seeds find the difference less often than four times in five."""
         return bool(self.known) or (self.found is not None and self.found.seeds_needed > self.claim.seeds)
 
 
