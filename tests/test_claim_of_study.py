@@ -369,8 +369,8 @@ def test_advice_comes_from_pilots_and_finished_studies_of_the_same_arms(
     assert found["detectable"] == pytest.approx(find_difference(4, spread, 0.05))
     assert found["seeds_needed"] == count_seeds(spread, 1e-9, 0.05)
     told = search("launch", "arms.yaml", "--dry-run", "--device", "h100", "--set", "claim.difference=1e-9")
-    assert f"{found['seeds_needed']:,} seeds would in 80 %" in told
-    assert "seeds would in" not in search("launch", "arms.yaml", "--dry-run", "--device", "h100")
+    assert f"; 80 % takes {found['seeds_needed']:,} seeds; the smallest difference that 4 seeds find" in told
+    assert "80 % takes" not in search("launch", "arms.yaml", "--dry-run", "--device", "h100")
     told = search("advise", "arms.yaml", "--seed", "1")
     assert "tiny-arms-pilot-5 trained these arms from these seeds: take another search.seed" in told
     # Other arms, a study that has not finished, and one whose training differs say nothing of it.

@@ -56,9 +56,9 @@ def leaderboard(
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
-        for study in reader.studies()["name"]:
-            say_look(reader, study, "leaderboard")
         frame = rank_arms(reader, task)
+        for study in dict.fromkeys(arm.partition(": ")[0] for arm in frame["arm"]):
+            say_look(reader, study, "leaderboard")
     show(frame, form)
 
 

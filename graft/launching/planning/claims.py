@@ -53,9 +53,11 @@ class Advice(NamedTuple):
             return f"{claim}: {', '.join(self.known)} trained these arms from these seeds: take another search.seed"
         if found is None:
             return f"{claim}: no study of this database has trained these arms from three seeds; --pilot 8 does"
-        share = f"{claim.seeds:,} seeds find it with a probability of {100 * found.power:.0f} %"
-        needed = f"{found.seeds_needed:,} seeds would in 80 %, and {claim.seeds:,} find {found.detectable:.3g} in 80 %"
-        return f"{claim}: {share}; {needed} (spread {found.spread:.3g} over seeds, from {', '.join(self.studies)})"
+        return (
+            f"{claim}: {claim.seeds:,} seeds find it with a probability of {100 * found.power:.0f} %; 80 % takes "
+            f"{found.seeds_needed:,} seeds; the smallest difference that {claim.seeds:,} seeds find with 80 % is "
+            f"{found.detectable:.3g} (spread {found.spread:.3g} over seeds, from {', '.join(self.studies)})"
+        )
 
     def to_row(self) -> dict[str, Any]:
         """Return the claim and what is known of it as the row of a table; null for what is not known."""
