@@ -9,8 +9,6 @@ from typing import Any
 import polars as pl
 
 from graft.plugins.families import version
-from search.analysis.arms.claims import score_claim
-from search.analysis.arms.experiment import READ, choose_trials, read_arms
 from spaces.errors import RowError
 from spaces.experiment import Claim
 from storage import record_look
@@ -42,6 +40,9 @@ def claims_in(history: Sequence[dict[str, Any]]) -> list[Claim]:
 
 def read_scores(study: StudyReader, claim: Claim) -> pl.DataFrame:
     """Return the results of a claim's arms in a study, maybe none (`search.analysis.arms.claims.score_claim`)."""
+    from search.analysis.arms.claims import score_claim  # scipy, which commands that record a look do not need
+    from search.analysis.arms.experiment import READ, choose_trials, read_arms
+
     objective, name = study.row["objective"], claim.metric.partition("/")[0]
     arms = read_arms(study.trials(columns=READ))
     compared = choose_trials(arms, study.row["direction"])
