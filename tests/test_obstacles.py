@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from graft.launching.planning.estimate import PACK_SECONDS
 from graft.plugins.collecting import plugins_asked_for
 from graft.testing import check
 from graft.testing.training import step_with, trial_with
@@ -16,6 +17,7 @@ from graft.testing.writing import write_template
 from spaces.plugins.active import using
 from tests.inside import called
 from tests.trials import config, trial
+from workers.engine.machine.process import prepare
 from workers.engine.speed import timing
 
 MEND = "a task that says it by position_loss and position_targets trains natively"
@@ -104,6 +106,43 @@ def test_packs_that_are_timed_beside_one_another_take_turns(monkeypatch: pytest.
     fast, slow = timing.rates_beside([trial(0, config()), trial(1, config())], 8, "cpu")
     assert order == [1.0, 4.0] * (timing.TURNS + 1)
     assert fast / slow == pytest.approx(4, rel=0.1)
+
+
+def test_the_rate_is_that_of_the_processors_seconds_or_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By clocks of the test's, which only training moves: a burst that something slowed does not count."""
+    spent = [0.0, 0.0]
+    turns = iter([1.0, 1.0, 7.0])
+
+    class Pack:
+        running = (0, 1, 2, 3)
+
+        def train(self, count: int) -> None:
+            seconds = next(turns, 1.0)
+            spent[0] += count * seconds
+            spent[1] += 10 * count * seconds
+
+        def evaluate(self, few: object) -> None:
+            spent[0] += 3
+            spent[1] += 30
+
+    monkeypatch.setattr(timing, "make_pack_of_copies", lambda *_: Pack())
+    monkeypatch.setattr(timing, "WARM_UP_STEPS", 1)
+    monkeypatch.setattr(timing.time, "thread_time", lambda: spent[0])
+    every = 2
+    one = trial(0, config(every=every))
+    seconds = 1 + 3 * 2 / every  # a step, and its share of a validation of twice as many lanes as are timed
+    rate = timing.model_steps_per_second(one, width=4, device="cpu", seconds=20)
+    assert rate == pytest.approx(4 / seconds)
+    by_the_wall = timing.model_steps_per_second(one, width=4, device="cpu", seconds=200, clock=lambda: spent[1])
+    assert by_the_wall == pytest.approx(rate / 10)
+
+
+@pytest.mark.slow
+def test_the_rate_of_a_dry_run_repeats_within_a_fifth() -> None:
+    prepare()
+    one = trial_with("scorer", {"name": "softmax"})
+    rates = [timing.model_steps_per_second(one, width=8, device="cpu", seconds=PACK_SECONDS) for _ in range(5)]
+    assert max(rates) <= 1.2 * min(rates), rates
 
 
 @pytest.mark.slow
