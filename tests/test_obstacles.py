@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from graft.launching.planning.estimate import PACK_SECONDS
 from graft.plugins.collecting import plugins_asked_for
-from graft.testing import check
-from graft.testing.training import step_with, trial_with
+from graft.testing import DoesNotApply, check
+from graft.testing.training import MODELS, PlainLoop, step_with, time_beside_plain_loop, trial_with
 from graft.testing.writing import write_template
 from spaces.plugins.active import using
 from tests.inside import called
 from tests.trials import config, trial
+from workers.data.tasks import TokenTask
 from workers.engine.machine.process import prepare
 from workers.engine.speed import timing
 
@@ -135,6 +137,20 @@ def test_the_rate_is_that_of_the_processors_seconds_or_of_a_clock(monkeypatch: p
     assert rate == pytest.approx(4 / seconds)
     by_the_wall = timing.model_steps_per_second(one, width=4, device="cpu", seconds=200, clock=lambda: spent[1])
     assert by_the_wall == pytest.approx(rate / 10)
+
+
+def test_a_module_is_timed_beside_a_plain_loop_that_trains_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "TURNS", 1)
+    write_template("model", tmp_path / "net.py", from_module=True)
+    with using(plugins_asked_for([str(tmp_path / "net.py")])):
+        speed = time_beside_plain_loop({"name": "net"})
+        loop = PlainLoop(trial_with("model", {"name": "net"}))
+        before = [one.detach().clone() for one in loop._module.parameters()]
+        loop.train(3)
+        assert not [one for one, now in zip(before, loop._module.parameters(), strict=True) if torch.equal(one, now)]
+    assert speed.rate > 0 < speed.rate_beside
+    with pytest.raises(DoesNotApply, match=r"no torch\.nn\.Module"):
+        time_beside_plain_loop(MODELS[TokenTask])
 
 
 @pytest.mark.slow

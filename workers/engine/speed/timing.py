@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -153,19 +153,34 @@ def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> fl
 def rates_beside(trials: Sequence[Trial], width: int, device: str) -> list[float]:
     """Optimizer steps of single models per second, of packs of each trial that take turns.
 
-    What else runs on the machine slows all of them alike, so that ratios of these rates repeat. Medians over the turns;
-    on a CPU seconds are those of this thread, and no validation is timed.
+    On a CPU seconds are those of this thread, and no validation is timed.
+    """
+    packs = [make_pack_of_copies(trial, width, device) for trial in trials]
+    return [width * rate for rate in rates_in_turns(packs, device)]
+
+
+class Trains(Protocol):
+    """What makes optimizer steps: a pack, or another loop to compare one with."""
+
+    def train(self, steps: int, /) -> object:
+        """Make this many steps."""
+        ...
+
+
+def rates_in_turns(loops: Sequence[Trains], device: str) -> list[float]:
+    """Return the steps per second of loops that take turns: medians over the turns.
+
+    What else runs on the machine slows all of them alike, so that ratios of these rates repeat.
     """
     clock = _clock_of(device)
-    packs = [make_pack_of_copies(trial, width, device) for trial in trials]
     bursts: list[int] = []
-    for pack in packs:
-        pack.train(WARM_UP_STEPS)  # records the step, which torch plans when it is first replayed
-        bursts.append(max(1, int(BURST_SECONDS / _seconds_a_step(pack, WARM_UP_STEPS, clock))))
+    for loop in loops:
+        loop.train(WARM_UP_STEPS)  # records the step, which torch plans when it is first replayed
+        bursts.append(max(1, int(BURST_SECONDS / _seconds_a_step(loop, WARM_UP_STEPS, clock))))
     turns = [
-        [_seconds_a_step(pack, burst, clock) for pack, burst in zip(packs, bursts, strict=True)] for _ in range(TURNS)
+        [_seconds_a_step(loop, burst, clock) for loop, burst in zip(loops, bursts, strict=True)] for _ in range(TURNS)
     ]
-    return [width / statistics.median(seconds) for seconds in zip(*turns, strict=True)]
+    return [1 / statistics.median(seconds) for seconds in zip(*turns, strict=True)]
 
 
 MakeStep = Callable[[Recipe, str, torch.device], Step | FusedStep]
@@ -207,7 +222,7 @@ def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep = step_of
     return width / fastest
 
 
-def _seconds_a_step(pack: Pack, steps: int, clock: Clock) -> float:
+def _seconds_a_step(pack: Trains, steps: int, clock: Clock) -> float:
     start = clock()
     pack.train(steps)
     return (clock() - start) / steps
