@@ -404,8 +404,9 @@ def check_owners(url: str, seed: int, actions: int) -> int:
                 assert not is_anothers, (asked, model)
                 state = {"pause": "paused", "cancel": "cancelled"}.get(action, "waiting")
                 _, before, level = model.get(name, ("", "waiting", priority))
+                is_open = name in model and before in ("waiting", "paused")  # submitted again, it stays as it is
                 model[name] = {
-                    "submit": (terms.owner, "waiting", priority),
+                    "submit": model[name] if is_open else (terms.owner, "waiting", priority),
                     "reprioritise": (owner or "", before, priority),
                 }.get(action, (owner or "", state, level))
             found = {one.study: (one.owner, one.state, one.priority) for one in store.queue.entries()}

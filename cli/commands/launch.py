@@ -112,7 +112,7 @@ def launch(
         name = loaded.name if study is None else study
         check_name(name)
         url = storage_url(storage)
-        notes = _note_claims(url, loaded)
+        notes = _note_claims(url, loaded, name)
         notes += review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
         if start.dry_run:
             say_notes(notes)
@@ -135,7 +135,7 @@ def launch(
     _run(_request(url, name, placement, run), word)
 
 
-def _note_claims(url: str, space: Space) -> list[str]:
+def _note_claims(url: str, space: Space, name: str) -> list[str]:
     """Return what is to be known of a space's claims; scipy, which takes a while, is imported for claims alone."""
     from spaces.experiment import ExperimentSpace
 
@@ -143,7 +143,7 @@ def _note_claims(url: str, space: Space) -> list[str]:
         return []
     from graft.launching.planning.claims import note_claims
 
-    return note_claims(url, space)
+    return note_claims(url, space, name)
 
 
 def resume(
