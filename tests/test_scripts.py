@@ -174,7 +174,7 @@ def test_a_number_that_is_not_the_trial_s_is_found(
 def chaotic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A script of a trial in float32 whose rounding grows beyond 1e-5."""
     config = alone("post-norm with Canon layers").config
-    training = {**config["training"], "dtype": "float32", "steps": 40, "validate_every": 10}
+    training = {**config["training"], "dtype": "float32", "steps": 60, "validate_every": 10}
     path = tmp_path_factory.mktemp("chaotic") / "trial.py"
     write_script(train(trial(3, {**config, "training": training})), "chaotic", path)
     return path
