@@ -211,7 +211,9 @@ def write_functions(folder: Path) -> str:
     names: list[str] = []
     for number, (text, library) in enumerate(called()):
         (folder / f"unit{number}.cpp").write_text(text)
-        renamed = [f"-D{name}={name}_{number}" for name in ("register_bytes", *FUNCTIONS)]
+        renamed = [
+            f"-D{name}={name}_{number}" for name in ("rows", "register_bytes", *FUNCTIONS)
+        ]  # `rows`: a namespace
         source, made = str(folder / f"unit{number}.cpp"), str(folder / f"unit{number}.o")
         compile_with("aarch64-linux-gnu-g++", *renamed, "-I", str(SOURCES), "-c", source, "-o", made)
         names += [f"{name}_{number}" if hasattr(library, name) else "" for name in FUNCTIONS]
