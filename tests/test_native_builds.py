@@ -16,7 +16,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from spaces import plugins
 from tests.test_native_layered import ACTIVATIONS, COMPLEMENT, REGRESSION, SCORERS, TEXT, Case, recipe_of
 from tests.test_native_pooling import recipe_of as pooling_recipe
 from tests.test_native_update import AVERAGINGS, OPTIMIZERS, plan_of, trained, update_in_c
@@ -199,7 +198,8 @@ CODE = 0x46554E4300000000
 
 def called() -> list[tuple[str, ctypes.CDLL]]:
     """Text and library of all generated functions that the plans have."""
-    scorers = [plugins.build(Scorer, {"name": name}) for name in ("ssa", "softmax")]
+    models: list[Any] = [recipe.model for _, recipe in PLANNED[:2]]
+    scorers: list[Scorer] = [model.scorer for model in models]
     activations = [Gelu(), Gelu(form="tanh")]
     found = [functions_of(scorer, torch.float64) for scorer in scorers]
     programs = [activating.FUNCTIONS.load(activation, torch.float64) for activation in activations]
