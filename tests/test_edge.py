@@ -168,6 +168,28 @@ def test_requests_are_done_in_the_order_in_which_they_were_made_whatever_the_clo
         ]
 
 
+def test_a_request_that_was_done_does_not_come_back_with_the_power(
+    box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is on the disk without it before anything else is done; see `test_power_cuts`, too."""
+    name, left = box.post("x"), list[list[str]]()
+    monkeypatch.setattr(mailboxes, "_synchronise", lambda folder: left.append(box.names()))
+    box.settle(name)
+    assert left == [[]]
+
+
+def test_a_token_is_made_and_revoked_once_though_it_is_asked_for_twice(database: str, box: Mailbox) -> None:
+    """As a service leaves requests that is killed between a commit and the removal of the request."""
+    made = QueueRequest(action="make_token", study="ada", row={"role": "read", "digest": "d", "seconds": None})
+    other = replace(made, row={**made.row, "digest": "another"})
+    revoked = QueueRequest(action="revoke_token", study="ada")
+    names = [box.post(one.to_json()) for one in (made, made, revoked, revoked, made, other)]
+    with open_store(database) as store:
+        store.take_requests()
+    assert raw(database, "SELECT name, digest, revoked_at IS NULL FROM tokens") == [("ada", "d", 0)]
+    assert [bool(box.refusal(name)) for name in names] == [False] * 5 + [True]
+
+
 def test_a_message_that_is_too_large_is_not_read(database: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailboxes, "LARGEST_REQUEST", 100)
     box.post(QueueRequest.of_study(STUDY, TERMS).to_json())
