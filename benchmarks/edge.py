@@ -38,7 +38,8 @@ IDLE, STREAMS = 500, 64
 CROWD, OTHER = "127.0.0.1", "127.0.0.2"
 """Addresses of one machine."""
 PAGES = ("/", f"/studies/{STUDY}", "/queue", "/api/studies", f"/api/studies/{STUDY}/trials?limit=100")
-QUIET_SECONDS = 3.0
+AGAIN_SECONDS = 5.0
+"""Until a client connects again that was refused, or said nothing for too long."""
 
 
 def make_greedy() -> Mapping[str, Mapping[str, Any]]:
@@ -102,19 +103,22 @@ def time_pages(pid: int, port: int, token: str, rounds: int) -> str:
 
 @contextmanager
 def crowding(port: int, token: str) -> Generator[None]:
-    """Keep up connections that say nothing, and streams, from one address; those that the server closes come again."""
+    """Keep up connections that say nothing, and streams, from one address; those that are closed are opened again."""
     is_over = threading.Event()
 
     def keep(count: int, say: bytes) -> None:
         held = list[socket.socket]()
-        while not is_over.is_set():
-            with suppress(OSError):
-                if len(held) == count:
-                    held.pop(0).close()
-                held.append(socket.create_connection(("127.0.0.1", port), 10, (CROWD, 0)))
-                held[-1].sendall(say)
-            if len(held) == count:
-                time.sleep(0.02)
+        while True:
+            while len(held) < count and not is_over.is_set():
+                held.append(socket.create_connection(("127.0.0.1", port), 60, (CROWD, 0)))
+                with suppress(OSError):
+                    held[-1].sendall(say)
+            if is_over.wait(AGAIN_SECONDS):
+                break
+            for one in held:
+                if is_closed(one):
+                    one.close()
+            held = [one for one in held if one.fileno() >= 0]
         for one in held:
             one.close()
 
@@ -122,13 +126,26 @@ def crowding(port: int, token: str) -> Generator[None]:
     threads = [threading.Thread(target=keep, args=args) for args in ((STREAMS, head.encode()), (IDLE, b""))]
     for thread in threads:
         thread.start()
-    time.sleep(QUIET_SECONDS)
+    time.sleep(2 * AGAIN_SECONDS)
     try:
         yield
     finally:
         is_over.set()
         for thread in threads:
             thread.join()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Return whether the other side has closed a connection; what it said before is read."""
+    try:
+        while text := connection.recv(1 << 16, socket.MSG_DONTWAIT):
+            if text.startswith(b"HTTP/1.1 503"):
+                return True
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def memory_of(pid: int) -> float:
