@@ -32,6 +32,7 @@ from storage import QueueRequest, Store, Terms, open_reader, open_store, request
 from storage.databases import mailbox as mailboxes
 from storage.databases.mailbox import Mailbox
 from storage.queue import Action
+from storage.queue_entries import OPEN
 from tests.databases import raw
 from tests.inside import called
 from tests.servers import serving
@@ -425,11 +426,12 @@ def check_owners(url: str, seed: int, actions: int) -> int:
             else:
                 assert not is_anothers, (asked, model)
                 state = {"pause": "paused", "cancel": "cancelled"}.get(action, "waiting")
-                _, before, level = model.get(name, ("", "waiting", priority))
-                model[name] = {
-                    "submit": (terms.owner, "waiting", priority),
-                    "reprioritise": (owner or "", before, priority),
-                }.get(action, (owner or "", state, level))
+                _, before, level = model.get(name, ("", "done", priority))
+                if action != "submit" or before not in OPEN:  # one that is in the queue stays as it is
+                    model[name] = {
+                        "submit": (terms.owner, "waiting", priority),
+                        "reprioritise": (owner or "", before, priority),
+                    }.get(action, (owner or "", state, level))
             found = {one.study: (one.owner, one.state, one.priority) for one in store.queue.entries()}
             assert {name: found[name] for name in model} == model
             assert not {f"launched-{seed}"} & (found.keys() - model.keys())
