@@ -112,7 +112,7 @@ def launch(
         name = loaded.name if study is None else study
         check_name(name)
         url = storage_url(storage)
-        notes = note_claims(url, loaded)
+        notes = note_claims(url, loaded, name)
         notes += review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
         if start.dry_run:
             say_notes(notes)
