@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graft.exports.huggingface.card import write_card
-from graft.exports.huggingface.shaking import Shaken, shake
+from graft.exports.cutting.shaking import Shaken, shake
 from graft.files import OutputError, writing
 from graft.retraining.restored import RestoredTrial
 from graft.retraining.weights import check_weights, restore_trained

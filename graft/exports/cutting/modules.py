@@ -1,11 +1,11 @@
-"""Graft's modules, and a user's, read and not run: what each defines, imports and binds."""
+"""Modules of Graft and of users as syntax trees: what each of them defines, imports and binds."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.abc import InspectLoader
@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from spaces.plugins.bundles import PREFIX
 
-_OURS = ("spaces.", "workers.", PREFIX)
-"""How the modules begin whose text is taken over."""
-
+_OURS = ("graft.exports.scripts.", "spaces.", "workers.", PREFIX)
+"""How the names of the modules begin whose text is taken over."""
 
 _FIELDS = "spaces.plugins.fields"
 """Where the functions are that say which values a plug-in's field may have."""
@@ -28,19 +27,15 @@ class Symbol(NamedTuple):
     name: str
 
 
-STAND_INS: Mapping[Symbol, str] = {
-    Symbol("spaces.plugins", "actual"): (
-        "def actual(plugin, field):\n"
-        '    """A size of a plug-in; nothing is padded here."""\n'
-        "    return getattr(plugin, field)"
-    ),
-    Symbol("workers.networks.activations._spline", "interpolate"): (
-        "def interpolate(points, knots, low, high):\n"
-        '    """The spline with values `knots` at evenly spaced positions; constant beyond the ends."""\n'
-        "    return gather_knots(points, knots, low, (knots.shape[-1] - 1) / (high - low))"
-    ),
-}
-"""What is written in place of code that asks the engine for more than a model needs."""
+NEVER = frozenset(
+    {
+        Symbol("workers.numerics.native", "library"),
+        Symbol("workers.numerics.regression", "draw_prompts"),
+        Symbol("workers.numerics.stream_kernels", "draws_on"),
+    }
+)
+"""Functions that are not called in a file that stands alone, where they would return what counts as false: there is no
+native code, and no kernel of ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +117,6 @@ def definitions(node: ast.stmt) -> Iterator[str]:
 
 def defined(symbol: Symbol) -> Symbol:
     """Return the symbol where a name is defined, which may have come through other modules."""
-    if symbol in STAND_INS:
-        return symbol
     found = read_module(symbol.module).ours.get(symbol.name, symbol)
     return symbol if found == symbol else defined(found)  # equal: a module that lies in a package
 
@@ -167,6 +160,11 @@ def is_class_variable(node: ast.AnnAssign) -> bool:
     return ast.unparse(node.annotation).startswith("ClassVar")
 
 
+def is_enumeration(node: ast.ClassDef) -> bool:
+    """Return whether a class lists values, as Purpose and Split do."""
+    return any(isinstance(base, ast.Name) and base.id in ("Enum", "IntEnum", "StrEnum") for base in node.bases)
+
+
 def is_field(node: ast.AnnAssign, module: str) -> bool:
     """Return whether it is a plug-in's field, whose value is in the configuration."""
     value = node.value
@@ -182,10 +180,52 @@ def registers(decorator: ast.expr) -> bool:
 
 def is_defined(symbol: Symbol) -> bool:
     """Return whether it is a name in a module, and no module itself."""
-    return symbol in STAND_INS or symbol.name in {
-        **read_module(symbol.module).statements,
-        **read_module(symbol.module).ours,
-    }
+    read = read_module(symbol.module)
+    return symbol.name in read.statements or symbol.name in read.ours
+
+
+def resolve(node: ast.AST, module: str, bound: Container[str] = ()) -> Symbol | None:
+    """Return where that is defined which an expression of a module names: `name`, or `module.name`.
+
+    `None` if it is not ours. `bound` are the names that mean something else at this place.
+    """
+    if isinstance(node, ast.Name) and node.id not in bound:
+        read = read_module(module)
+        symbol = Symbol(module, node.id) if node.id in read.statements else read.ours.get(node.id)
+        return symbol and defined(symbol)
+    if isinstance(node, ast.Attribute) and (owner := resolve(node.value, module, bound)) and not is_defined(owner):
+        return defined(Symbol(f"{owner.module}.{owner.name}", node.attr))
+    return None
+
+
+def list_unreached(node: ast.AST, module: str) -> Iterator[ast.stmt]:
+    """Yield the statements of a function that depend on one of `NEVER`: what it returns, and what is done with that."""
+    off = set[str]()
+
+    def is_off(value: ast.expr) -> bool:
+        match value:
+            case ast.Constant():
+                return not value.value
+            case ast.Name():
+                return value.id in off
+            case ast.Call():
+                return resolve(value.func, module, off) in NEVER
+            case ast.IfExp():
+                return is_off(value.body) and is_off(value.orelse)
+            case ast.BoolOp():
+                return (any if isinstance(value.op, ast.And) else all)(map(is_off, value.values))
+            case _:
+                return False
+
+    for one in ast.walk(node):
+        match one:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() | ast.IfExp()) if is_off(one.value):
+                off.add(name)
+                yield one
+            case ast.If(orelse=[]) if is_off(one.test):
+                yield one
+            case _:
+                pass
 
 
 def first_line(node: ast.stmt) -> int:
