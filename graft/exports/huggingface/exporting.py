@@ -6,12 +6,13 @@ import importlib.util
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graft.exports.huggingface.card import write_card
+from graft.exports.cutting.plans import TAIL, list_parts, plan_of
 from graft.exports.cutting.shaking import Shaken, shake
 from graft.files import OutputError, writing
 from graft.retraining.restored import RestoredTrial
@@ -27,23 +28,6 @@ if TYPE_CHECKING:
 
 _FILES = Path(__file__).parent / "files"
 _NETWORK = "network_graft.py"
-
-TAIL = '''
-
-# What the configuration names
-# ----------------------------------------------------------------------------------------------------
-
-
-CLASSES = {{one.__name__: one for one in ({classes},)}}
-
-
-def build(plan):
-    """An object of one of the classes from its fields, each a plain value or another such plan."""
-    fields = {{name: build(value) if isinstance(value, dict) else value for name, value in plan.items()
-              if name != "class"}}
-    return CLASSES[plan["class"]](**fields)
-'''
-
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
@@ -204,23 +188,6 @@ def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Sh
         "tie_word_embeddings": False,
         "use_cache": False,
     }
-
-
-def list_parts(plugin: object) -> Iterator[object]:
-    """Yield a plug-in and all that are parts of it."""
-    yield plugin
-    for name, rule in plugins.rules(type(plugin)).items():
-        if rule.family:
-            yield from list_parts(getattr(plugin, name))
-
-
-def plan_of(plugin: object, names: Mapping[type, str]) -> dict[str, Any]:
-    """Return the class and the fields of a plug-in, as `build` of the network's file reads them."""
-    found: dict[str, Any] = {"class": names[type(plugin)]}
-    for name, rule in plugins.rules(type(plugin)).items():
-        value = getattr(plugin, name)
-        found[name] = plan_of(value, names) if rule.family else value
-    return found
 
 
 def _load(path: Path) -> Any:
