@@ -74,7 +74,7 @@ def shake(wanted: Iterable[Object], methods: Iterable[str], stand_ins: StandIns 
     symbols = {one: Symbol(one.__module__, one.__name__) for one in wanted}
     kept = _Kept(methods=set(methods), stand_ins={**STAND_INS, **(stand_ins or {})})
     kept.close(symbols.values())
-    names = _name(kept.symbols, kept.imports)
+    names = _name(kept)
     sections = list[str]()
     for module in _order(kept):
         own = [kept.text(symbol, names) for symbol in kept.in_order(module)]
@@ -101,6 +101,8 @@ class _Kept:
     imports: set[str] = field(default_factory=set)
     used: dict[str, set[Symbol]] = field(default_factory=dict)
     """Module -> what its kept statements name."""
+    shadows: dict[Symbol, set[str]] = field(default_factory=dict)
+    """What is named `module.name` -> names that mean something else where it is used."""
 
     def close(self, wanted: Iterable[Symbol]) -> None:
         """Keep these and what they need, until nothing is added: a name found late may be a method found early."""
@@ -117,7 +119,7 @@ class _Kept:
     def text(self, symbol: Symbol, names: Mapping[Symbol, str]) -> str:
         """Return the kept part of a statement, with the names of the new file."""
         if symbol in self.stand_ins:
-            return self.stand_ins[symbol]
+            return self.stand_ins[symbol].replace(f"def {symbol.name}(", f"def {names[symbol]}(")
         module = read_module(symbol.module)
         node = module.statements[symbol.name]
         if not isinstance(node, ast.ClassDef):
@@ -181,6 +183,8 @@ class _Kept:
         """Keep what a node names, but for `bound` names; those in annotations need not be there when the file runs."""
         if found := resolve(node, module, bound):
             self._keep(found, module)
+            if isinstance(node, ast.Attribute):
+                self.shadows.setdefault(found, set()).update(bound)
             return
         if isinstance(node, ast.Attribute):
             self.methods.add(node.attr)
@@ -246,13 +250,13 @@ def _join_imports(statements: Iterable[str]) -> Iterator[str]:
         yield f"{source} import {', '.join(names)}"
 
 
-def _name(symbols: Iterable[Symbol], imports: Iterable[str]) -> Mapping[Symbol, str]:
-    """Choose each symbol's name in the new file: its own, with its module's beside it if another has that name."""
+def _name(kept: _Kept) -> Mapping[Symbol, str]:
+    """Choose each symbol's name in the new file: its own, with its module's beside it if that means something else."""
     names = dict[Symbol, str]()
-    taken = {statement.split()[-1] for statement in imports}
-    for symbol in symbols:
+    taken = {statement.split()[-1] for statement in kept.imports}
+    for symbol in kept.symbols:
         name = symbol.name
-        while name in taken:
+        while name in taken or name in kept.shadows.get(symbol, ()):
             name = f"{name}_{symbol.module.replace('.', '_').removeprefix('workers_')}"
         names[symbol] = name
         taken.add(name)

@@ -22,6 +22,12 @@ ALWAYS: StandIns = {
     ),
     Symbol(_PLUGINS, "name_of"): "def name_of(plugin):\n    return type(plugin).__name__",
     Symbol(_PLUGINS, "structure_of"): "def structure_of(plugin):\n    return repr(plugin)",
+    Symbol("workers.data.tasks.linear_regression", "_values"): (
+        "def _values(shift):\n"
+        '    """Field -> value of `input_scale=3 noise=2`."""\n'
+        '    kinds, given = LinearRegression.__annotations__, (item.split("=") for item in shift.split())\n'
+        '    return {name: int(float(value)) if kinds[name] == "int" else float(value) for name, value in given}'
+    ),
     Symbol("workers.networks.models", "require_task"): "def require_task(kind, task, model):\n    return task",
     Symbol("workers.training.recipe", "Recipe.of"): "",
 }
