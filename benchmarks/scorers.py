@@ -1,80 +1,145 @@
-"""What each scorer costs next to softmax: weights and their gradient, as the engine computes them.
+"""All scorers and activations in three models: a pack against the same with softmax or GELU, and against a plain loop.
 
-    python -m benchmarks.scorers [--keys 64,1024] [--seconds 1]
+    python -m benchmarks.scorers [NAME ...] [--models "char transformer;regressor"] [--seconds 1] [--isa avx2|avx512]
 
-Two lanes of four heads, as many queries as keys, 16 channels, causal, float32, one thread; stacked with vmap, recorded
-and replayed. Prints processor time relative to softmax, forward alone and forward with backward, and one JSON line.
+Whole steps (data, gradient, clipping, AdamW) of a pack of 8 lanes, of set complement 32, by the processor time of one
+thread, in turns with the others of its row, five each; medians. The plain loop trains one model by the model's own
+code in torch, run eagerly, with autograd, clipping and fused AdamW, on one batch that it need not draw. `bent` and
+`curved` are of files outside of the package (tests/outside_parts.py). `--isa`: the compiled steps and torch with these
+vector instructions alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.func import grad, vmap
 
+from benchmarks.machine import processor
+from benchmarks.peers.cases import CASES
+from benchmarks.peers.steps import time_in_turns
+from graft.plugins.collecting import plugins_asked_for
 from spaces import plugins
-from workers.engine.machine.process import prepare
+from spaces.errors import PluginError
+from spaces.plugins.active import using
+from tests.outside_parts import write_parts
+from tests.trials import trial
+from workers.engine.machine.process import flush_subnormals, prepare
+from workers.engine.pack import Pack
+from workers.engine.step import describe_step
+from workers.networks.activations import Activation
 from workers.networks.scorers import Scorer
-from workers.numerics.tracing import Traced
+from workers.numerics import native
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.recipe import Recipe, layout_of
 
-LANES, HEADS, CHANNELS = 2, 4, 16
+MODELS = {
+    "set complement": ("set complement, no dropout", 32),
+    "char transformer": ("quick/web", 8),
+    "regressor": ("quick/affine", 8),
+}
+"""Name -> case of benchmarks.peers.cases, lanes."""
+SETTINGS: dict[str, dict[str, Any]] = {
+    "adaptive_temperature": {"phase": "always"},
+    "gated": {"gate": {"name": "tanh"}},
+}
+"""Fields other than the defaults: a temperature that adapts in training too, a gate that learns no table."""
+ISA = {
+    "avx2": {"CXXFLAGS": "-march=x86-64-v3", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "avx512": {"CXXFLAGS": "-march=x86-64-v4", "ATEN_CPU_CAPABILITY": "avx512", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+}
 
 
 def main() -> None:
-    """Time every member of the family at each number of keys."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keys", default="64,1024")
-    parser.add_argument("--seconds", type=float, default=1.0, help="least time spent on each")
-    arguments = parser.parse_args()
+    """Print a row for each scorer and activation in each model."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scorers", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--models", default=";".join(MODELS))
+    parser.add_argument("--seconds", type=float, default=1.0, help="about, of each of the three in a row")
+    parser.add_argument("--isa", choices=ISA)
+    asked = parser.parse_args()
+    if asked.isa and os.environ.get("ATEN_CPU_CAPABILITY") != ISA[asked.isa]["ATEN_CPU_CAPABILITY"]:
+        command = [sys.executable, "-m", "benchmarks.scorers", *sys.argv[1:]]  # torch reads this once, as it starts
+        raise SystemExit(subprocess.run(command, env={**os.environ, **ISA[asked.isa]}).returncode)
     prepare()
-    found: dict[str, dict[str, list[float]]] = {}
-    for keys in map(int, arguments.keys.split(",")):
-        times = {name: seconds_of(name, keys, arguments.seconds) for name in plugins.names(Scorer)}
-        base = times["softmax"]
-        print(f"\n{keys} keys: softmax {base[0] * 1e3:.2f} ms forward, {base[1] * 1e3:.2f} ms with backward; relative:")
-        for name, (forward, both) in sorted(times.items(), key=lambda item: item[1][1]):
-            print(f"  {name:24} {forward / base[0]:6.2f} {both / base[1]:6.2f}")
-            found.setdefault(name, {})[str(keys)] = [round(forward / base[0], 2), round(both / base[1], 2)]
-    print(json.dumps({"benchmark": "scorers", "relative": found}))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        using(plugins_asked_for(write_parts(Path(folder)))),
+        flush_subnormals(),
+    ):
+        print(f"{processor()}, steps compiled for {native.instruction_set()}, torch {torch.__version__}")
+        print(
+            "| model | | ms a lane and step | over softmax or GELU | over the plain loop | step |\n" + "|---" * 6 + "|"
+        )
+        for model in asked.models.split(";"):
+            for line in compare(model, asked.names, asked.seconds):
+                print(line, flush=True)
 
 
-def seconds_of(name: str, keys: int, seconds: float) -> tuple[float, float]:
-    """Processor time of the weights alone, and of the weights with their gradient."""
-    scorer = plugins.build(Scorer, {"name": name})
-    visible = torch.ones(keys, keys, dtype=torch.bool).tril()
-    starts = {
-        n: p.start.values(torch.rand(1, p.shape[0]).double())[0].float() for n, p in scorer.parameters(HEADS).items()
-    }
+def compare(model: str, names: list[str], seconds: float) -> Iterator[str]:
+    """Yield lines of the table; of no names, of all."""
+    case, lanes = MODELS[model]
+    for kind, family in (("scorer", Scorer), ("activation", Activation)):
+        if kind == "activation" and (model == "set complement" or not CASES[case].model.get("mlp_multiple", 4)):
+            continue
+        base = pack_of(config_of(case, {}), lanes)
+        for name in plugins.names(family):
+            if names and name not in names:
+                continue
+            own = config_of(case, {kind: {"name": name, **SETTINGS.get(name, {})}})
+            try:
+                works = {"own": pack_of(own, lanes), "base": base, "plain": plain_loop(own)}
+            except PluginError:  # a mixed scorer needs several heads
+                continue
+            cost = time_in_turns(works, seconds)
+            ratios = cost["base"] / cost["own"], lanes * cost["plain"] / cost["own"]
+            step = describe_step(own, "cpu")
+            yield (
+                f"| {model} | {name} | {1e3 * cost['own'] / lanes:.3g} | {ratios[0]:.2f} | {ratios[1]:.2f} | "
+                f"{'native' if step == 'native' else step} |"
+            )
 
-    def weights(query: Tensor, key: Tensor, learned: dict[str, Tensor]) -> Tensor:
-        return scorer.weights(query, key, visible, learned)
 
-    def gradient(query: Tensor, key: Tensor, learned: dict[str, Tensor]) -> Any:
-        return grad(lambda *parts: weights(*parts).square().sum(), argnums=(0, 1, 2))(query, key, learned)
-
-    generator = torch.Generator().manual_seed(0)
-    query, key = torch.randn(2, LANES, HEADS, keys, CHANNELS, generator=generator)
-    learned = {n: value.expand(LANES, *value.shape).contiguous() for n, value in starts.items()}
-    functions = [Traced((name, keys, index), vmap(function)) for index, function in enumerate((weights, gradient))]
-    forward, both = (fastest(lambda f=f: f(query, key, learned), seconds) for f in functions)
-    return forward, both
+def config_of(case: str, parts: dict[str, Any]) -> dict[str, Any]:
+    """A trial's configuration, with these parts of the model, without averages."""
+    config = CASES[case].config()
+    return {**config, "model": {**config["model"], **parts}, "averaging": {"name": "none"}}
 
 
-def fastest(call: Callable[[], object], seconds: float, clock: Callable[[], float] = time.thread_time) -> float:
-    """The least time of one call, over as many as fit, at least three; by default of this thread's processor."""
-    call()
-    best, end, calls = float("inf"), time.monotonic() + seconds, 0
-    while time.monotonic() < end or calls < 3:
-        start = clock()
-        call()
-        best, calls = min(best, clock() - start), calls + 1
-    return best
+def pack_of(config: dict[str, Any], lanes: int) -> Callable[[], object]:
+    """Make a step of a pack."""
+    trials = [trial(number, config) for number in range(lanes)]
+    pack = Pack(trials[0], width=lanes)
+    pack.fill(trials)
+    return lambda: pack.train(1)
+
+
+def plain_loop(config: dict[str, Any]) -> Callable[[], object]:
+    """Make a step of one model in torch, eagerly."""
+    recipe, zero = Recipe.of(config), torch.zeros(1, dtype=torch.int64)
+    layout = layout_of(recipe)
+    flat = layout.initial(zero)[0].to(recipe.dtype)
+    parameters = {name: one.clone().requires_grad_() for name, one in layout.split(flat).items()}
+    optimizer = torch.optim.AdamW(parameters.values(), lr=1e-4, fused=True)
+    drawn = recipe.task.training(Streams.of(zero, Purpose.TRAINING_DATA, zero), recipe.training.batch, zero)
+    batch = {name: one[0] for name, one in drawn.items()}
+
+    def step() -> None:
+        optimizer.zero_grad()
+        recipe.task.loss(recipe.model.outputs(parameters, batch, {}), batch).backward()
+        torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0, foreach=True)
+        optimizer.step()
+
+    return step
 
 
 if __name__ == "__main__":

@@ -20,18 +20,17 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri, stdtr
 
 from benchmarks.options import words_of
 from graft.report.data import StudyData
 from graft.report.rendering.document import Table
 from graft.report.sections import FigureNumbers
 from graft.report.sections.arms import Arms
-from search.analysis.arms.comparison import choose_p, compare_arms
+from search.analysis.arms.comparison import compare_arms
 from search.analysis.statistics.aggregates import interquartile_interval
-from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.intervals import Bootstrap, Interval, Student
-from search.analysis.statistics.paired import mean_interval, summarize_differences
+from search.analysis.statistics.paired import EQUAL, mean_interval, summarize_differences
 from search.analysis.statistics.verdicts import BETTER, SURE, WORSE
 from search.analysis.study.top_k import mean_margin, median_interval, top_k_statistics
 from search.analysis.transfer.affinity import interval_of_correlation
@@ -279,28 +278,52 @@ def false_verdicts(kind: str, arms: int, seeds: int, studies: int) -> float:
     """Return the share of studies without effect whose table of arms has a verdict anywhere."""
     metric, draw = NULLS[kind]
     random = np.random.default_rng([*map(ord, kind), arms, seeds])
-    return sum(has_verdict(draw(random, arms, seeds), metric) for _ in range(studies)) / studies
+    found = 0
+    for start in range(0, studies, _TOGETHER):
+        made = [draw(random, arms, seeds) for _ in range(min(_TOGETHER, studies - start))]
+        found += int(have_verdict(np.stack(made), metric).sum())
+    return found / studies
 
 
-def has_verdict(values: Numbers, metric: str) -> bool:
-    """Return whether a table of arms with these values, [arms, seeds, conditions], has a verdict.
+_TOGETHER = 1_000
+"""Studies whose tables are computed at once."""
 
-    It takes the steps of `compare_arms`, whose frames would be most of the time of thousands of tables.
+
+def have_verdict(values: Numbers, metric: str) -> NDArray[np.bool_]:
+    """Return for each study whether its table of arms has a verdict; `values` is [studies, arms, seeds, conditions].
+
+    It computes what `compare_arms` does (`compares_as_verdict` is the same for one study), many studies at once.
     """
-    differences = [
-        summarize_differences(row) for row in np.moveaxis(values[1:] - values[0], 2, 0).reshape(-1, values.shape[1])
-    ]
-    p: list[float] = []
-    for condition in np.moveaxis(values, 2, 0):
-        known = {ARMS[arm]: dict(enumerate(own.tolist())) for arm, own in enumerate(condition)}
-        for arm in range(1, len(condition)):
-            p.append(choose_p(differences[len(p)], known, (ARMS[0], ARMS[arm]), metric))
-    sure = adjust_p(np.array(p)) < SURE
-    return any(certain and not one.low <= 0 <= one.high for certain, one in zip(sure, differences, strict=True))
+    cells = np.moveaxis(values, 3, 1)  # [studies, conditions, arms, seeds]
+    differences = cells[:, :, 1:] - cells[:, :, :1]
+    seeds = differences.shape[-1]
+    every = np.sort(cells.reshape(*cells.shape[:2], -1))
+    is_continuous = (np.diff(every) > 0).all(-1) & ("accuracy" not in metric)
+    mean, largest = differences.mean(-1), np.abs(differences).max(-1)
+    gaps = np.diff(np.sort(differences))
+    is_equal = gaps.sum(-1) <= EQUAL * largest
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * stdtr(seeds - 1, -np.abs(mean) / (differences.std(-1, ddof=1) / sqrt(seeds)))
+        signs = np.array([*product((1.0, -1.0), repeat=seeds)])
+        sums, total = np.abs(differences @ signs.T), np.abs(differences.sum(-1, keepdims=True))
+        p_signs = (sums >= total - 1e-12 * np.abs(differences).sum(-1, keepdims=True)).mean(-1)
+        is_repeated = 2 * (1 + (gaps > EQUAL * largest[..., None]).sum(-1)) <= seeds
+        p = np.where(is_equal, np.nan, p)
+        p = np.where(is_repeated, np.fmax(p, p_signs), p)
+        if seeds <= 4:
+            rest = cells - cells.mean(2, keepdims=True) - cells.mean(3, keepdims=True)
+            rest += cells.mean((2, 3), keepdims=True)
+            freedom = (cells.shape[2] - 1) * (seeds - 1)
+            error = np.sqrt(2 * (rest**2).sum((2, 3)) / freedom / seeds)[..., None]
+            p = np.fmax(p, np.where(error > 0, 2 * stdtr(freedom, -np.abs(mean) / error), np.nan))
+    least = np.where(is_continuous, 3, 4)[..., None]
+    family = np.sort(np.where(seeds >= least, p, np.nan).reshape(len(p), -1))
+    factors = (~np.isnan(family)).sum(-1, keepdims=True) - np.arange(family.shape[-1])
+    return (np.maximum.accumulate(family * factors, axis=-1) < SURE).any(-1)
 
 
 def compares_as_verdict(values: Numbers, metric: str) -> bool:
-    """Return the same by `compare_arms`."""
+    """Return whether `compare_arms` gives a table of these values, [arms, seeds, conditions], a verdict."""
     arm, seed, condition = (axis.ravel() for axis in np.indices(values.shape))
     places = {"condition": [CONDITIONS[one] for one in condition], "arm": [ARMS[one] for one in arm], "seed": seed}
     results = pl.DataFrame({**places, "value": values.ravel()}).with_columns(state=pl.lit("finished"))

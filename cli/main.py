@@ -15,6 +15,8 @@ from typer.main import get_command
 
 from cli.commands import (
     administration,
+    advise,
+    claim,
     dashboard,
     database,
     doctor,
@@ -48,8 +50,8 @@ _METAVARS: dict[object, str] = {
 }  # fmt: skip
 """The type of a value -> the word for it; empty: the name of the argument or option."""
 _COMMANDS = (
-    *(launch, serve, queries, administration, replay, space, plugins, reports, dashboard, optuna_dashboard),
-    *(weights, evaluate, database, doctor),
+    *(launch, advise, claim, serve, queries, administration, replay, space, plugins, reports, dashboard),
+    *(optuna_dashboard, weights, evaluate, database, doctor),
 )  # fmt: skip
 for module in _COMMANDS:
     module.register(app)

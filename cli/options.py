@@ -17,6 +17,7 @@ from spaces.errors import GraftError
 if TYPE_CHECKING:
     from graft.retraining.restored import RestoredTrial
     from spaces.plugins.bundles import Outside
+    from storage.frames import Reader
 
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
 DEFAULT_STORAGE = "sqlite:///graft.db"
@@ -159,6 +160,14 @@ def say_data_changes(restored: RestoredTrial) -> None:
     """Say in a line each which files a trial had otherwise that is trained again on them as they are now."""
     for change in restored.data_changes:
         typer.echo(f"note: trial {restored.trial.number} is trained again on other data: {change}", err=True)
+
+
+def say_look(reader: Reader, study: str, command: str) -> None:
+    """Record that a command shows interim results of a study with a claim, and say so in a line."""
+    from graft.stored.claims import note_look
+
+    if note := note_look(reader, ASKED[-1], study, command):
+        typer.echo(f"note: {note}", err=True)
 
 
 def say_notes(notes: Iterable[str]) -> None:

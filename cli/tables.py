@@ -42,9 +42,14 @@ def show(frame: pl.DataFrame, form: str) -> None:
 
 def show_json(value: Any) -> None:
     """Write nested JSON values to stdout."""
+    show_text(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return nested values as JSON text."""
     from graft.files import cell
 
-    show_text(json.dumps(value, indent=2, ensure_ascii=False, default=cell))
+    return json.dumps(value, indent=2, ensure_ascii=False, default=cell)
 
 
 def show_text(text: str) -> None:

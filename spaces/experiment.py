@@ -8,12 +8,13 @@ each arm may be confirmed: they are trained again from fresh seeds, which had no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple, final
 
 from spaces.grammar.formulas import CoordinateOf
 from spaces.records import Scalar, Trial
 from spaces.seeds import evaluation_seed, trial_seed
+from spaces.settings import Direction
 from spaces.space import DrawnSpace, Space
 
 ARM = "arm"
@@ -33,6 +34,40 @@ class Arm:
     name: str
     space: DrawnSpace
     """Its `search.trials` is the number of its configurations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What is said of two arms before they are trained, and how it will be tested."""
+
+    arm: str
+    """The arm that is said to be better."""
+    than: str
+    """The arm that it is compared with."""
+    direction: Direction
+    metric: str
+    """METRIC/VARIANT or METRIC/VARIANT/CONDITION."""
+    at: Literal["best", "last"]
+    """The validation whose value counts; for another metric than the objective it is the last one."""
+    difference: float
+    """The smallest difference of interest, above 0, in units of the metric."""
+    seeds: int
+    """Seeds that both arms are compared by."""
+    fresh: bool
+    """Whether these are the seeds of confirmations, which had no part in the choice of configurations."""
+    test: Literal["paired"] = "paired"
+    """The tests of arms over equal seeds (`search.analysis.arms.comparison.compare_arms`)."""
+    correction: Literal["holm", "bh"] = "holm"
+    """How p is corrected over the claims of a study."""
+
+    def __str__(self) -> str:
+        """`ssa has a higher accuracy/raw than softmax (0.02 or more is of interest)`"""
+        word = "lower" if self.direction == "minimize" else "higher"
+        return f"{self.arm} has a {word} {self.metric} than {self.than} ({self.difference:g} or more is of interest)"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the claim as JSON values."""
+        return asdict(self)
 
 
 class Tried(NamedTuple):
@@ -67,6 +102,7 @@ class ExperimentSpace(Space):
     """Configurations of each arm that are confirmed, the best ones."""
     fresh_seeds: int = 0
     """Seeds that each of these is trained from."""
+    claims: tuple[Claim, ...] = ()
 
     @property
     def configurations(self) -> int:

@@ -8,6 +8,7 @@ new_study.py             a study as it is written first
 claims/                  what the controller of a claimed study writes
 frames/                  reading: typed Polars frames, of a database and of one study
 tokens.py                who may reach the service over HTTP
+claim_events.py          the claims about a study's arms: locked, edited, looked at
 sources.py               the files of a study's plug-ins from outside
 checking.py, copying.py  whether a database is whole; copies of it
 """
@@ -25,6 +26,7 @@ from storage.store import (
     annotate_study,
     bring_up,
     open_store,
+    record_look,
     request_queue,
     request_service,
     request_stop,
@@ -49,6 +51,7 @@ __all__ = [
     "has_password",
     "open_reader",
     "open_store",
+    "record_look",
     "request_queue",
     "request_service",
     "request_stop",

@@ -82,6 +82,7 @@ _RULES = {
         OR previous NOT BETWEEN 0 AND number - 1""",
     "a source belongs to a study": "SELECT module FROM sources WHERE study_id NOT IN (SELECT id FROM studies)",
     "a change belongs to a study": "SELECT number FROM changes WHERE study_id NOT IN (SELECT id FROM studies)",
+    "a claim belongs to a study": "SELECT number FROM claim_events WHERE study_id NOT IN (SELECT id FROM studies)",
     "an entry of the queue belongs to a study": """
         SELECT study_id FROM submissions WHERE study_id NOT IN (SELECT id FROM studies)""",
     "an architecture belongs to a trial of its study": """

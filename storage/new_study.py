@@ -14,7 +14,7 @@ from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle
 from spaces.plugins.digests import Data
 from spaces.settings import Objective, SecondObjective
-from storage import sources
+from storage import claim_events, sources
 from storage.schema import Now, studies
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -67,8 +67,9 @@ def row_of(study: NewStudy) -> dict[str, Any]:
 
 
 def insert_study(connection: Connection, row: Mapping[str, Any], bundles: Sequence[Bundle]) -> int:
-    """Write a new study, as `row_of` gives it, with its plug-ins from outside; its id."""
+    """Write a new study, as `row_of` gives it, with its plug-ins from outside and its claims; its id."""
     times = {"created_at": Now(), "updated_at": Now()}
     study_id = connection.execute(insert(studies).values(**row, **times).returning(studies.c.id)).scalar_one()
     sources.write(connection, study_id, bundles)
+    claim_events.lock_claims(connection, study_id, row["space"], row["version"])
     return study_id

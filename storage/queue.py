@@ -37,8 +37,11 @@ from storage.new_study import NewStudy, check_name, insert_study, row_of
 from storage.queue_entries import OPEN, QueueEntry, QueueState, StrangeEntry, read_entries, read_sound_entries
 from storage.schema import Now, studies, submissions
 
-Action = Literal["submit", "pause", "resume", "cancel", "reprioritise", "annotate", "make_token", "revoke_token"]
-"""The last three change nothing in the queue: `annotate` writes a note, tags or the mark of the archive of a study."""
+Action = Literal[
+    "submit", "pause", "resume", "cancel", "reprioritise", "annotate", "look", "make_token", "revoke_token"
+]
+"""The last four change nothing in the queue: `annotate` writes a note, tags or the mark of the archive of a study,
+`look` that interim results of a study with a claim were shown."""
 _FROM: Mapping[Action, tuple[QueueState, ...]] = {
     "pause": ("waiting", "running", "paused"),
     "resume": ("paused", "cancelled", "failed", "waiting", "running"),
@@ -56,6 +59,7 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
 """What a submission says of its study."""
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
 _TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": (int, float, NoneType)}
+_LOOK: Mapping[str, tuple[type, ...]] = {"command": (str,), "version": (str,)}
 _Record = TypeVar("_Record")
 NEEDS_ADMIN = "to change it needs the role admin"
 REVOCATION = "-revocation"
@@ -129,7 +133,7 @@ class QueueRequest:
         """Return whether its row has what its action needs, of the right types and in range, and nothing else."""
         if self.action == "annotate":
             return bool(self.row) and all(type(value) is _ANNOTATIONS.get(name) for name, value in self.row.items())
-        columns = {"submit": _COLUMNS, "make_token": _TOKEN}.get(self.action, {})
+        columns = {"submit": _COLUMNS, "look": _LOOK, "make_token": _TOKEN}.get(self.action, {})
         if self.row.keys() != columns.keys():
             return False
         if not all(type(value) in columns[name] for name, value in self.row.items()):
@@ -229,8 +233,9 @@ class Queue:
     def submit(self, study: NewStudy, terms: Terms) -> QueueEntry:
         """Queue a study, which is written if there is none of its name; the entry.
 
-        A study of this name and space that ended, was cancelled or never was in the queue goes on. Raises StudyError if
-        it is in the queue now, or has another space.
+        A study of this name and space that ended, was cancelled or never was in the queue goes on; one that is in the
+        queue now stays as it is, also where the terms are other ones. Raises StudyError for a study that has another
+        space, or is in the queue for another owner.
         """
         return self.apply(QueueRequest.of_study(study, terms))
 
@@ -266,8 +271,12 @@ class Queue:
         request.check()
 
         def act(connection: Connection) -> QueueEntry:
-            if request.by is not None and not tokens.is_valid(connection, request.by):
-                raise AccessError(f"the token {request.by!r} was revoked, or has expired")
+            if request.by is not None:
+                role = tokens.find_role(connection, request.by)
+                if role is None:
+                    raise AccessError(f"the token {request.by!r} was revoked, or has expired")
+                if role == "read":
+                    raise AccessError(f"the token {request.by!r} has the role read; this needs submit")
             if request.action == "submit":
                 _submit(connection, request)
             else:
@@ -320,12 +329,17 @@ def _submit(connection: Connection, request: QueueRequest) -> None:
         _check_owner(request, known.owner)
     if known and known.request == request.id:  # made before, by a call whose answer was lost
         return
-    if known and known.state in OPEN:
-        raise StudyError(f"study {request.study!r} is in the queue already ({known.state}); submit another name")
     if known and known.space_hash != request.row["space_hash"]:
         raise StudyError(
             f"study {request.study!r} exists already with another space; submit this one under another name (--name)"
         )
+    if known and known.state in OPEN:  # submitting is idempotent: the entry stays as it is
+        if known.owner != request.terms.owner:
+            whose = known.owner or "nobody"
+            raise StudyError(
+                f"study {request.study!r} is in the queue already ({known.state}), of {whose}; submit another name"
+            )
+        return
     _check_room(connection, request, request.terms.owner)
     study_id = known.id if known else insert_study(connection, request.row, request.bundles)
     entry = {

@@ -20,6 +20,7 @@ _LISTS: Mapping[str, set[type]] = {
     "architectures.knots": {bool, int, float},
     "sources.plugins": {dict},
     "changes.differences": {list},
+    "claim_events.claims": {dict},
 }
 """JSON columns that hold a list -> of what; all others hold an object."""
 _ANY_JSON = {"checkpoints.past", "checkpoints.known"}

@@ -9,6 +9,7 @@ workers        each worker: when it was last seen, until when its lease runs, an
 sources        the files of a study's plug-ins from outside, which it runs whatever became of them on a disk
 fingerprints   what determined the numbers of a study's trials beside their configurations: code, torch, processor
 changes        what was changed in a study's space after it was launched, each with the space before it
+claim_events   the claims about a study's arms: locked at its launch, edited, looked at before its end
 submissions    the queue of the service: the studies that it is to run, for whom, and why one waits
 tokens         who may reach the service over HTTP, in which role
 
@@ -44,7 +45,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from spaces.bounds import MOST_TRIALS
 
-VERSION = "0015"
+VERSION = "0016"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -237,6 +238,22 @@ changes = Table(
     Column("trials", BigInteger, nullable=False),  # how many had been started
     Column("differences", JSON, nullable=False),  # paths of the space, each with its value before and after
     Column("space", Text, nullable=False),  # before the change
+)
+
+claim_events = Table(
+    "claim_events",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("created_at", _Time, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("claims", JSON, nullable=False),  # those of the study from then on, each with its arms, metric and rule
+    Column("sha256", Text, nullable=False),  # of the claims as JSON with sorted keys and no spaces
+    Column("results", BigInteger, nullable=False),  # trials of the study that had ended
+    Column("version", Text, nullable=False),  # of Graft
+    Column("command", Text, nullable=False),  # that showed results before the end; empty for other events
+    Column("request", Text),  # made by who looked, so that a second sending is recognised
+    CheckConstraint("event IN ('locked', 'edited', 'looked')", name="event"),
 )
 
 submissions = Table(

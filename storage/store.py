@@ -20,7 +20,7 @@ from spaces.messages import no_such, shorten
 from spaces.plugins.bundles import Bundle
 from spaces.plugins.digests import Data
 from spaces.settings import History, Objective
-from storage import migrations, sources, tokens
+from storage import claim_events, migrations, sources, tokens
 from storage.claims import editing, leases, rows
 from storage.claims.claimed_study import ClaimedStudy
 from storage.claims.editing import EditedStudy
@@ -214,6 +214,10 @@ class Store:
         """Do what a request asks; the entry of the queue that it changes, if any. Raises StudyError as `apply` does."""
         if request.action == "annotate":
             self.annotate(self._find(request.study), **request.row)
+        elif request.action == "look":
+            request.check()
+            look = {**request.row, "request": request.id}
+            self._session.transact(lambda connection: claim_events.record_look(connection, request.study, **look))
         elif request.action == "make_token":
             request.check()
             self._session.transact(lambda connection: tokens.add(connection, request.study, **request.row))
@@ -326,6 +330,23 @@ def annotate_study(url: str, study: str, **values: str | Sequence[str] | bool) -
     with open_reader(url) as reader:
         reader.study(study)
     request_service(url, QueueRequest(action="annotate", study=study, row=values))
+
+
+def record_look(url: str, study: str, command: str, version: str) -> None:
+    """Record that `command` shows results of a study with a claim before all of its trials have ended.
+
+    Where another process alone may write, the record is durable, and written by the next one that takes requests.
+    """
+    request = QueueRequest(action="look", study=study, row={"command": command, "version": version})
+    database = find_database(url)
+    if database.mailbox is None:
+        with open_store(url) as store:
+            store.do(request)
+        return
+    with database.readable_errors():
+        database.mailbox.post(request.to_json())
+    with suppress(StudyError), open_store(url) as store:
+        store.take_requests()
 
 
 def request_service(url: str, request: QueueRequest) -> None:

@@ -39,7 +39,8 @@ _IS_VALID = tokens.c.revoked_at.is_(None) & (tokens.c.expires_at.is_(None) | (to
 def add(connection: Connection, name: str, role: str, digest: str, seconds: float | None = None) -> None:
     """Write a new token, which expires in so many seconds by the database's clock (None: never).
 
-    Raises StudyError for an unknown role, a time that is none, or a name that is taken or no word.
+    The same token, written a second time, changes nothing. Raises StudyError for an unknown role, a time that is none,
+    or a name that is taken or no word.
     """
     if not _NAME.fullmatch(name):
         raise StudyError(f"{shorten(repr(name))} must be a word of letters, digits, '.', '_', '@' and '-'")
@@ -47,17 +48,20 @@ def add(connection: Connection, name: str, role: str, digest: str, seconds: floa
         raise StudyError(no_such("role", role, ROLES))
     if seconds is not None and not 0 < seconds <= LONGEST_SECONDS:
         raise StudyError(f"a token may expire in {seconds:g} s; it must be above 0 and at most {LONGEST_SECONDS:,}")
-    if connection.execute(select(tokens.c.id).where(tokens.c.name == name)).first():
+    known = connection.execute(select(tokens.c.digest).where(tokens.c.name == name)).scalar()
+    if known == digest:  # the request is made again, as it was committed and its answer lost
+        return
+    if known is not None:
         raise StudyError(f"token {name!r} exists already, or did; choose another name")
     values = {"name": name, "role": role, "digest": digest, "created_at": Now()}
     connection.execute(insert(tokens).values(expires_at=None if seconds is None else Now(seconds), **values))
 
 
 def revoke(connection: Connection, name: str) -> None:
-    """Have a token open nothing from now on; raises StudyError with the choices if there is none of this name."""
+    """Have a token open nothing from now on, unless it does not anyway; StudyError with the choices for no token."""
     c = tokens.c
-    these = update(tokens).where(c.name == name, c.revoked_at.is_(None)).values(revoked_at=Now())
-    if not connection.execute(these).rowcount:
+    connection.execute(update(tokens).where(c.name == name, c.revoked_at.is_(None)).values(revoked_at=Now()))
+    if connection.execute(select(c.id).where(c.name == name)).first() is None:
         known = connection.scalars(select(c.name).where(c.revoked_at.is_(None)).order_by(c.name))
         raise StudyError(no_such("token", name, known))
 
@@ -73,6 +77,6 @@ def find(connection: Connection, digest: str, revoked: Container[str] = ()) -> T
     return Token(*row) if row and row.name not in revoked else None
 
 
-def is_valid(connection: Connection, name: str) -> bool:
-    """Return whether the token of a name opens anything now."""
-    return connection.execute(select(tokens.c.id).where(tokens.c.name == name, _IS_VALID)).first() is not None
+def find_role(connection: Connection, name: str) -> Role | None:
+    """Return the role of the token of a name; None if it opens nothing now."""
+    return connection.execute(select(tokens.c.role).where(tokens.c.name == name, _IS_VALID)).scalar()

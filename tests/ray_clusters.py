@@ -30,6 +30,10 @@ class Nodes:
         """Take a core for somebody else's work."""
         self._told("hold")
 
+    def cover(self, file: Path, other: Path) -> None:
+        """Let nodes that are added from here on find the content of another file in `file`."""
+        self._told(f"cover {file} {other}")
+
     def logs(self, pattern: str) -> str:
         """All that the cluster's processes have written about themselves."""
         folder = self._told("where")[1]

@@ -25,7 +25,7 @@ from benchmarks.statistics import (
     coverage,
     false_claims,
     false_verdicts,
-    has_verdict,
+    have_verdict,
     made_study,
     power,
     study_of,
@@ -73,8 +73,8 @@ def test_a_few_studies_without_effect_claim_little(kind: str) -> None:
 @pytest.mark.sampled(4, 30)
 @pytest.mark.parametrize(("kind", "arms", "seeds"), [*product(NULLS, NULL_ARMS, NULL_SEEDS)])
 def test_without_effect_few_tables_have_a_verdict(kind: str, arms: int, seeds: int) -> None:
-    """The whole table, of a thousand studies each, is that of `python -m benchmarks.statistics --tables nulls`."""
-    assert false_verdicts(kind, arms, seeds, 200) <= 0.05 + SLACK / sqrt(200)
+    """Twenty thousand studies tell a rate of 5.5 % from 5.1 %, the largest in the table of docs/how-to/compare.md."""
+    assert false_verdicts(kind, arms, seeds, 20_000) <= 0.055
 
 
 @pytest.mark.parametrize("kind", NULLS)
@@ -82,12 +82,12 @@ def test_a_table_of_the_null_studies_is_that_of_compared_arms(kind: str) -> None
     metric, draw = NULLS[kind]
     random = np.random.default_rng(11)
     found = set[bool]()
-    for arms, seeds in ((2, 3), (3, 4), (4, 8)):
+    for arms, seeds in ((2, 3), (3, 4), (2, 6), (4, 8)):
         values = draw(random, arms, seeds)
-        for effect in (0.0, 0.5, 4.0):
-            moved = values + effect * (np.arange(arms) == 1)[:, None, None]
-            found.add(has_verdict(moved, metric))
-            assert has_verdict(moved, metric) == compares_as_verdict(moved, metric)
+        moved = [values + effect * (np.arange(arms) == 1)[:, None, None] for effect in (0.0, 0.5, 4.0)]
+        verdicts = have_verdict(np.stack(moved), metric).tolist()
+        assert verdicts == [compares_as_verdict(one, metric) for one in moved]
+        found.update(verdicts)
     assert len(found) == 2
 
 

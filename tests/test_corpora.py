@@ -75,7 +75,7 @@ def one_line(error: pytest.ExceptionInfo[PluginError]) -> str:
 
 def test_every_corpus_and_tokenizer_is_told_of_here() -> None:
     assert shipped(Corpus) == {"shakespeare", "python", "stories", "file", "huggingface"}
-    assert shipped(Tokenizer) == {"character", "bpe", "bpe_file"}
+    assert shipped(Tokenizer) == {"character", "bpe", "bpe_file", "gpt2"}
 
 
 # --- stories
@@ -287,13 +287,15 @@ def broken(folder: Path) -> Mapping[str, Path]:
     (folder / "list.jsonl").write_text("[1]\n")
     (folder / "named.jsonl").write_text('{"body": "a"}\n')
     (folder / "no.parquet").write_text("no parquet")
+    (folder / "no.arrow").write_text("no arrow")
     pl.DataFrame({"text": [1]}).write_parquet(folder / "number.parquet")
     return files | {
         "byte 3 is not UTF-8": folder / "latin.txt",
         "cut.jsonl:2: this line is not JSON": folder / "cut.jsonl",
         "no fields at all": folder / "list.jsonl",
         "it has body": folder / "named.jsonl",
-        "not a parquet file": folder / "no.parquet",
+        "this file of parquet cannot be read": folder / "no.parquet",
+        "this file of arrow cannot be read": folder / "no.arrow",
         "the table has no text 'text'": folder / "number.parquet",
     }
 

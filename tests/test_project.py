@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -14,12 +15,33 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("cli", "graft", "graft_search", "search", "spaces", "storage", "workers")
 RUNS_PLUG_INS = ROOT / "spaces" / "plugins" / "importing.py"
 """The one module that runs a stored text: the plug-ins that a study was launched with, which are code by intent."""
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
 def test_imports_keep_to_the_layers() -> None:
     found = subprocess.run([Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """An index of packages that answers."""
+    arguments = ["download", "--quiet", "--no-deps", "-c", ROOT / "constraints.txt", "hatchling"]
+    found = subprocess.run([*PIP, *arguments], cwd=tmp_path_factory.mktemp("index"), capture_output=True, text=True)
+    if found.returncode:
+        pytest.skip(f"no index of packages answers: {found.stderr.strip().splitlines()[-1]}")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_each_extra_is_installed_with_the_constraints(extra: str, tmp_path: Path) -> None:
+    """By a dry run, which finds versions of all that it needs; into an empty folder, so that nothing is there yet."""
+    arguments = ["install", "--dry-run", "--quiet", "--target", tmp_path, "-c", ROOT / "constraints.txt"]
+    found = subprocess.run([*PIP, *arguments, f"{ROOT}[{extra}]"], cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -132,7 +132,10 @@ def test_pause_resume_and_cancel(url: str):
 
 
 REFUSED: list[tuple[Callable[[str], object], str]] = [
-    (lambda url: submit(url), "study 'one' is in the queue already (waiting); submit another name"),
+    (
+        lambda url: submit(url, terms=replace(TERMS, owner="bo")),
+        "study 'one' is in the queue already (waiting), of ann; submit another name",
+    ),
     (lambda url: submit(url, "a b"), "a study's name: 'a b' must be a word of letters, digits, '.', '_' and '-'"),
     (lambda url: ask(url, "pause", "two"), "study 'two' is not in the queue; there are one"),
     (
@@ -193,8 +196,20 @@ def test_the_same_request_made_twice_changes_nothing_more(url: str):
     assert len(raw(url, "SELECT id FROM studies")) == 1
 
 
+def test_a_study_that_is_submitted_again_stays_as_it_is(url: str):
+    submit(url)
+    with open_reader(url) as reader:
+        [before] = reader.queue()
+    submit(url, terms=replace(TERMS, priority=7))
+    ask(url, "pause")
+    submit(url)  # a study that a person paused does not go on by this
+    with open_reader(url) as reader:
+        assert reader.queue() == [replace(before, state="paused")]
+    assert len(raw(url, "SELECT id FROM studies")) == 1
+
+
 @pytest.mark.parametrize("is_known", [False, True])
-def test_of_two_who_submit_one_name_at_once_one_is_told(
+def test_of_two_who_submit_one_name_at_once_one_makes_the_entry(
     is_known: bool, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ):
     """Any process may write a server's database: both have found no such entry when they write it."""
@@ -225,10 +240,8 @@ def test_of_two_who_submit_one_name_at_once_one_is_told(
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(told) == [
-            "StudyError: study 'one' is in the queue already (waiting); submit another name",
-            "waiting",
-        ]
+        assert told == ["waiting", "waiting"]
+        assert len(raw(url, "SELECT study_id FROM submissions")) == len(raw(url, "SELECT id FROM studies")) == 1
 
 
 def test_what_a_person_decided_stays_when_a_run_ends(url: str):
@@ -307,14 +320,14 @@ def test_a_request_reaches_the_process_that_writes(tmp_path: Path, elsewhere: El
         asked = [
             QueueRequest.of_study(STUDY, TERMS),
             QueueRequest(action="pause", study="none"),
-            QueueRequest.of_study(STUDY, TERMS),
+            QueueRequest.of_study(STUDY, replace(TERMS, owner="bo")),
         ]
         with taking(store):
             answers = [elsewhere(_request, url, one.to_json()) for one in asked]
     assert answers == [
         "waiting",
         "study 'none' is not in the queue; there are one",
-        "study 'one' is in the queue already (waiting); submit another name",
+        "study 'one' is in the queue already (waiting), of ann; submit another name",
     ]
     assert list(Path(f"{tmp_path}/graft.db.queue").iterdir()) == []
 

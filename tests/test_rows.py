@@ -1,4 +1,4 @@
-"""Row functions that are generated from scorers, against torch's own weights and gradients in float64."""
+"""Row functions that are generated from scorers and activations, against torch in float64."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from torch import Tensor
+from torch import Tensor, nn
 
 from graft.plugins.collecting import plugins_asked_for
 from spaces import plugins
 from spaces.plugins.active import using
+from tests.outside_parts import write_parts
 from tests.test_native import lanes_alone_and_together
+from tests.test_native_layered import assert_torchs, recipe_of
 from tests.trials import config, trial
 from workers.engine.step import describe_step
+from workers.networks.activations import Activation
+from workers.networks.gradients import activating
 from workers.networks.gradients.scoring import find_obstacle, functions_of
 from workers.networks.scorers import LogitScorer, Scorer, masked_softmax
 from workers.numerics import native
 from workers.numerics.native.building import Unit
+from workers.numerics.rows.activations import ActivationProgram, write_activation
 from workers.numerics.rows.nodes import NotOfRows
 from workers.numerics.rows.programs import Program, write_scorer
-from workers.numerics.rows.running import Found, run
+from workers.numerics.rows.running import Found, run, run_activation
 
+functional = nn.functional
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
 VISIBLE, KEYS = (1, 2, 5, 16, 17, 23), 23
@@ -38,6 +44,9 @@ CONFIGS: list[dict[str, Any]] = [
     *({"name": "entmax", "alpha": alpha} for alpha in (1.0, 1.05, 2.0, 3.5)),
     {"name": "entmax_learned", "alpha": 1.02},
 ]
+
+TABLES = ("chebyshev", "gated", "polynomial", "spline")
+"""Activations that learn tables: no formulas of one number, with their default fields."""
 
 Weigh = Callable[[Tensor, Tensor, Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]
 
@@ -132,7 +141,7 @@ def test_what_is_no_number_stays_none(name: str) -> None:
 # -- scorers that nobody wrote ----------------------------------------------------------------------------------------
 
 
-def _of_each(name: str, function: Callable[[Tensor], Tensor]) -> st.SearchStrategy[tuple[str, Any]]:
+def _of_each(name: str, function: Callable[..., Tensor]) -> st.SearchStrategy[tuple[str, Any]]:
     return st.just((name, function))
 
 
@@ -215,6 +224,108 @@ def test_many_random_scorers_are_generated(scorer: tuple[str, Weigh]) -> None:
     check_random(scorer)
 
 
+# -- activations ------------------------------------------------------------------------------------------------------
+
+ACTIVATIONS: list[dict[str, Any]] = [
+    *({"name": name} for name in plugins.names(Activation) if name not in TABLES),
+    {"name": "gelu", "form": "tanh"},
+    {"name": "gated", "gate": {"name": "sinc", "frequency": 0.5}},
+]
+
+ApplyTo = Callable[[Tensor, Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]
+
+
+def assert_activation_is_exact(
+    apply: ApplyTo,
+    program: ActivationProgram,
+    library: ctypes.CDLL,
+    learned: Mapping[str, Tensor],
+    knobs: Mapping[str, float],
+    dtype: torch.dtype,
+) -> None:
+    """Values and gradients of numbers near 0 and of large ones, against torch in float64."""
+    generator = torch.Generator().manual_seed(5)
+    hidden = torch.randn(9, program.parts * KEYS, dtype=torch.float64, generator=generator)
+    hidden[0] *= 1e4
+    hidden[1] *= 12
+    hidden[2, ::3] = 0
+    hidden = hidden.to(dtype)
+    gradient = torch.randn(9, KEYS, dtype=torch.float64, generator=generator).to(dtype)
+    found = run_activation(program, library, [*map(float, learned.values()), *knobs.values()], hidden, gradient)
+    leaf = hidden.double().requires_grad_()
+    own = {name: value.detach().double().requires_grad_() for name, value in learned.items()}
+    told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
+    values = apply(leaf, own, told)
+    by = torch.autograd.grad(values, [leaf, *own.values()], gradient.double(), materialize_grads=True)
+    wanted = values.detach(), by[0], torch.cat([*(one.view(1) for one in by[1:]), torch.zeros(0).double()])
+    for one, other in zip(found, wanted, strict=True):
+        size = max([1.0, *other.abs().flatten().tolist()]) if one is found.by_learned else 1.0  # a sum of many
+        torch.testing.assert_close(one.double(), other, rtol=CLOSE[dtype], atol=CLOSE[dtype] * size)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("configuration", ACTIVATIONS, ids=str)
+def test_generated_functions_are_the_activations(configuration: dict[str, Any], dtype: torch.dtype) -> None:
+    activation = plugins.build(Activation, configuration)
+    assert activating.FUNCTIONS.find_obstacle(activation, dtype) is None
+    program, library = activating.FUNCTIONS.load(activation, dtype)
+    knobs = dict(plugins.knobs(activation))
+
+    def apply(values: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
+        return plugins.bind(activation, told).apply(values, own)
+
+    assert_activation_is_exact(apply, program, library, {}, knobs, dtype)
+
+
+OF_TORCH: dict[str, tuple[int, ApplyTo]] = {
+    "silu": (1, lambda x, own, told: functional.silu(x)),
+    "elu": (1, lambda x, own, told: functional.elu(x)),
+    "leaky_relu": (1, lambda x, own, told: functional.leaky_relu(x, 0.1)),
+    "softplus": (1, lambda x, own, told: functional.softplus(x)),
+    "mish": (1, lambda x, own, told: functional.mish(x)),
+    "hardswish": (1, lambda x, own, told: functional.hardswish(x)),
+    "hardsigmoid": (1, lambda x, own, told: functional.hardsigmoid(x)),
+    "selu": (1, lambda x, own, told: functional.selu(x)),
+    "softsign": (1, lambda x, own, told: functional.softsign(x)),
+    "asinh": (1, lambda x, own, told: x.asinh()),
+    "atan": (1, lambda x, own, told: x.atan()),
+    "snake": (1, lambda x, own, told: x + (x * told["w"]).sin().square() / told["w"]),
+    "glu": (2, lambda x, own, told: functional.glu(x)),
+    "bilinear": (2, lambda x, own, told: x[..., : x.shape[-1] // 2] * x[..., x.shape[-1] // 2 :].tanh()),
+    "both": (2, lambda x, own, told: torch.mul(*functional.gelu(x).chunk(2, dim=-1))),
+    "prelu": (1, lambda x, own, told: torch.where(x > 0, x, own["a"] * x)),
+    "swish": (1, lambda x, own, told: x * (own["a"] * x).sigmoid() * told["w"]),
+    "three": (3, lambda x, own, told: x.chunk(3, -1)[0] * x.chunk(3, -1)[1].relu() + own["a"] * x.chunk(3, -1)[2]),
+}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", ["swish", "glu", "mish", *sorted(OF_TORCH.keys() - {"swish", "glu", "mish"})])
+def test_an_activation_of_torchs_own_functions_is_generated(name: str) -> None:
+    parts, apply = OF_TORCH[name]
+    learned = {"a": torch.tensor(0.7, dtype=torch.float64)}
+    for dtype in (torch.float32, torch.float64):
+        own = {name: value.to(dtype) for name, value in learned.items()}
+        program = write_activation(apply, parts, own, {"w": 1.3}, dtype)
+        library = native.load(Unit("activation_test", program.text))
+        assert library
+        assert_activation_is_exact(apply, program, library, own, {"w": 1.3}, dtype)
+
+
+@pytest.mark.parametrize(
+    ("apply", "reason"),
+    [
+        (lambda x, own, told: x.softmax(-1), "keys that are not visible"),
+        (lambda x, own, told: x.tanh().flip(-1), "flip is not known"),
+        (lambda x, own, told: x * own["table"], "table is more than a number"),
+        (lambda x, own, told: x.chunk(2, -1)[0], "some of the keys of a row|one number of each channel"),
+    ],
+)
+def test_what_is_no_function_of_single_channels_says_why(apply: ApplyTo, reason: str) -> None:
+    with pytest.raises(NotOfRows, match=reason):
+        write_activation(apply, 1, {"table": torch.ones(32)} if "table" in reason else {}, {}, torch.float32)
+
+
 # -- what is no function of rows ---------------------------------------------------------------------------------------
 
 
@@ -235,32 +346,21 @@ def test_what_is_no_function_of_single_rows_says_why(weigh: Weigh, reason: str) 
 
 # -- in the steps ------------------------------------------------------------------------------------------------------
 
-OWN = '''
-"""An own scorer."""
 
-from dataclasses import dataclass
-
-import torch
-from torch import Tensor
-
-from spaces.plugins.fields import knob
-from workers.networks.scorers import LogitScorer, masked_softmax, per_head
-from workers.numerics.parameters import Constant, Parameter, Parameters
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bent(LogitScorer):
-    """softmax(w asinh(z) / sharpness), w learned."""
-
-    sharpness: float = knob(0.8, low=0, open_low=True)
-
-    def parameters(self, heads: int):
-        return {"w": Parameter(shape=(heads,), start=Constant(value=1.3), decay=False)}
-
-    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        size = torch.log(logits.abs() + (logits.square() + 1).sqrt())
-        return masked_softmax(per_head(learned["w"]) * size * logits.sign() / self.sharpness, visible)
-'''
+@pytest.mark.parametrize("per_layer", [False, True])
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [({"name": "add_mod", "modulus": 7}, "transformer"), ({"name": "affine", "points": 9}, "regressor")],
+)
+def test_an_activation_of_an_own_file_is_native_and_exact(
+    tmp_path: Path, task: dict[str, Any], name: str, per_layer: bool
+) -> None:
+    with using(plugins_asked_for(write_parts(tmp_path))):
+        model = {"name": name, "width": 8, "heads": 2, "depth": 2, "mlp_multiple": 2, "activation_per_layer": per_layer}
+        own = config(steps=9, every=9, dtype="float64")
+        own["task"], own["model"] = task, {**model, "activation": {"name": "curved", "bend": 0.4}}
+        assert describe_step(own, "cpu") == "native"
+        assert_torchs(recipe_of(task, own["model"]))
 
 
 @pytest.mark.parametrize(
@@ -276,8 +376,7 @@ class Bent(LogitScorer):
     ids=str,
 )
 def test_a_scorer_of_an_own_file_is_native(tmp_path: Path, task: dict[str, Any], model: dict[str, Any]) -> None:
-    (tmp_path / "bent.py").write_text(OWN)
-    with using(plugins_asked_for([str(tmp_path / "bent.py")])):
+    with using(plugins_asked_for(write_parts(tmp_path))):
         own = config(steps=9, every=9, dtype="float32")
         own["task"], own["model"] = task, {**model, "scorer": {"name": "bent"}}
         assert describe_step(own, "cpu") == "native"

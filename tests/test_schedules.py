@@ -56,15 +56,15 @@ def cosine(step: int) -> float:
 
 
 def warmup_cooldown(step: int) -> float:
-    """4 steps up, 16 at the peak, 20 down to zero."""
-    return warm(step, 4) * (1.0 if step < 20 else (1 + math.cos(math.pi * (step - 20) / 20)) / 2)
+    """4 steps up, 26 at the peak, 10 down to zero."""
+    return warm(step, 4) * (1.0 if step < 30 else (1 + math.cos(math.pi * (step - 30) / 10)) / 2)
 
 
 CASES = [
     ({"name": "constant"}, lambda step: 1.0),
     ({"name": "linear", "warmup": 6, "end_multiplier": 0.1}, linear),
     ({"name": "cosine", "warmup": 6, "end_multiplier": 0.1}, cosine),
-    ({"name": "warmup_cooldown", "warmup": 0.1, "cooldown": 0.5}, warmup_cooldown),
+    ({"name": "warmup_cooldown", "warmup": 0.1, "cooldown": 0.25}, warmup_cooldown),
 ]
 
 

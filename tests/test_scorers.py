@@ -111,6 +111,27 @@ def test_rows_are_those_of_the_written_formula(name: str) -> None:
     torch.testing.assert_close(found, row_by_row(formula, logits()), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize(("n", "b"), [(0.6, 1.0), (-2.0, 0.5), (1.0, -0.7), (0.999, 1e-3)])
+def test_what_an_optimizer_takes_out_of_ssas_range_is_reflected_into_it(n: float, b: float) -> None:
+    """The weights are those of 1 + |n - 1| and |b|; the slope leads back, and is none of zero at the bound itself."""
+    scorer, z = built({"name": "ssa"}), logits()
+    assert isinstance(scorer, LogitScorer)
+
+    def weights(n: Tensor) -> Tensor:
+        return scorer.of_logits(z, causal(), {"n": n, "b": torch.full((HEADS,), b, dtype=torch.float64)})
+
+    start = torch.full((HEADS,), n, dtype=torch.float64, requires_grad=True)
+    inside_n, inside_b = 1 + abs(n - 1), abs(b)
+    expected = row_by_row(lambda z: (p := (1 + inside_b * abs(z)) ** (np.sign(z) * inside_n)) / p.sum(), z)
+    torch.testing.assert_close(weights(start).detach(), expected, rtol=1e-10, atol=1e-12)
+    probe = torch.randn(z.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    [slope] = torch.autograd.grad((weights(start) * probe).sum(), start)
+    away = 1e-6 if n >= 1 else -1e-6
+    moved = ((weights(start + away) - weights(start)) * probe).sum((0, 2, 3)).detach() / away
+    torch.testing.assert_close(slope, moved, rtol=1e-4, atol=1e-9)
+    assert (slope.abs() > 0).all()
+
+
 @pytest.mark.parametrize("alpha", [1.05, 1.25, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
 def test_entmax_is_the_entmax_packages(alpha: float, scale: float) -> None:

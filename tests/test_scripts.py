@@ -52,6 +52,17 @@ def test_a_script_computes_the_metrics_of_the_trial(name: str, bare: Bare, tmp_p
     assert difference <= (LOOSE if exact else 1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_tells_the_rounding_of_a_long_trial_from_a_mistake(name: str, bare: Bare, tmp_path: Path) -> None:
+    """In float32 and for 60 steps, rounding grows in some of them until nothing agrees within 1e-5."""
+    config = alone(name).config
+    training = {**config["training"], "dtype": "float32", "steps": 60, "validate_every": 10}
+    write_script(train(trial(3, {**config, "training": training})), "oracle", tmp_path / "trial.py")
+    outcome = bare.run(tmp_path / "trial.py")
+    assert outcome.status == 0, "\n".join(outcome.lines[-5:]) or outcome.status
+
+
 @pytest.mark.long
 def test_a_script_learns_an_architecture_from_the_last_documents_of_a_text(bare: Bare, tmp_path: Path) -> None:
     spline = {"name": "spline", "knots": 9, "low": -2, "high": 2}
@@ -157,6 +168,45 @@ def test_a_number_that_is_not_the_trial_s_is_found(
     outcome = bare.run(tmp_path / "changed.py")
     assert outcome.status == 1
     assert not outcome.agreed.startswith("21 of 21")
+
+
+@pytest.fixture(scope="module")
+def chaotic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A script of a trial in float32 whose rounding grows beyond 1e-5."""
+    config = alone("post-norm with Canon layers").config
+    training = {**config["training"], "dtype": "float32", "steps": 40, "validate_every": 10}
+    path = tmp_path_factory.mktemp("chaotic") / "trial.py"
+    write_script(train(trial(3, {**config, "training": training})), "chaotic", path)
+    return path
+
+
+@pytest.mark.long
+def test_rounding_beyond_the_tolerance_is_compared_with_what_one_last_bit_changes(chaotic: Path, bare: Bare) -> None:
+    outcome = bare.run(chaotic)
+    agreed, _, compared = outcome.agreed.split()[:3]
+    assert int(agreed) < int(compared)
+    assert outcome.status == 0, outcome.lines[-3:]
+    assert outcome.lines[-1] == "all differences are rounding's: at most 4 times what that bit changes"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("'learning_rate': 0.05", "'learning_rate': 0.0501"),
+        ("'beta2': 0.999", "'beta2': 0.998"),
+        ("'epsilon': 1e-08", "'epsilon': 1e-05"),
+    ],
+)
+def test_a_small_mistake_in_a_chaotic_trial_is_found(
+    chaotic: Path, bare: Bare, tmp_path: Path, old: str, new: str
+) -> None:
+    text = chaotic.read_text()
+    assert old in text
+    (tmp_path / "changed.py").write_text(text.replace(old, new))
+    outcome = bare.run(tmp_path / "changed.py")
+    assert outcome.status == 1
+    assert "differences are larger than rounding's: " in outcome.lines[-1]
 
 
 # -------------------------------------------------------------------------------------------------------- the program

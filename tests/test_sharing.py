@@ -109,6 +109,8 @@ def test_shares_of_a_small_pool():
     }
     above = [Demand(study=0, asks=100), Demand(study=1, asks=100, priority=1, max_lanes=60)]
     assert share_lanes(above, 64) == {1: Share(lanes=60, limit="max_lanes"), 0: Share(lanes=4, limit="lanes")}
+    less = [Demand(study=0, asks=-3), Demand(study=1, asks=100)]  # planned trials were taken back
+    assert share_lanes(less, 8) == {0: Share(lanes=0, limit="asks"), 1: Share(lanes=8, limit="lanes")}
     assert share_lanes(above, 60)[0] == Share(lanes=0, limit="priority")
     assert [Share(lanes=61 / 3, limit="lanes").rounded(up=up) for up in (False, True)] == [20, 21]
 

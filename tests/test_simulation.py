@@ -142,7 +142,7 @@ class SqliteDisk(StudyStore):
         connection: Any = self._store._session._connection  # pyright: ignore[reportPrivateUsage] - no door for a clock
         driver = connection.connection.driver_connection
         driver.execute("PRAGMA synchronous=OFF")  # a simulated power does not fail
-        driver.create_function("strftime", -1, self._clock)
+        driver.create_function("strftime", -1, self.read_clock)
         self._study = self._store.claim(self._study_id, policy="full", objective=self._objective)
 
     def discard(self) -> None:
@@ -151,9 +151,15 @@ class SqliteDisk(StudyStore):
             self._store.close()
         shutil.rmtree(self._folder)
 
-    def _clock(self, form: str, when: str, shift: str = "0 seconds") -> str:
+    @property
+    def clock(self) -> float:
+        """The time that the database tells, in seconds."""
+        return self.now
+
+    def read_clock(self, form: str, when: str, shift: str = "0 seconds") -> str:
+        """Stand in for SQLite's function `strftime`."""
         assert (form, when) == ("%Y-%m-%d %H:%M:%f000", "now")
-        then = datetime(2026, 1, 1) + timedelta(seconds=self.now + float(shift.removesuffix(" seconds")))
+        then = datetime(2026, 1, 1) + timedelta(seconds=self.clock + float(shift.removesuffix(" seconds")))
         return f"{then:%Y-%m-%d %H:%M:%S.%f}"
 
     def _written(self, call: Callable[[], Answer]) -> Answer:

@@ -92,9 +92,22 @@ def test_what_cannot_be_is_one_line(address: str, database: str, submit: Submit,
         assert reader.queue() == []
 
 
-def test_a_name_that_is_taken_is_the_servers_own_line(address: str, submit: Submit):
-    assert submit("--url", address)[0] == 0
-    assert submit("--url", address) == (
+@pytest.mark.parametrize("far", [True, False])
+def test_a_search_that_is_submitted_again_is_one_study_and_told(address: str, database: str, submit: Submit, far: bool):
+    door = ("--url", address) if far else ("--storage", database)
+    assert submit(*door) == (0, "tiny: waiting, priority 0, 48 trials")
+    with open_reader(database) as reader:
+        [before] = reader.queue()
+    since = f"since {before.submitted_at:%Y-%m-%d %H:%M:%S} UTC; nothing has changed"
+    for terms in ((), ("--priority", "4")):
+        assert submit(*door, *terms) == (0, f"tiny was in the queue already, {since}")
+    with open_reader(database) as reader:
+        assert reader.queue() == [before]
+    assert submit(*door, "--seed", "5") == (
         2,
-        "error: study 'tiny' is in the queue already (waiting); submit another name",
+        "error: study 'tiny' exists already with another space; submit this one under another name (--name)",
+    )
+    assert submit(*door, "--owner", "bo") == (
+        2,
+        f"error: study 'tiny' is in the queue already (waiting), of {before.owner}; submit another name",
     )

@@ -176,6 +176,7 @@ def test_a_resource_may_be_named_where_the_owner_allows_it(database: str, tmp_pa
             space = changed("task", {"language": {"corpus": {"file": {"path": value}}}})
             error = post(client, "", 400, space=space)["error"]
             assert f"task.corpus.path: {value!r} must be a file or a folder" in error
+            assert str(tmp_path) not in error
 
 
 def test_every_text_field_is_refused_or_leads_nowhere() -> None:

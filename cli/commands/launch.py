@@ -95,6 +95,7 @@ def launch(
     Example: search launch quick/set_complement --set model.residual_dropout=0.1
     """
     from graft.launching.claiming import enrol
+    from graft.launching.planning.claims import note_claims
     from graft.launching.planning.estimate import estimate_study
     from graft.launching.planning.review import review
     from graft.launching.run import begin_loading_steps
@@ -110,7 +111,9 @@ def launch(
             begin_loading_steps(loaded, str(placement.device))
         name = loaded.name if study is None else study
         check_name(name)
-        notes = review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
+        url = storage_url(storage)
+        notes = note_claims(url, loaded)
+        notes += review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
         if start.dry_run:
             say_notes(notes)
             estimate = estimate_study(loaded)
@@ -119,7 +122,6 @@ def launch(
             else:
                 show_estimate(name, estimate, placement, estimated)
             return
-        url = storage_url(storage)
         if start.warm_start is not None:
             from graft.launching.planning.warm_start import warm_start as start_from_earlier
 
@@ -206,6 +208,11 @@ def _request(url: str, study: str, placement: Placement, run: RunOptions) -> Run
         checkpoints=run.checkpointing(),
         accept_changes=run.accept_changes,
     )
+
+
+def run_enrolled(url: str, study: str, run: RunOptions, word: str) -> None:
+    """Run a study that is in the database, on a terminal; says `word` of it first."""
+    _run(_request(url, study, run.resolve_placement(), run), word)
 
 
 def _run(request: RunRequest, word: str) -> None:

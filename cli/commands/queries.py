@@ -12,7 +12,7 @@ import typer
 from cli.commands.export import export
 from cli.commands.status import status, wait
 from cli.option_groups import with_groups
-from cli.options import Format, NestedFormat, OptionError, Storage, Study, storage_url
+from cli.options import Format, NestedFormat, OptionError, Storage, Study, say_look, storage_url
 from cli.tables import align, show, show_json, show_text
 from spaces.bounds import MOST_TRIALS
 
@@ -100,6 +100,7 @@ def trials(
     if front and (where or sort or top):
         raise OptionError("--front is a choice and an order of its own; leave out --where, --sort and --top")
     with open_reader(storage_url(storage), SECONDS) as reader:
+        say_look(reader, study, "trials")
         frame = list_front(reader, study) if front else list_trials(reader, study, where, sort, top)
         stored = reader.study(study)
         varying = find_varying_params(stored) if form == "table" else set[str]()
@@ -123,6 +124,7 @@ def show_trial(
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
+        say_look(reader, study, "show")
         row = read_trial(reader, study, number)
         metrics = read_metrics(reader, row["id"])
         conditions = follow(read_fingerprints(reader, study), row["fingerprint"])

@@ -16,8 +16,19 @@ from cli.commands.nonlinearities import nonlinearities_report
 from cli.commands.norms import norms_report
 from cli.commands.temperature import temperature_report
 from cli.option_groups import with_groups
-from cli.options import Force, Format, NestedFormat, OptionError, Plugins, Storage, Study, check_output, storage_url
-from cli.tables import show, show_json, show_text
+from cli.options import (
+    Force,
+    Format,
+    NestedFormat,
+    OptionError,
+    Plugins,
+    Storage,
+    Study,
+    check_output,
+    say_look,
+    storage_url,
+)
+from cli.tables import json_text, show, show_json, show_text
 
 if TYPE_CHECKING:
     from graft.report.papers.items import Item
@@ -30,6 +41,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True)
     group.command("study")(study_report)
     group.command("compare")(compare_report)
+    group.command("claim")(claim_report)
     group.command("paper")(paper_report)
     group.command("transfer")(with_groups(transfer_report))
     group.command("nonlinearities")(with_groups(nonlinearities_report))
@@ -40,7 +52,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(
         group,
         name="report",
-        help="Write what studies found: study, compare, transfer, nonlinearities, attention, norms, temperature ...",
+        help="Write what studies found: study, compare, claim, transfer, nonlinearities, attention, norms ...",
     )
 
 
@@ -66,6 +78,7 @@ def study_report(
 
     with open_reader(storage_url(storage)) as reader:
         outside = read_outside(reader, study) | plugins_asked_for(plugins or ())
+        say_look(reader, study, "report study")
         with using(outside):
             render(read(reader, study), output)
     typer.echo(str(output), err=True)
@@ -97,6 +110,8 @@ def compare_report(
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
+        for study in studies:
+            say_look(reader, study, "report compare")
         comparison = read_comparison(reader, studies, baseline)
         if output is not None:
             comparison.write(output)
@@ -106,6 +121,40 @@ def compare_report(
         elif output is None:
             show_text("\n".join([*comparison.sentences(), ""]))
             show(comparison.differences(), "table")
+
+
+def claim_report(
+    study: Study,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="FILE.json: all that is needed to check and repeat it.")
+    ] = None,
+    force: Force = False,
+    storage: Storage = None,
+    form: NestedFormat = "table",
+) -> None:
+    """Say whether the claims of a study are confirmed, refuted or undecided, and what became of them since launch.
+
+    Example: search report claim my-arms -o claim.json
+    """
+    if output is not None:
+        if output.suffix != ".json":
+            raise OptionError(f"{output}: the ending must be .json")
+        check_output(output, force)
+    from graft.files import writing
+    from graft.report.claims import read_claim_report
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        say_look(reader, study, "report claim")
+        report = read_claim_report(reader, study)
+    if output is not None:
+        with writing(output):
+            output.write_text(json_text(report.to_json()))
+        typer.echo(str(output), err=True)
+    elif form == "json":
+        show_json(report.to_json())
+    else:
+        show_text("\n".join(report.sentences()))
 
 
 def paper_report(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +28,7 @@ from cli.options import (
 from cli.tables import show
 
 if TYPE_CHECKING:
+    from graft.api.remote import RemoteDatabase
     from graft.serving.service import Service
     from storage import QueueEntry, QueueRequest, Terms
 
@@ -149,8 +150,8 @@ class ServerOptions:
         typer.Option(envvar=TOKEN_VARIABLE, help="Its token, of the role submit. In the environment nobody reads it."),
     ] = None
 
-    def sender(self, storage: str | None, plugins: Sequence[str] | None) -> Callable[..., QueueEntry | None] | None:
-        """What sends a space's text to the server; None: no server is asked for.
+    def connect(self, storage: str | None, plugins: Sequence[str] | None) -> RemoteDatabase | None:
+        """Return the server that takes a space's text; None if no server is asked for.
 
         Raises OptionError for options that do not go with it, ServerError if the server does not answer.
         """
@@ -167,7 +168,7 @@ class ServerOptions:
             )
         from graft.api.remote import connect
 
-        return connect(self.url, self.token).submit
+        return connect(self.url, self.token)
 
 
 def submit(
@@ -182,20 +183,37 @@ def submit(
 ) -> None:
     """Put a search into the queue, which `search serve` runs. It is checked first, as `search launch` does.
 
+    A search that is in the queue already under this name stays there as it is.
+
     Example: search submit quick/set_complement --trials 16 --priority 1
     """
     from graft.launching.planning.review import review
     from graft.serving.submitting import submit as submit_study
 
     agreed = terms.terms()
-    send = server.sender(storage, plugins)
+    remote = server.connect(storage, plugins)
     with overrides.load(space, plugins or ()) as loaded:
         say_notes(review(loaded, None, 1))
         study = loaded.name if name is None else name
-        if send:
-            _say_outcome(study, send(loaded.text, study=study, terms=agreed))
+        if remote is None:
+            before = _read_queue(storage)
+            entry = submit_study(storage_url(storage), loaded, study=study, terms=agreed)
         else:
-            _say_outcome(study, submit_study(storage_url(storage), loaded, study=study, terms=agreed))
+            before = remote.queue()
+            entry = remote.submit(loaded.text, study=study, terms=agreed)
+    _say_outcome(study, entry)
+    if entry and (study, entry.submitted_at) in [(one.study, one.submitted_at) for one in before]:
+        _say(f"{study} was in the queue already, since {entry.submitted_at:%Y-%m-%d %H:%M:%S} UTC; nothing has changed")
+
+
+def _read_queue(storage: str | None) -> list[QueueEntry]:
+    """Return the entries of the queue; none of a database that is not there yet, or is older."""
+    from spaces.errors import StorageError
+    from storage import open_reader
+
+    with contextlib.suppress(StorageError), open_reader(storage_url(storage)) as reader:
+        return reader.queue()
+    return []
 
 
 def list_queue(

@@ -114,6 +114,13 @@ def _explain(error: HTTPError) -> GraftError:
     return StudyError(line) if error.code in (400, 404, 422) else ServerError(line)
 
 
+def _read_entry(values: dict[str, Any]) -> QueueEntry:
+    """Return an entry of the queue from its JSON."""
+    for name in ("submitted_at", "started_at", "ended_at"):
+        values[name] = values[name] and datetime.fromisoformat(values[name])
+    return QueueEntry(**values)
+
+
 @final
 class RemoteDatabase(Mapping[str, "RemoteStudy"]):
     """The studies of a server by name, oldest first; each is read when it is asked."""
@@ -139,17 +146,18 @@ class RemoteDatabase(Mapping[str, "RemoteStudy"]):
         """Queue a space, by its YAML text, as a study; `study`: its name, None: the space's.
 
         The entry; None: no service writes the server's database just now, and the next one takes the submission up.
+        A study of this space that is in the queue already stays as it is, and its entry says when it was submitted.
         Raises StudyError with the server's words for a space that it cannot read or a name that is taken, ServerError
         where the token may not submit, or the space names a file or a plug-in that the server does not allow.
         """
         agreed = terms or Terms()
         body = {"space": space, "study": study, **asdict(agreed)}
         entry: dict[str, Any] | None = self._connection.post("queue", body=body)["entry"]
-        if entry is None:
-            return None
-        for name in ("submitted_at", "started_at", "ended_at"):
-            entry[name] = entry[name] and datetime.fromisoformat(entry[name])
-        return QueueEntry(**entry)
+        return _read_entry(entry) if entry else None
+
+    def queue(self) -> list[QueueEntry]:
+        """Return the entries of the queue, those that have ended included."""
+        return [_read_entry(entry) for entry in self._connection.json("queue")["entries"]]
 
     def studies(self, *, archived: bool = True, tag: str | None = None) -> pl.DataFrame:
         """One row per study, as of a local database."""

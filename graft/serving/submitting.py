@@ -16,7 +16,8 @@ def submit(url: str, space: Space, *, study: str | None = None, terms: Terms | N
 
     `space`: checked by its draws before, as `graft.launching.run.read_space` does; `study`: its name, None: the
     space's. The entry; None: another process that is no service writes the database, and the next service takes the
-    submission up. Raises StudyError if the study is in the queue, or exists with another space.
+    submission up. A study that is in the queue already stays as it is. Raises StudyError if it is another
+    owner's, or exists with another space.
     """
     return request_queue(
         url, QueueRequest.of_study(new_study(space.name if study is None else study, space), terms or Terms())

@@ -116,7 +116,7 @@ def _check(connection: Connection, text: str, seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from graft.web.settings import Quotas
-    from graft.web.submissions import Submitted, describe, read_submission
+    from graft.web.submissions import Submitted, describe, hide_folders, read_submission
 
     try:
         values = json.loads(text)
@@ -125,7 +125,7 @@ def _check(connection: Connection, text: str, seconds: float) -> None:
         answer = QueueRequest.of_study(study, Terms()).to_json()
     except BaseException as error:
         status, reason = describe(error)
-        answer = json.dumps({"status": status, "reason": " ".join(reason.split())})
+        answer = json.dumps({"status": status, "reason": hide_folders(" ".join(reason.split()))})
     connection.send_bytes(answer.encode())
     connection.close()
     os._exit(0)  # threads that a plug-in has begun are not waited for

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from graft.launching.claiming import new_study
 from graft.launching.planning.review import estimate_shortage, list_parts, review
@@ -122,3 +123,11 @@ def describe(error: BaseException) -> tuple[int, str]:
         return 403 if isinstance(error, QuotaError) else 400, str(error)
     told = describe_shortage(error) or explain(error)
     return 400, str(told or SpaceError(f"{_ORIGIN} cannot be read: {type(error).__name__}: {error}"))
+
+
+def hide_folders(reason: str) -> str:
+    """Return the line with paths relative to the working folder or the home: a client is not told where these are."""
+    for folder, shown in ((Path.cwd(), "."), (Path("~").expanduser(), "~")):
+        if len(folder.parts) > 1:  # not the root, with which all paths begin
+            reason = reason.replace(str(folder), shown)
+    return reason

@@ -68,7 +68,7 @@ def share_lanes(demands: Sequence[Demand], lanes: int, owner_lanes: int | None =
     that nothing holds rise on.
     """
     left = Fraction(lanes)
-    owners = {one.owner: Fraction(lanes if owner_lanes is None else min(owner_lanes, lanes)) for one in demands}
+    owners = {one.owner: Fraction(lanes if owner_lanes is None else owner_lanes) for one in demands}
     shares: dict[int, Share] = {}
     for priority in sorted({one.priority for one in demands}, reverse=True):
         members = [_Filling(demand=one, cap=_cap(one)) for one in demands if one.priority == priority]

@@ -66,7 +66,14 @@ def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str,
     missing = sorted(plugins.required_fields(member) - fields.keys())
     if missing:
         raise node.error(context.path, f"{name} needs {', '.join(missing)}")
-    formulas = {key: _read_field(child, rules[key], context.at(key)) for key, child in fields.items()}
+    contents = {key: child.content for key, child in fields.items()}
+    formulas: dict[str, Formula] = {}
+    for key, child in fields.items():
+        try:
+            rule = rules[key].for_fields(contents)
+        except PluginError as error:
+            raise fields[rules[key].ending].error(context.path, str(error)) from error
+        formulas[key] = _read_field(child, rule, context.at(key))
     numerics = _AS_OF.get()
     for key, rule in rules.items():
         if key not in fields and rule.earlier and numerics is not None and numerics <= rule.earlier[0]:

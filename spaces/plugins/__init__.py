@@ -209,7 +209,7 @@ def build(family: type[Family], config: Mapping[str, Any], path: str = "") -> Fa
         if key not in known:
             choices = ", ".join(known) or "none"
             raise PluginError(f"{here}.{key}: {config['name']} has no such field; it has {choices}")
-        rule, inner = known[key], f"{here}.{key}"
+        rule, inner = known[key].for_fields(config), f"{here}.{key}"
         values[key] = build(rule.family, value, inner) if rule.family else rule.check(inner, value)
     missing = required_fields(member) - values.keys()
     if missing:

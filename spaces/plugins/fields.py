@@ -84,16 +84,17 @@ def text(default: Any = REQUIRED, *, start: bool = False, plain: bool = False) -
     return _field(Rule(kind="text", start=start, plain=plain), default)
 
 
-def file(*ends: str, optional: bool = False) -> Any:
+def file(*ends: str, optional: bool = False, ending: str = "") -> Any:
     """Return a file or a folder that the plug-in reads, relative to the space; its value is a `FilePath`, which can
     be opened.
 
     Its content is part of a trial's identity: a study keeps a digest of it, and refuses to go on where it has changed.
-    Of a folder all files count, in the folders in it too, or those whose names end in one of `ends`. `optional`: it may
-    be left out, or empty, and its value is then false.
+    Of a folder all files count, in the folders in it too, or those whose names end in one of `ends`; where the field
+    named `ending` is a text that is not empty, those whose names end in it. `optional`: it may be left out, or empty,
+    and its value is then false.
     """
-    selection = Selection(ends or ("",))
-    return _field(Rule(kind="file", optional=optional, selection=selection), FilePath("") if optional else REQUIRED)
+    rule = Rule(kind="file", optional=optional, selection=Selection(ends or ("",)), ending=ending)
+    return _field(rule, FilePath("") if optional else REQUIRED)
 
 
 def part(family: type, default: str) -> Any:

@@ -7,6 +7,7 @@ A study keeps a digest of each. A file that is opened in any other way is not se
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -93,7 +94,7 @@ def find_file(written: str, selection: Selection = ALL_FILES) -> FilePath:
         known = _read(written, outside.folder, selection)
         if outside.folder is not None:
             outside.data[name] = known
-    return FilePath(written, known.path, known.digest, known.selection)
+    return FilePath(written, str(place_now(name, known)), known.digest, known.selection)
 
 
 def note_content(written: str, data: Data) -> FilePath:
@@ -129,6 +130,28 @@ def find_place(written: str, folder: Path | None) -> Path:
     return beside if beside.exists() or path.is_absolute() or not path.exists() else path.absolute()
 
 
+def place_now(name: str, data: Data) -> Path:
+    """Return where the file of a study should be now.
+
+    A file of an installation is looked for in that of this process, which may be elsewhere: on another machine, or in a
+    new environment.
+    """
+    if _is_installed(name):
+        with suppress(PluginError):  # where the package is missing, its file is missing where it was
+            # Two selections of one folder have a name each, "FOLDER" and "FOLDER (.md)".
+            return _find_installed(name.partition(" (")[0], *sys.path)
+    return Path(data.path)
+
+
+@cache
+def _find_installed(name: str, *path: str) -> Path:
+    return find_place(name, None)
+
+
+def _is_installed(name: str) -> bool:
+    return name.startswith((PACKAGE, STANDARD_LIBRARY))
+
+
 def files_read(member: object) -> Iterator[FilePath]:
     """Yield the files of the installation that a plug-in reads: `READS: ClassVar[Sequence[Read]]` of its class."""
     reads: Sequence[Read] = getattr(type(member), "READS", ())
@@ -148,9 +171,8 @@ def list_changes(data: Mapping[str, Data]) -> Iterator[tuple[str, Data | None, s
     for name, before in data.items():
         if not before.path:
             continue
-        is_installed = name.startswith((PACKAGE, STANDARD_LIBRARY))
         try:
-            now = read_data(find_place(name, None) if is_installed else Path(before.path), before.selection)
+            now = read_data(place_now(name, before), before.selection)
         except (OSError, PluginError):
             now = None
         if now is None or now.digest != before.digest:
@@ -159,7 +181,7 @@ def list_changes(data: Mapping[str, Data]) -> Iterator[tuple[str, Data | None, s
 
 def sendable(data: Mapping[str, Data]) -> dict[str, Data]:
     """Return what can be sent to another machine: files and folders, but for those of an installation."""
-    return {name: one for name, one in data.items() if one.path and not name.startswith((PACKAGE, STANDARD_LIBRARY))}
+    return {name: one for name, one in data.items() if one.path and not _is_installed(name)}
 
 
 def with_contents(outside: Outside) -> Outside:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,6 +42,8 @@ class Rule:
     """Of a file: whether an empty text, which names none, is a value."""
     selection: Selection = ALL_FILES
     """Of a file: which files of a folder count."""
+    ending: str = ""
+    """Of a file: the field whose text, unless it is empty, says how the names of the files of a folder end instead."""
     earlier: tuple[int, float] | None = None
     """The default of another time: the last version of the numerics that had it, and its value."""
 
@@ -70,6 +73,16 @@ class Rule:
         if math.isinf(self.low):
             return f"{noun} {'<' if self.open_high else '<='} {self.high:g}"
         return f"{noun} in {left}{self.low:g}, {self.high:g}{right}"
+
+    def for_fields(self, config: Mapping[str, Any]) -> Rule:
+        """Return the rule for a plug-in with these other fields, of which one may say which files of a folder count.
+
+        Raises PluginError where that field is no text, as where a space draws it.
+        """
+        end = config.get(self.ending, "")
+        if not isinstance(end, str):
+            raise PluginError(f"{self.ending} says which files of a folder count: it must be a text, and is not drawn")
+        return dataclasses.replace(self, selection=Selection((end,))) if end else self
 
     def check(self, path: str, value: Any) -> Any:
         """Return the value in its field's own type; raises PluginError that names path, value and rule."""

@@ -1,4 +1,4 @@
-"""The sections `arms:`, `seeds:` and `confirm:` of a space: what is compared, and from how many seeds."""
+"""The sections `arms:`, `seeds:`, `confirm:` and `claim:` of a space: what is compared, and from how many seeds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from spaces.experiment import Arm, ExperimentSpace
 from spaces.grammar.nodes import Node
 from spaces.grammar.overrides import replace_all, replace_at, to_yaml
 from spaces.messages import no_such, shorten
+from spaces.reading.claim_section import read_claims
 from spaces.space import DrawnSpace
 
 ReadSpace = Callable[[yaml.Node], DrawnSpace]
 """The space of one arm, from its syntax tree."""
 
-_SECTIONS = ("arms", "seeds", "confirm")
+_SECTIONS = ("arms", "seeds", "confirm", "claim")
 _SETTABLE = ("group", "trial", "task", "model", "optimizer", "averaging", "learning", "training")
 """Sections that an arm may set paths of."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
@@ -55,6 +56,7 @@ def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) ->
         seeds=seeds,
         confirmed=top,
         fresh_seeds=fresh,
+        claims=read_claims(root),
     )
     return replace(space, search=replace(search, trials=space.planned))
 
@@ -135,6 +137,10 @@ def _check_search(root: Node, arms: list[Arm], top: int) -> None:
         raise node.error(
             "search.stopping",
             "arms are compared at their ends: leave it out, or confirm the best by confirm: {top, seeds}",
+        )
+    if "claim" in root.content and search.trials > 1 and not top:
+        raise root.content["claim"].error(
+            "claim", "the best of several configurations is flattered by the choice: write confirm: {top: 1, seeds: N}"
         )
     if top > search.trials:
         raise root.content["confirm"].error("confirm.top", f"{top} must be at most search.trials, {search.trials}")

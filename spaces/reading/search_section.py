@@ -81,7 +81,7 @@ def _read_objectives(node: Node, variants: Sequence[str], context: Context) -> t
     """One objective, or a list of two."""
     path = context.path
     if not isinstance(node.content, tuple):
-        return _read_objective(node, variants, path), None
+        return read_objective(node, variants, path), None
     if len(node.content) != 2:
         raise node.error(path, f"a list of {len(node.content)}; write one objective, or a list of two")
     first, second = node.content
@@ -90,7 +90,7 @@ def _read_objectives(node: Node, variants: Sequence[str], context: Context) -> t
         raise second.error(path, "the second objective is of the validation that gives the first: `at` is the first's")
     direction, quantity = _read_direction(second, entries, path)
     compiled = with_location(quantity, context.at(direction), lambda: compile_quantity(_text_of(quantity)))
-    return _read_objective(first, variants, path), SecondObjective(direction=direction, quantity=compiled)
+    return read_objective(first, variants, path), SecondObjective(direction=direction, quantity=compiled)
 
 
 def _read_constraints(node: Node | None, context: Context) -> tuple[Quantity, ...]:
@@ -122,8 +122,8 @@ def _read_direction(node: Node, entries: Mapping[str, Node], path: str) -> tuple
     return directions[0], entries[directions[0]]
 
 
-def _read_objective(node: Node, variants: Sequence[str], path: str) -> Objective:
-    """`{minimize: tvd/bema}` or `{maximize: accuracy/raw/length=64, at: last}`."""
+def read_objective(node: Node, variants: Sequence[str] | None, path: str) -> Objective:
+    """Read `{minimize: tvd/bema}` or `{maximize: accuracy/raw/length=64, at: last}`; `variants` None: any."""
     entries = read_mapping(node, path)
     direction, named = _read_direction(node, entries, path)
     at = entries["at"].text if "at" in entries else "best"
@@ -133,9 +133,10 @@ def _read_objective(node: Node, variants: Sequence[str], path: str) -> Objective
     return Objective(direction=direction, metric=metric, variant=variant, condition=condition, at=at)
 
 
-def _read_metric(node: Node, variants: Sequence[str], path: str) -> tuple[str, str, str]:
+def _read_metric(node: Node, variants: Sequence[str] | None, path: str) -> tuple[str, str, str]:
     parts = node.text.split("/") if isinstance(node.content, str) else []
-    if len(parts) not in (2, 3) or not all(parts) or parts[1] not in variants:
-        rule = f"must be metric/variant or metric/variant/condition, variant one of {', '.join(variants)}"
+    if len(parts) not in (2, 3) or not all(parts) or (variants is not None and parts[1] not in variants):
+        known = f", variant one of {', '.join(variants)}" if variants else ""
+        rule = f"must be metric/variant or metric/variant/condition{known}"
         raise node.error(path, f"{shorten(repr(node.text))} {rule}")
     return parts[0], parts[1], parts[2] if len(parts) == 3 else ""

@@ -17,7 +17,7 @@ from spaces.errors import StudyError
 from spaces.plugins.bundles import Bundle
 from spaces.records import TERMINAL, Constraints, Trial
 from spaces.settings import Objective
-from storage import sources
+from storage import claim_events, sources
 from storage.claims import rows
 from storage.claims.queries import StudyQueries
 from storage.claims.session import Session, transaction
@@ -34,6 +34,7 @@ from storage.schema import (
     trials,
     workers,
 )
+from storage.schema import claim_events as claims_table
 from storage.schema import sources as sources_table
 
 
@@ -144,6 +145,7 @@ class EditedStudy:
             )
         )
         sources.add(connection, self.id, change.bundles)
+        claim_events.lock_claims(connection, self.id, change.space, change.version)
         self._write_ratings(connection, change.ratings)
         if change.restarts:
             self._restart(connection)
@@ -170,6 +172,6 @@ def delete_study(connection: Connection, study_id: int) -> None:
     for table in (metrics, checkpoints):
         connection.execute(delete(table).where(table.c.trial_id.between(first, last)))
     # Trials refer to architectures, and architectures to the study.
-    for table in (trials, architectures, workers, sources_table, fingerprints, changes, submissions):
+    for table in (trials, architectures, workers, sources_table, fingerprints, changes, claims_table, submissions):
         connection.execute(delete(table).where(table.c.study_id == study_id))
     connection.execute(delete(studies).where(studies.c.id == study_id))

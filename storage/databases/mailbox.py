@@ -8,6 +8,7 @@ A request that cannot be done by any process is moved aside, with the reason, so
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 import uuid
@@ -26,6 +27,7 @@ _MOST_REFUSED = 100
 LARGEST_REQUEST = 1 << 24
 """Bytes; a submission has a space and the sources of its plug-ins."""
 _LONGEST_NAME = 100
+_OWN_NAME = re.compile(r"[0-9]{20}-")
 
 
 class Refused(NamedTuple):
@@ -44,8 +46,12 @@ class Mailbox:
 
     def post(self, text: str, mark: str = "") -> str:
         """Leave a request; its name, which ends in `mark`. Raises OSError if the disk does not take it."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        name = f"{time.time_ns():020}-{uuid.uuid4().hex[:8]}{mark}"
+        with suppress(FileExistsError):
+            self._folder.mkdir(mode=0o700)
+            _synchronise(self._folder.parent)  # a power cut must not take the folder with all that is in it
+        # After those that wait, also where a clock was set back: a study that is paused and resumed is to go on.
+        last = max((int(known.split("-")[0]) for known in self.names() if _OWN_NAME.match(known)), default=0)
+        name = f"{max(time.time_ns(), last + 1):020}-{uuid.uuid4().hex[:8]}{mark}"
         self._write(name + _REQUEST, text)
         return name
 
@@ -81,7 +87,9 @@ class Mailbox:
         """Remove a request that was taken in and is committed, or was refused for a reason in one line."""
         if refusal:
             self._write(name + _REASON, refusal)
-        (self._folder / (name + _REQUEST)).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            (self._folder / (name + _REQUEST)).unlink()
+            _synchronise(self._folder)  # one that came back with the power would be done after what was asked since
         for path in self._folder.glob(f"*{_REASON}"):
             with suppress(OSError):
                 is_old = path.stat().st_mtime < time.time() - _KEPT_SECONDS
@@ -136,8 +144,13 @@ class Mailbox:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, self._folder / name)
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _synchronise(self._folder)
+
+
+def _synchronise(folder: Path) -> None:
+    """Have the names in a folder on the disk."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -17,7 +17,7 @@ from storage import sources
 from storage.claims.stored_trials import count_trials, find_best
 from storage.frames.answers import BATCH, Answers, quote
 from storage.frames.architectures import LearnedArchitectures
-from storage.frames.columns import CHANGES, FINGERPRINTS, METRICS, SOURCES, TRIALS, WORKERS, Schema
+from storage.frames.columns import CHANGES, CLAIM_EVENTS, FINGERPRINTS, METRICS, SOURCES, TRIALS, WORKERS, Schema
 from storage.frames.paths import spell_paths
 from storage.schema import trial_id
 from storage.sources import StoredBundle
@@ -220,6 +220,10 @@ class StudyReader:
     def changes(self) -> pl.DataFrame:
         """What was changed in the study's space since its launch, in order; columns CHANGES."""
         return self._read_table("changes", CHANGES, "number")
+
+    def claim_events(self) -> pl.DataFrame:
+        """Return when the study's claims were locked, edited, and looked at before its end; columns CLAIM_EVENTS."""
+        return self._read_table("claim_events", CLAIM_EVENTS, "number")
 
     @property
     def architectures(self) -> LearnedArchitectures:

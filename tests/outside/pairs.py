@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,9 @@ KEYS = 8
 
 @cache
 def _table(path: FilePath) -> Tensor:
-    """[KEYS] the value of each key."""
+    """[KEYS] the value of each key, of a text or of an array `table` as numpy.savez writes it."""
+    if path.written.endswith(".npz"):
+        return torch.from_numpy(np.load(path)["table"])
     return torch.tensor([int(word) for word in Path(path).read_text().split()])
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _RATING_PATHS = ("search.objective", "search.feasible")
 """What a trial's rating follows from, beside its validations."""
-CHANGEABLE = ("search.trials", "search.stopping", *_RATING_PATHS, "search.history", "study", "plugins")
+CHANGEABLE = ("search.trials", "search.stopping", *_RATING_PATHS, "search.history", "study", "plugins", "claim")
 """What may change in the space of a study that has results. All else says what a trial is, or how it is chosen."""
 _RESTARTING = ("search.stopping", *_RATING_PATHS)
 """Changes after which a checkpoint is of no use: with it stands what the controller knew of its trial."""

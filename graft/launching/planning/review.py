@@ -18,7 +18,7 @@ from spaces.experiment import ExperimentSpace
 from spaces.messages import no_such, shorten
 from spaces.plugins.active import current, using
 from spaces.plugins.importing import explain
-from spaces.settings import list_numbers, number_at
+from spaces.settings import MetricName, list_numbers, number_at
 from spaces.transfer import TransferSpace
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def _review(space: Space, device: str | None, lanes: int) -> list[str]:
         with _blaming_plug_ins(part):
             notes += [f"{part.label}{note}" for note in _check_objective(part)]
             notes += [f"{part.label}{note}" for note in _look_at_steps(part, device)]
+    _check_claims(space)
     return list(dict.fromkeys(notes))
 
 
@@ -233,6 +234,29 @@ def _check_objective(part: Part) -> Iterator[str]:
         if lacking:
             what = "the objective" if path == "search.objective" else "what search.feasible asks for,"
             yield f"{lacking} of the {len(trials)} structures looked at will not report {what} {wanted}"
+
+
+def _check_claims(space: Space) -> None:
+    """Raise SpaceError if no trial of an arm reports the metric of a claim about it."""
+    from workers.engine.speed.timing import reported_metrics
+
+    if not isinstance(space, ExperimentSpace):
+        return
+    parts = {arm.name: part for arm, part in zip(space.arms, list_parts(space), strict=True)}
+    for claim in space.claims:
+        if claim.metric == str(space.search.objective):
+            continue
+        name, variant, *condition = claim.metric.split("/", 2)
+        wanted = MetricName(name, variant, *condition)
+        for arm in (claim.arm, claim.than):
+            found = [
+                metric
+                for trial in _structures(parts[arm])
+                for metric in reported_metrics(replace(trial, config=_sketch(trial.config)))
+            ]
+            if wanted not in found:
+                reason = no_such_metric(wanted, dict.fromkeys(found))
+                raise SpaceError(f"{space.name}: claim.metric: arm {arm}: {reason}")
 
 
 def _check_paths(part: Part) -> Iterator[str]:

@@ -49,6 +49,8 @@ def show_queue(reader: OpenReader) -> QueueState:
 def submit(body: Submission, holder: Submitter, reader: OpenReader, request: Request, response: Response) -> Accepted:
     """Queue a space, which is read and checked first; a study of this name and space that was stopped goes on.
 
+    One that is in the queue stays as it is; `submitted_at` of the entry says since when.
+
     202: another process that is no service writes the database; the next service takes the submission up.
     """
     settings = settings_of(request)

@@ -65,6 +65,7 @@ def choose_trials(arms: pl.DataFrame, direction: Direction) -> ComparedTrials:
         else:
             choices[str(arm)] = "single"
             kept.append(own)
+    kept = kept or [arms]  # without any trial yet
     return ComparedTrials(choices=choices, trials=pl.concat(kept).select("number", "arm", "seed", "state", "objective"))
 
 

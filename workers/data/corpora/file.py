@@ -17,25 +17,27 @@ from workers.data.corpora import Corpus
 from workers.data.corpora._code import STRIPPERS, VERSION
 from workers.data.hashing import hash_of
 
-_SUFFIXES = (".jsonl", ".parquet", ".txt")
+_SUFFIXES = (".arrow", ".jsonl", ".parquet", ".txt")
 
 
 @dataclass(frozen=True, kw_only=True)
 class File(Corpus):
-    """A file, or all files of a folder and the folders in it that end in .txt, .jsonl or .parquet, or in `ending`.
+    """A file, or all files of a folder and the folders in it that end in .txt, .jsonl, .parquet or .arrow, or in
+    `ending`.
 
-    A document is a line's or a row's `column`, or a whole file of any other kind. `comments` of a programming language
+    A document is a line's or a row's `column`, or a whole file of any other kind. Files that end in .arrow are those
+    that `save_to_disk` of a data set of Hugging Face writes. `comments` of a programming language
     are taken out. `{path: FOLDER, ending: .java, comments: java}` reads a folder of Java, for example java/util of the
     src.zip in Debian's openjdk-17-source (GPL-2 with the Classpath exception).
     """
 
     EXAMPLES: ClassVar[Examples] = ({"path": __file__},)
 
-    path: FilePath = file(*_SUFFIXES)
+    path: FilePath = file(*_SUFFIXES, ending="ending")
     column: str = text("text", plain=True)
     comments: str = option("none", tuple(STRIPPERS))
     ending: str = text("", plain=True)
-    """Of the files of a folder; empty: the three above."""
+    """Of the files of a folder; empty: the four above."""
 
     def documents(self) -> Iterator[str]:
         for path in self._files():
@@ -74,7 +76,7 @@ class File(Corpus):
 
 
 def _documents(path: Path, column: str) -> Iterator[str]:
-    if path.suffix == ".parquet":
+    if path.suffix in (".arrow", ".parquet"):
         yield from _column(path, column)
         return
     whole = _decode(path)
@@ -101,11 +103,11 @@ def _column(path: Path, column: str) -> Iterator[str]:
     try:
         import polars
     except ImportError as error:
-        raise PluginError(f"{path}: to read parquet needs the package polars; pip install polars") from error
+        raise PluginError(f"{path}: to read a table needs the package polars; pip install polars") from error
     try:
-        frame = polars.read_parquet(path)
+        frame = polars.read_parquet(path) if path.suffix == ".parquet" else polars.read_ipc_stream(path)
     except (OSError, polars.exceptions.PolarsError) as error:
-        raise PluginError(f"{path}: this is not a parquet file that can be read") from error
+        raise PluginError(f"{path}: this file of {path.suffix[1:]} cannot be read") from error
     if column not in frame.columns or frame[column].dtype != polars.String:
         raise PluginError(f"{path}: the table has no text {column!r}, it has {', '.join(frame.columns)}")
     yield from frame[column].drop_nulls()

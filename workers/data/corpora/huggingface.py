@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar
 
 from spaces.errors import PluginError
@@ -24,6 +25,7 @@ class HuggingFace(Corpus):
     Those of paper 002: `roneneldan/TinyStories`; `LTCB/enwik8`; `code-search-net/code_search_net`, subset `python` or
     `java`, column `func_code_string`, comments of that language; `HuggingFaceFW/fineweb`, subset `sample-10BT`. A data
     set is known by these settings: name a `revision` if it may change. Once made, tokens are read without a network.
+    A data set in a folder of this machine is read by the corpus `file`, which notices changes of it.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"dataset": "roneneldan/TinyStories"},)
@@ -52,6 +54,11 @@ class HuggingFace(Corpus):
                 continue  # Python 2, of which CodeSearchNet has some
 
     def content(self) -> str:
+        if Path(self.dataset).is_dir():  # the package would read it, and its tokens would be kept by its name alone
+            raise PluginError(
+                f"task.corpus.dataset: {self.dataset!r} is a folder of this machine: name it as {{file: {{path: "
+                f"{self.dataset}}}}}, so that its changes are noticed"
+            )
         return hash_of([VERSION.encode(), repr(self).encode()])
 
     def _rows(self) -> Iterator[dict[str, Any]]:

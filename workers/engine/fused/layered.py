@@ -17,10 +17,21 @@ from workers.data.tasks import Batch
 from workers.engine.fused.layered_plan import ARRAYS, LAYER_ARRAYS, MOST_LAYERS, LayeredPlan, Sizes, lay_out
 from workers.engine.fused.memory import Limits, Workspace
 from workers.engine.fused.step import FusedStep, Knobs, Launch, TrainingPlan, find_training_obstacle
+from workers.networks.activations import Activation
+from workers.networks.activations.geglu import Geglu
+from workers.networks.activations.gelu import Gelu
+from workers.networks.activations.glu import Glu
+from workers.networks.activations.identity import Identity
+from workers.networks.activations.reglu import Reglu
+from workers.networks.activations.relu import Relu
+from workers.networks.activations.relu_squared import ReluSquared
 from workers.networks.activations.spline import Spline
+from workers.networks.activations.swiglu import Swiglu
+from workers.networks.activations.tanh import Tanh
 from workers.networks.gradients import layered
+from workers.networks.gradients.generated import Number
 from workers.networks.gradients.plans import per_lane, starts_of
-from workers.networks.gradients.scoring import Number, learned_by
+from workers.networks.gradients.scoring import learned_by
 from workers.networks.models import in_use
 from workers.networks.models.transformer import Transformer
 from workers.networks.positions.alibi import Alibi, slopes
@@ -41,6 +52,12 @@ _WORK = 1 << 40
 _BENT = SignedAveraging, FixedSignedAveraging
 _LARGEST_PRODUCT = 1 << 32
 """Rows times columns squared of any array: beyond it the kernel's division by columns is not exact."""
+_ACTIVATIONS: dict[type[Activation], int] = {
+    kind: number
+    for number, kind in enumerate((Identity, Relu, ReluSquared, Tanh, Gelu, None, Spline, Glu, Geglu, Swiglu, Reglu))
+    if kind
+}
+"""Number of each in cuda/activations.hpp; after GELU's exact form comes that by tanh."""
 _OF_KNOBS = 8
 """Knobs before those of the heads, as in plan.hpp."""
 
@@ -56,7 +73,7 @@ def find_obstacle(recipe: Recipe) -> str | None:
         return "the fused step of transformers knows the scorers softmax, average, ssa and ssa_fixed alone"
     if not model.mlp_multiple or model.depth > MOST_LAYERS:
         return f"the fused step knows one to {MOST_LAYERS} layers, each with an MLP"
-    if type(model.activation) not in layered.ACTIVATION_NAMES:
+    if type(model.activation) not in _ACTIVATIONS:
         return f"the fused step knows no activation {name_of(model.activation)}"
     if type(model.position) not in layered.POSITIONS:
         return f"the fused step knows no positions of {name_of(model.position)}"
@@ -109,6 +126,10 @@ def _numbers_of(scorer: Scorer) -> tuple[Number, Number, Number]:
     return factor, 1.0, 1.0
 
 
+def _number_of(activation: Activation) -> int:
+    return _ACTIVATIONS[type(activation)] + (isinstance(activation, Gelu) and activation.form == "tanh")
+
+
 class LayeredStep(FusedStep):
     """Of transformers with layers."""
 
@@ -120,7 +141,8 @@ class LayeredStep(FusedStep):
         self._numbers = {
             **{name: getattr(sizes, name) for name in ("length", "depth", "dropped", "knots", "splines", "bent")},
             **{name: structure[name] for name in ("width", "heads", "hidden", "gates", "outputs")},
-            **{name: structure[name] for name in ("pre_norm", "centred", "activation", "tied")},
+            **{name: structure[name] for name in ("pre_norm", "centred", "tied")},
+            "activation": _number_of(model.activation),
             "sequences": workspace.sequences,
             "shared_floats": workspace.shared_bytes // 4,
         }

@@ -20,18 +20,10 @@ from spaces import plugins
 from spaces.plugins import name_of
 from workers.data.tasks import Batch, Task, VectorTask
 from workers.networks.activations import Activation
-from workers.networks.activations.geglu import Geglu
-from workers.networks.activations.gelu import Gelu
-from workers.networks.activations.glu import Glu
-from workers.networks.activations.identity import Identity
-from workers.networks.activations.reglu import Reglu
-from workers.networks.activations.relu import Relu
-from workers.networks.activations.relu_squared import ReluSquared
 from workers.networks.activations.spline import Spline
-from workers.networks.activations.swiglu import Swiglu
-from workers.networks.activations.tanh import Tanh
-from workers.networks.gradients import NativeGradient, NativeOutputs
+from workers.networks.gradients import NativeGradient, NativeOutputs, activating
 from workers.networks.gradients._layered_model import Layered
+from workers.networks.gradients.generated import Number
 from workers.networks.gradients.plans import (
     LOSSES,
     call,
@@ -43,7 +35,6 @@ from workers.networks.gradients.plans import (
     unknown_loss,
 )
 from workers.networks.gradients.scoring import (
-    Number,
     begin_compiling,
     described,
     functions_of,
@@ -62,22 +53,6 @@ from workers.numerics.blocks import Blocks
 from workers.numerics.randomness import Streams, drop_bytes
 from workers.numerics.tensors import Versions, are_of, versions_of
 
-_ACTIVATIONS = (
-    *("identity", "relu", "relu_squared", "tanh", "gelu", "gelu_tanh"),
-    *("spline", "glu", "geglu", "swiglu", "reglu"),
-)
-ACTIVATION_NAMES: dict[type[Activation], str] = {
-    Identity: "identity",
-    Relu: "relu",
-    ReluSquared: "relu_squared",
-    Tanh: "tanh",
-    Gelu: "gelu",
-    Spline: "spline",
-    Glu: "glu",
-    Geglu: "geglu",
-    Swiglu: "swiglu",
-    Reglu: "reglu",
-}
 _LAYER_PLACES = (
     *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value", "query_key_value_bias", "canon_B"),
     *("output", "output_bias", "mlp_norm", "mlp_norm_bias", "canon_C", "mlp_in", "mlp_in_bias", "canon_D"),
@@ -89,11 +64,24 @@ _END_PLACES = (
 )
 _SIZES = (
     *("lanes", "batch", "length", "width", "heads", "depth", "hidden", "gates", "outputs", "features", "total"),
-    *("causal", "pre_norm", "centred", "query_key_norm", "canon", "activation", "knots", "knots_learned", "tied"),
-    *("capped", "loss", "scorer_knobs", "learned_numbers", "dropout"),
+    *("causal", "pre_norm", "centred", "query_key_norm", "canon", "knots", "knots_learned", "tied"),
+    *("capped", "loss", "scorer_knobs", "learned_numbers", "activation_knobs"),
+    *("activation_learned", "dropout"),
 )
 _TENSORS = (
-    *("layers", "ends", "scorers", "learned", "parameters", "gradient", "loss_values", "inputs", "targets", "weights"),
+    *(
+        "layers",
+        "ends",
+        "scorers",
+        "activation",
+        "learned",
+        "parameters",
+        "gradient",
+        "loss_values",
+        "inputs",
+        "targets",
+        "weights",
+    ),
     *("lengths", "placed", "cosines", "sines", "slopes", "knobs", "states", "thresholds", "outputs_values"),
 )
 
@@ -108,15 +96,23 @@ def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.devic
     """Why the model's gradient on this task is not computed here; None: it is."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
+        activating.FUNCTIONS.begin(_generated_activation(model), dtype)
     if reason := find_obstacle("layered", dtype, device):
         return reason
     if task.position_loss is None:
         return unknown_loss(task)
     if type(model.position) not in POSITIONS:
         return f"positions of {name_of(model.position)} are not in the native step"
-    if model.mlp_multiple and type(model.activation) not in ACTIVATION_NAMES:
-        return f"the activation {name_of(model.activation)} is not in the native step"
+    for activation in _generated_activation(model):
+        if reason := activating.FUNCTIONS.find_obstacle(activation, dtype):
+            return reason
     return find_scorer_obstacle(model.scorer, dtype)
+
+
+def _generated_activation(model: Layered) -> list[Activation]:
+    """Return the activation that has generated functions, if there is one: a spline looks numbers up in a table."""
+    has_one = model.mlp_multiple and type(model.activation) is not Spline
+    return [model.activation] if has_one else []
 
 
 def native_gradient(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
@@ -146,7 +142,7 @@ class Tables:
     """The model's knobs: a trial that takes a lane writes into them."""
     lanes: int
     length: int
-    knobs: Tensor  # [L, 8 + knobs of the scorers]
+    knobs: Tensor  # [L, 8 + knobs of the scorers and of the activation]
     rates: Tensor  # [4, L] float64
     placed: Tensor | None  # [L, s, d]
     cosines: Tensor | None  # [L, s, c / 2]
@@ -175,8 +171,13 @@ class _Gradient:
         heads = scorers_of_heads(model.scorer, model.heads)
         self._scorers = described([functions_of(scorer, dtype) for scorer in heads])
         learned = [one for names in learned_by(model.scorer, model.heads) for one in names]
+        activations = _generated_activation(model)
+        self._activation = activating.described(activations[0], dtype) if activations else None
+        own = [(f"activation.{name}", 0) for one in activations for name in one.parameters()]
         layers = range(model.depth)
-        self._learned = torch.tensor([learned_places(places, layer, learned) for layer in layers], dtype=torch.int64)
+        self._learned = torch.tensor(
+            [learned_places(places, layer, learned + own) for layer in layers], dtype=torch.int64
+        )
         alibi = isinstance(model.position, Alibi)
         self._slopes = torch.tensor(slopes(model.heads), dtype=dtype) if alibi else None
         rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
@@ -187,6 +188,8 @@ class _Gradient:
             "total": self._total,
             "scorer_knobs": len(knobs_of_heads(model.scorer, model.heads)),
             "learned_numbers": len(learned),
+            "activation_knobs": len(_knobs_of_activation(model)),
+            "activation_learned": len(own),
         }
         self._dropout = sum(1 << bit for bit, used in enumerate(on) if used)
 
@@ -219,6 +222,7 @@ class _Gradient:
             "layers": self._layers,
             "ends": self._ends,
             "scorers": self._scorers,
+            "activation": self._activation,
             "learned": self._learned,
             "parameters": parameters.contiguous(),
             "inputs": inputs,
@@ -292,18 +296,12 @@ def structure_of(model: Layered, task: Task) -> dict[str, int]:
         "centred": int(model.norm == "layer_norm"),
         "query_key_norm": int(model.query_key_norm),
         "canon": sum(1 << "ABCD".index(letter) for letter in set(model.canon) & set("ABCD")),
-        "activation": _ACTIVATIONS.index(_activation(model.activation)) if has_mlp else 0,
         "knots": spline.knots if spline else 0,
         "knots_learned": int(not spline.frozen) if spline else 0,
         "tied": int(unembedding is None),
         "capped": int(bool(getattr(model, "logit_cap", 0.0))),
         "loss": LOSSES.index(task.position_loss),
     }
-
-
-def _activation(activation: Activation) -> str:
-    name = ACTIVATION_NAMES[type(activation)]
-    return "gelu_tanh" if isinstance(activation, Gelu) and activation.form == "tanh" else name
 
 
 def _of_layer(places: Mapping[str, int], layer: int, name: str) -> int:
@@ -337,6 +335,11 @@ def _tensors_of(model: Layered) -> list[Tensor]:
     return [value for value in values if isinstance(value, Tensor)]
 
 
+def _knobs_of_activation(model: Layered) -> list[Number]:
+    """Return what the generated functions of the activation are told."""
+    return [value for activation in _generated_activation(model) for _, value in plugins.knobs(activation)]
+
+
 def tables_of(
     model: Layered, lanes: int, length: int, dtype: torch.dtype, device: torch.device | None = None
 ) -> Tables:
@@ -345,7 +348,7 @@ def tables_of(
     spline = model.activation if isinstance(model.activation, Spline) else Spline()
     columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
     columns += [spline.low, (spline.knots - 1) / (spline.high - spline.low)]
-    columns += knobs_of_heads(model.scorer, model.heads)
+    columns += knobs_of_heads(model.scorer, model.heads) + _knobs_of_activation(model)
     placed, cosines, sines = (
         table if table is None else table.to(device=device) for table in _positions(model, lanes, length, dtype)
     )

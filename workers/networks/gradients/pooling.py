@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from workers.data.tasks import Batch, SetTask, Task
-from workers.networks.gradients import NativeGradient, NativeOutputs
+from workers.networks.activations.gelu import Gelu
+from workers.networks.gradients import NativeGradient, NativeOutputs, activating
 from workers.networks.gradients.plans import (
     call,
     find_obstacle,
@@ -33,9 +34,24 @@ from workers.numerics.randomness import Streams
 _MAPS = ("item_in", "item_out", "query_in", "query_out", "query", "key_value", "output", "class_in", "class_out")
 _SIZES = ("lanes", "batch", "items", "width", "features", "asked", "classes", "total")
 _TENSORS = (
-    *("places", "scorer", "learned", "parameters", "gradient", "loss_values", "inputs", "queries", "lengths"),
+    *(
+        "places",
+        "scorer",
+        "learned",
+        "activation",
+        "parameters",
+        "gradient",
+        "loss_values",
+        "inputs",
+        "queries",
+        "lengths",
+    ),
     *("targets", "weights", "knobs", "outputs_values"),
 )
+
+
+_ACTIVATION = Gelu(form="tanh")
+"""Of the model's own maps."""
 
 
 class Pooling(Protocol):
@@ -58,13 +74,14 @@ def obstacle(model: Pooling, task: Task, dtype: torch.dtype, device: torch.devic
     """Why the model's gradient on this task is not computed here; None: it is."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
+        activating.FUNCTIONS.begin([_ACTIVATION], dtype)
     if reason := find_obstacle("pooling", dtype, device):
         return reason
     if task.position_loss != "cross_entropy":
         return unknown_loss(task)
     if isinstance(model.scorer, Mixed):
         return "mixed scorers of one head are not in the native step"
-    return find_scorer_obstacle(model.scorer, dtype)
+    return activating.FUNCTIONS.find_obstacle(_ACTIVATION, dtype) or find_scorer_obstacle(model.scorer, dtype)
 
 
 def native_gradient(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
@@ -94,6 +111,7 @@ class _Gradient:
         self._tables = {
             "places": torch.tensor(places),
             "scorer": described([functions_of(model.scorer, dtype)]),
+            "activation": activating.described(_ACTIVATION, dtype),
             "learned": torch.tensor([starts[name] for name, _ in learned], dtype=torch.int64),
         }
         self._sizes = {

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from spaces import plugins
-from spaces.plugins import name_of
+from workers.networks.gradients.generated import Generated, Number, addresses_of, example_knobs, starts
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.networks.scorers.mixed import Mixed
-from workers.numerics import native
 from workers.numerics.native.building import Unit
 from workers.numerics.rows.nodes import NotOfRows
 from workers.numerics.rows.programs import Program, write_scorer
 from workers.numerics.rows.running import run
-
-Number = float | Tensor
 
 _FUNCTIONS = ("weigh_along", "weigh_beside", "gradient_along", "gradient_beside", "finish")
 
@@ -36,9 +31,15 @@ class RowFunctions:
     @property
     def described(self) -> list[int]:
         """What a native step is told of them, in the order of ScorerField (workers/numerics/native/scores.hpp)."""
-        addresses = [ctypes.cast(getattr(self.library, name), ctypes.c_void_p).value or 0 for name in _FUNCTIONS]
         own = self.program
-        return [*addresses, own.given, own.learned, own.kept, own.totals, int(own.reads_logits)]
+        return [
+            *addresses_of(self.library, _FUNCTIONS),
+            own.given,
+            own.learned,
+            own.kept,
+            own.totals,
+            int(own.reads_logits),
+        ]
 
 
 def parts_of(scorer: Scorer) -> list[Scorer]:
@@ -48,38 +49,23 @@ def parts_of(scorer: Scorer) -> list[Scorer]:
 
 def begin_compiling(scorer: Scorer, dtype: torch.dtype) -> None:
     """Compile a scorer, or those that it mixes, in the background, side by side."""
-    programs = [(part, _program_of(part, dtype)) for part in parts_of(scorer)]
-    native.begin(_unit_of(part, program) for part, program in programs if not isinstance(program, str))
+    _GENERATED.begin(parts_of(scorer), dtype)
 
 
 def packaged_units() -> list[Unit]:
     """Return the generated functions of the packaged scorers with their default fields, in each precision."""
     scorers = [plugins.build(Scorer, {"name": name}) for name in plugins.names(Scorer)]
-    programs = [
-        (part, _program_of(part, dtype))
-        for scorer in scorers
-        for part in parts_of(scorer)
-        for dtype in (torch.float32, torch.float64)
-    ]
-    return list({_unit_of(part, program): None for part, program in programs if not isinstance(program, str)})
+    return _GENERATED.packaged_units(part for scorer in scorers for part in parts_of(scorer))
 
 
 def find_obstacle(scorer: Scorer, dtype: torch.dtype) -> str | None:
     """Return why a scorer, or one that it mixes, is not in the native steps, or None."""
-    for part in parts_of(scorer):
-        program = _program_of(part, dtype)
-        if reason := program if isinstance(program, str) else _find_fault(part, program, dtype):
-            return f"the scorer {name_of(part)} is not in the native step: {reason}"
-    return None
+    return next((reason for part in parts_of(scorer) if (reason := _GENERATED.find_obstacle(part, dtype))), None)
 
 
 def functions_of(scorer: Scorer, dtype: torch.dtype) -> RowFunctions:
     """Return the functions of a scorer that mixes none and has no obstacle."""
-    program = _program_of(scorer, dtype)
-    assert not isinstance(program, str), "there is no obstacle"
-    library = native.load(_unit_of(scorer, program))
-    assert library, "there is no obstacle"
-    return RowFunctions(program, library)
+    return RowFunctions(*_GENERATED.load(scorer, dtype))
 
 
 def scorers_of_heads(scorer: Scorer, heads: int) -> list[Scorer]:
@@ -106,35 +92,35 @@ def learned_by(scorer: Scorer, heads: int, prefix: str = "scorer") -> list[list[
     return [[(f"{prefix}.{name}", head) for name in names] for head in range(heads)]
 
 
-def _unit_of(scorer: Scorer, program: Program) -> Unit:
-    return Unit(f"scorer_{name_of(scorer)}", program.text)
+def _write(scorer: Scorer, dtype: torch.dtype) -> Program:
+    if not isinstance(scorer, LogitScorer):
+        raise NotOfRows("it reads queries and keys")
+    parameters = scorer.parameters(1)
+    if unfit := next((name for name, one in parameters.items() if one.shape != (1,)), None):
+        raise NotOfRows(f"{unfit} is more than a number a head")
+    learned = {name: float(value) for name, value in starts(parameters).items()}
+
+    def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
+        bound = plugins.bind(scorer, told)
+        return bound.of_logits(logits, visible, own)
+
+    return write_scorer(weigh, learned, example_knobs(scorer), dtype)
 
 
-def _find_fault(scorer: Scorer, program: Program, dtype: torch.dtype) -> str | None:
-    """Return why a program is not used: there is no library of it, or that computes other numbers than torch."""
-    library = native.load(_unit_of(scorer, program))
-    if not library:
-        return "its generated code could not be compiled"
-    if program.text not in _CHECKED:
-        _CHECKED[program.text] = _is_alike(scorer, program, library, dtype)
-    return None if _CHECKED[program.text] else "its generated code computes other numbers than torch does"
-
-
-_CHECKED: dict[str, bool] = {}
-"""Text of a program -> whether its functions were compared with torch's, and are alike."""
-
-
-def _is_alike(scorer: Scorer, program: Program, library: ctypes.CDLL, dtype: torch.dtype) -> bool:
-    """Compare rows of one, of some and of all visible keys; sums over keys alone differ, by a few roundings."""
+def _compare(
+    scorer: Scorer, program: Program, library: ctypes.CDLL, dtype: torch.dtype
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows of one, of some and of all visible keys; sums over keys alone differ, by a few roundings."""
     assert isinstance(scorer, LogitScorer), "it has a program"
     visible, keys = (1, 3, 8, 19, 21), 21
     generator = torch.Generator().manual_seed(2)
     logits, gradient = (2 * torch.randn(5, keys, dtype=dtype, generator=generator) for _ in range(2))
-    learned, knobs = _examples(scorer)
-    found = run(program, library, [*learned.values(), *knobs.values()], logits, gradient, visible)
+    own = {name: value.to(dtype).requires_grad_() for name, value in starts(scorer.parameters(1)).items()}
+    knobs = example_knobs(scorer)
+    given = [*(float(one.detach()) for one in own.values()), *knobs.values()]
+    found = run(program, library, given, logits, gradient, visible)
     mask = torch.arange(keys) < torch.tensor(visible)[:, None]
     leaf = logits.clone().requires_grad_()
-    own = {name: torch.full((1,), value, dtype=dtype, requires_grad=True) for name, value in learned.items()}
     told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
     with torch.enable_grad():
         weights = plugins.bind(scorer, told).of_logits(leaf[None], mask, own)[0]
@@ -143,61 +129,12 @@ def _is_alike(scorer: Scorer, program: Program, library: ctypes.CDLL, dtype: tor
     if weights.requires_grad:
         by = torch.autograd.grad(weights, wanted, gradient, allow_unused=True)
     exact = [torch.zeros_like(one) if g is None else g for one, g in zip(wanted, by, strict=True)]
-    pairs = [(found.weights, weights.detach()), (found.by_logits, exact[0])]
-    pairs += [(found.by_learned[n : n + 1], one) for n, one in enumerate(exact[1:])]
-    bound = 1e-3 if dtype == torch.float32 else 1e-8
-    return all(torch.allclose(one, other, rtol=bound, atol=bound, equal_nan=True) for one, other in pairs)
+    yield found.weights, weights.detach()
+    yield found.by_logits, exact[0]
+    yield from ((found.by_learned[n : n + 1], one) for n, one in enumerate(exact[1:]))
 
 
-def _program_of(scorer: Scorer, dtype: torch.dtype) -> Program | str:
-    """Return the program of a scorer that mixes none, or what hinders it."""
-    key = json.dumps(plugins.structure_of(scorer), sort_keys=True), dtype  # a program does not depend on knobs
-    if key not in _PROGRAMS:
-        _PROGRAMS[key] = _write(scorer, dtype)
-    return _PROGRAMS[key]
-
-
-_PROGRAMS: dict[tuple[str, torch.dtype], Program | str] = {}
-
-
-def _write(scorer: Scorer, dtype: torch.dtype) -> Program | str:
-    """Return the program, or why there is none."""
-    if not isinstance(scorer, LogitScorer):
-        return "it reads queries and keys"
-    try:
-        return _record(scorer, dtype)
-    except NotOfRows as error:
-        return str(error)
-
-
-def _record(scorer: LogitScorer, dtype: torch.dtype) -> Program:
-    parameters = scorer.parameters(1)
-    if unfit := next((name for name, one in parameters.items() if one.shape != (1,)), None):
-        raise NotOfRows(f"{unfit} is more than a number a head")
-    learned, knobs = _examples(scorer)
-
-    def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
-        bound = plugins.bind(scorer, told)
-        return bound.of_logits(logits, visible, own)
-
-    try:
-        return write_scorer(weigh, learned, knobs, dtype)
-    except NotOfRows:
-        raise
-    except Exception as error:  # what a user's file raises on the example, it may raise nowhere else
-        raise NotOfRows(f"it cannot be recorded: {type(error).__name__}: {error}") from error
-
-
-def _examples(scorer: Scorer) -> tuple[dict[str, float], dict[str, float]]:
-    """Numbers that a head may have learned, and knobs."""
-    uniform = torch.full((1, 1), 0.4, dtype=torch.float64)
-    learned = {name: float(one.start.values(uniform)) for name, one in scorer.parameters(1).items()}
-    return learned, {name: _example(value) for name, value in plugins.knobs(scorer)}
-
-
-def _example(value: Number) -> float:
-    number = float(value.flatten()[0]) if isinstance(value, Tensor) else float(value)
-    return number if math.isfinite(number) else 1.0
+_GENERATED = Generated("scorer", _write, _compare)
 
 
 def described(functions: Sequence[RowFunctions]) -> Tensor:

@@ -92,6 +92,11 @@ def formula_of(name: str, positional: list[Any], keywords: dict[str, Any], dtype
     raise CannotFuse(name)
 
 
+def has_formula(name: str) -> bool:
+    """Return whether an operation has a formula, whatever its operands."""
+    return name in ARITHMETIC or name in COMPARISONS or name in _LONGER
+
+
 def cost_of(template: str) -> int:
     """About how much a formula takes: one that is cheap is computed again rather than kept."""
     return 8 if any(word in template for word in _COSTLY) else 1

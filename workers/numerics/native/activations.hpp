@@ -1,54 +1,12 @@
-// Activations of an MLP with their slopes, so that the gradient needs no more than a product.
+// Activations of an MLP with their slopes, so that the gradient needs no more than a product: generated ones, and the
+// linear spline, which looks numbers up in a table that it learns and so is no formula of one number.
 #pragma once
 #include <cmath>
 #include <vector>
 
-#include "functions.hpp"
+#include "given.hpp"
 
 namespace registers {
-
-// In the order of workers/networks/gradients/layered.py; from `glu` on gated: gate(first) * second.
-enum class Activation { identity, relu, relu_squared, tanh, gelu, gelu_tanh, spline, glu, geglu, swiglu, reglu };
-
-// Value and slope of a function of one number.
-template <typename T> inline void of_gelu(V<T> x, V<T> &value, V<T> &slope) {
-    V<T> distribution, density;
-    normal(x, distribution, density);
-    value = x * distribution;
-    slope = multiply_add(x, density, distribution);
-}
-template <typename T> inline void of_gelu_tanh(V<T> x, V<T> &value, V<T> &slope) {
-    const T root = T(0.79788456080286535588), cubic = T(0.044715);
-    const V<T> square = x * x, t = hyperbolic_tangent(V<T>(root * (x + cubic * square * x)));
-    value = T(0.5) * x * (T(1) + t);
-    slope = T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * root * (T(1) + 3 * cubic * square);
-}
-template <typename T> inline void of_tanh(V<T> x, V<T> &value, V<T> &slope) {
-    value = hyperbolic_tangent(x);
-    slope = T(1) - value * value;
-}
-template <typename T> inline void of_logistic(V<T> x, V<T> &value, V<T> &slope) {
-    value = logistic<T>(x);
-    slope = value * (T(1) - value);
-}
-template <typename T> inline void of_silu(V<T> x, V<T> &value, V<T> &slope) {
-    const V<T> share = logistic<T>(x);
-    value = x * share;
-    slope = multiply_add(value, V<T>(T(1) - share), share);
-}
-template <typename T> inline void of_relu(V<T> x, V<T> &value, V<T> &slope) {
-    value = x < T(0) ? V<T>{} : x; // what is no number stays none
-    slope = x > T(0) ? all(T(1)) : V<T>{};
-}
-template <typename T> inline void of_relu_squared(V<T> x, V<T> &value, V<T> &slope) {
-    const V<T> positive = x < T(0) ? V<T>{} : x;
-    value = positive * positive;
-    slope = T(2) * positive;
-}
-template <typename T> inline void of_identity(V<T> x, V<T> &value, V<T> &slope) {
-    value = x;
-    slope = all(T(1));
-}
 
 // A linear spline on evenly spaced knots, constant beyond their ends (workers/networks/activations/_spline.py).
 template <typename T> struct Spline {
@@ -103,46 +61,43 @@ template <typename T> struct Spline {
     }
 };
 
-// Rows of hidden numbers become slopes, and `out` what the activation makes of them.
-template <typename T, void FUNCTION(V<T>, V<T> &, V<T> &)>
-inline void activate_plain(T *hidden, T *out, int width) {
-    for (int c = 0; c < width; c += W<T>) {
-        V<T> value, slope;
-        FUNCTION(load<T>(hidden + c), value, slope);
-        store<T>(out + c, value);
-        store<T>(hidden + c, slope);
+// Where generated functions are, and what they need: as `described` of workers/networks/gradients/activating.py.
+enum ActivationField { ACTIVATE, LEARN_ACTIVATION, FINISH_ACTIVATION, ACTIVATION_GIVEN, ACTIVATION_LEARNED, ACTIVATION_TOTALS };
+
+// An activation whose functions were generated (workers/numerics/rows/activations.py). Its rows have one or several parts, each
+// padded to whole registers.
+template <typename T> class Activation : public Given<T> {
+    using Given<T>::given_, Given<T>::numbers;
+
+  public:
+    void take(const int64_t *described, const int64_t *places) {
+        activate_ = reinterpret_cast<Activate>(described[ACTIVATE]);
+        learn_ = reinterpret_cast<Learn>(described[LEARN_ACTIVATION]);
+        this->lay_out(described[FINISH_ACTIVATION], described[ACTIVATION_GIVEN], described[ACTIVATION_LEARNED],
+                      described[ACTIVATION_TOTALS], places);
     }
-}
-// Gated: the slope by the first half, then that by the second, `pitch` numbers on.
-template <typename T, void FUNCTION(V<T>, V<T> &, V<T> &)>
-inline void activate_gated(T *hidden, T *out, int width, int pitch) {
-    for (int c = 0; c < width; c += W<T>) {
-        V<T> value, slope;
-        const V<T> second = load<T>(hidden + pitch + c);
-        FUNCTION(load<T>(hidden + c), value, slope);
-        store<T>(out + c, value * second);
-        store<T>(hidden + c, slope * second);
-        store<T>(hidden + pitch + c, value);
+    // Rows of hidden numbers become slopes, and `out` what the activation makes of them.
+    void apply(T *hidden, int hidden_stride, T *out, int out_stride, int rows, int width) const {
+        const int whole = padded(width, W<T>);
+        activate_(numbers(given_), hidden, out, hidden_stride, out_stride, whole, rows, width, whole / W<T>);
     }
-}
-template <typename T>
-void activate(Activation kind, T *hidden, int hidden_stride, T *out, int out_stride, int rows, int width,
-              const Spline<T> &spline) {
-    const int pitch = padded(width, W<T>);
-    for (int r = 0; r < rows; r++, hidden += hidden_stride, out += out_stride) switch (kind) {
-        case Activation::identity: activate_plain<T, of_identity<T>>(hidden, out, width); break;
-        case Activation::relu: activate_plain<T, of_relu<T>>(hidden, out, width); break;
-        case Activation::relu_squared: activate_plain<T, of_relu_squared<T>>(hidden, out, width); break;
-        case Activation::tanh: activate_plain<T, of_tanh<T>>(hidden, out, width); break;
-        case Activation::gelu: activate_plain<T, of_gelu<T>>(hidden, out, width); break;
-        case Activation::gelu_tanh: activate_plain<T, of_gelu_tanh<T>>(hidden, out, width); break;
-        case Activation::spline: spline.apply(hidden, out, width); break;
-        case Activation::glu: activate_gated<T, of_logistic<T>>(hidden, out, width, pitch); break;
-        case Activation::geglu: activate_gated<T, of_gelu<T>>(hidden, out, width, pitch); break;
-        case Activation::swiglu: activate_gated<T, of_silu<T>>(hidden, out, width, pitch); break;
-        case Activation::reglu: activate_gated<T, of_relu<T>>(hidden, out, width, pitch); break;
-        }
-}
+    // Adds to the sums of what is learned; `hidden` as it was before.
+    void learn(const T *hidden, int hidden_stride, const T *gradient, int stride, int rows, int width) {
+        if (!this->learned) return;
+        const int whole = padded(width, W<T>);
+        this->clear();
+        learn_(numbers(given_), hidden, gradient, this->added(), hidden_stride, stride, whole, rows, width, whole / W<T>);
+        this->add_up();
+    }
+
+  private:
+    typedef void (*Activate)(const T *, T *, T *, std::ptrdiff_t, std::ptrdiff_t, std::ptrdiff_t, int, int, int);
+    typedef void (*Learn)(const T *, const T *, const T *, T *, std::ptrdiff_t, std::ptrdiff_t, std::ptrdiff_t, int, int,
+                          int);
+    Activate activate_ = nullptr;
+    Learn learn_ = nullptr;
+};
+
 // Slopes times the gradient by what the activation made: the gradient by the hidden numbers, in the slopes' place.
 template <typename T>
 void activate_gradient(T *slopes, int slopes_stride, const T *gradient, int gradient_stride, int rows, int width,

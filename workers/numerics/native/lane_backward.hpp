@@ -65,7 +65,8 @@ template <typename T> void Lane<T>::pass_mlp_gradient(int l, T *g) {
     one.mlp_out_bias.learn(branch, D, count);
     one.mlp_out.learn(one.active, F, branch, D, count);
     one.mlp_out.apply_turned(active_g_, F, branch, D, count, false);
-    if (one.points && one.spline.learned)
+    one.activation.learn(one.points, F, active_g_, F, count, f);
+    if (one.knots >= 0 && one.spline.learned)
         for (int r = 0; r < count; r++)
             one.spline.learn(one.points + std::ptrdiff_t(r) * F, active_g_ + std::ptrdiff_t(r) * F, f);
     activate_gradient(one.slopes, F, active_g_, F, count, f, parts);

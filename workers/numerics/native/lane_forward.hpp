@@ -165,7 +165,9 @@ template <typename T> const T *Lane<T>::pass_mlp(int l) {
     one.mlp_in.apply(hidden, F, one.mlp_given, D, count, one.mlp_in_bias.values);
     if (has(AT_D)) one.canon_d.apply(one.slopes, hidden, F, sequences_);
     if (one.points) std::memcpy(one.points, one.slopes, sizeof(T) * count * F);
-    activate(Activation(plan_.activation), one.slopes, F, one.active, F, count, f, one.spline);
+    if (plan_.activation) one.activation.apply(one.slopes, F, one.active, F, count, f);
+    for (int r = 0; !plan_.activation && r < count; r++)
+        one.spline.apply(one.slopes + std::ptrdiff_t(r) * F, one.active + std::ptrdiff_t(r) * F, f);
     one.mlp_out.apply(one.out, D, one.active, F, count, one.mlp_out_bias.values);
     if (mlp_sites_[l].on) {
         draw(mlp_sites_[l], one.mlp_bytes);

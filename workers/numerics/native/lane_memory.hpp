@@ -56,7 +56,7 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
     one.q_before = rows(deviates(), H), one.k_before = rows(deviates(), H), one.v_before = rows(has(AT_B), H);
     one.q_factor = rows(plan_.query_key_norm, h), one.k_factor = rows(plan_.query_key_norm, h);
     one.scorers.resize(h);
-    const int64_t *learned = plan_.learned + number * plan_.learned_numbers;
+    const int64_t *learned = plan_.learned + number * (plan_.learned_numbers + plan_.activation_learned);
     bool reads = false;
     for (int head = 0; head < h; head++) {
         Scorer<T> &scorer = one.scorers[head];
@@ -80,12 +80,13 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
     one.mlp_given_rows = rows(plan_.pre_norm || has(AT_C), D);
     one.mlp_given_unmixed_rows = rows(plan_.pre_norm && has(AT_C), D);
     one.slopes = rows(true, F), one.slopes_before = rows(has(AT_D), F);
-    one.points = rows(at[KNOTS] >= 0, F), one.active = rows(true, F);
+    if (plan_.activation) one.activation.take(plan_.activation, learned);
+    one.points = rows(at[KNOTS] >= 0 || one.activation.learned, F), one.active = rows(true, F);
     one.knots = at[KNOTS];
 }
 
 template <typename T> void Lane<T>::open(int64_t lane) {
-    const T *knobs = static_cast<const T *>(plan_.knobs) + lane * (KNOBS + plan_.scorer_knobs);
+    const T *knobs = static_cast<const T *>(plan_.knobs) + lane * (KNOBS + plan_.scorer_knobs + plan_.activation_knobs);
     const int64_t line = lane * N * s;
     epsilon_ = knobs[EPSILON], cap_ = knobs[CAP];
     tokens_ = static_cast<const int64_t *>(plan_.inputs) + line;
@@ -114,6 +115,7 @@ template <typename T> void Lane<T>::open(int64_t lane) {
         weight_sites_[l] = site(WEIGHTS, 1 + 2 * depth + l, WEIGHTS_SCALE);
         const T *own_knobs = knobs + KNOBS;
         for (Scorer<T> &scorer : layers_[l].scorers) scorer.read_knobs(own_knobs), own_knobs += scorer.knobs;
+        layers_[l].activation.read_knobs(own_knobs);
         Spline<T> &spline = layers_[l].spline;
         spline.knots = int(plan_.knots), spline.learned = plan_.knots_learned;
         spline.low = knobs[SPLINE_LOW], spline.scale = knobs[SPLINE_SCALE];
@@ -153,6 +155,7 @@ template <typename T> void Lane<T>::read(Layer<T> &one, const int64_t *at) {
     if (f) matrix(one.mlp_in, at[MLP_IN], parts * f), matrix(one.mlp_out, at[MLP_OUT], d);
     each_vector(one, [&](Vector<T> &vector) { vector.read(parameters_); });
     for (Scorer<T> &scorer : one.scorers) scorer.read(parameters_);
+    one.activation.read(parameters_);
     if (one.knots >= 0) one.spline.read(parameters_ + one.knots);
 }
 
@@ -163,6 +166,7 @@ template <typename T> void Lane<T>::write(Layer<T> &one, const int64_t *at) {
     if (f) one.mlp_in.write(gradient_ + at[MLP_IN], parts * f), one.mlp_out.write(gradient_ + at[MLP_OUT], d);
     each_vector(one, [&](Vector<T> &vector) { vector.write(gradient_); });
     for (Scorer<T> &scorer : one.scorers) scorer.write(gradient_);
+    one.activation.write(gradient_);
     if (one.knots >= 0 && one.spline.learned) one.spline.write(gradient_ + one.knots);
 }
 

@@ -27,8 +27,8 @@
 namespace layered {
 
 // This thread's memory, which it keeps from call to call. Cleared where the last call's was laid out in another way, as
-// what stands in the padding of rows is computed with.
-template <typename T> Memory &begin_memory(const Plan &plan, std::size_t bytes) {
+// what stands in the padding of rows is computed with. Hidden, or all libraries of a process would share it.
+template <typename T> __attribute__((visibility("hidden"))) Memory &begin_memory(const Plan &plan, std::size_t bytes) {
     thread_local Memory memory;
     thread_local std::vector<int64_t> sizes;
     std::vector<int64_t> own(&plan.batch, &plan.dropout + 1);

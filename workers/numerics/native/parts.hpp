@@ -112,6 +112,7 @@ template <typename T> struct Layer {
     Vector<T> query_bias, key_bias, value_bias, output_bias, mlp_in_bias, mlp_out_bias;
     Vector<T> attention_gain, attention_bias, mlp_gain, mlp_bias;
     Convolution<T> canon_a, canon_query, canon_key, canon_value, canon_c, canon_d;
+    Activation<T> activation;
     Spline<T> spline;
     std::vector<Scorer<T>> scorers; // [h]
     int64_t knots = -1;
@@ -133,7 +134,7 @@ template <typename T> struct Layer {
     T *mlp_given_rows, *mlp_given_unmixed_rows;
     const T *mlp_given, *mlp_given_unmixed;    // [Q][D]
     T *slopes, *slopes_before;                 // [Q][F] the hidden numbers, then the activation's slopes
-    T *points;                                 // [Q][F] where the spline was evaluated
+    T *points;                                 // [Q][F] the hidden numbers, where the activation learns
     T *active;                                 // [Q][F of one part]
     T *out;                                    // [Q][D]
     uint8_t *attention_bytes, *mlp_bytes;      // [R][d]

@@ -23,6 +23,7 @@ struct PoolingPlan {
     const int64_t *places;   // [2 POOLING_MAPS] where the maps' matrices and biases start
     const int64_t *scorer;   // [SCORER_FIELDS]
     const int64_t *learned;  // where what the scorer learns lies
+    const int64_t *activation; // [fields of activations.hpp]
     const void *parameters;  // [L][P]
     void *gradient;          // [L][P]
     void *loss_values;       // [L]
@@ -80,7 +81,7 @@ template <typename T> class Pooling {
             *sets = memory.take<T>(std::size_t(N) * D);
         outputs_ = memory.take<T>(std::size_t(N) * C);
         row_g_ = memory.take<T>(std::size_t(ROWS) * D), score_g_ = memory.take<T>(padded(n, W<T>));
-        scorer_.take(plan.scorer, plan.learned);
+        scorer_.take(plan.scorer, plan.learned), activation_.take(plan.activation, nullptr);
         kept_ = memory.take<T>(std::size_t(N) * scorer_.kept);
         starts_.resize(N + 1), totals_.resize(N);
     }
@@ -129,7 +130,7 @@ template <typename T> class Pooling {
     T *set_g_, *pooled_g_, *key_g_, *spare_g_;   // [N][D]
     T *row_g_, *score_g_;
     T *kept_;                                    // [N][kept]
-    Spline<T> none_;
+    Activation<T> activation_;
 
     int count(int set) const { return starts_[set + 1] - starts_[set]; }
     T dot(const T *a, const T *b) const {
@@ -144,7 +145,7 @@ template <typename T> class Pooling {
             store<T>(to + e, multiply_add(all(factor), load<T>(from + e), load<T>(to + e)));
     }
     void bend(T *slopes, T *out, int rows) const {
-        activate(Activation::gelu_tanh, slopes, D, out, D, rows, d, none_);
+        activation_.apply(slopes, D, out, D, rows, d);
     }
 
     void forward(int64_t lane) {

@@ -30,7 +30,8 @@ template <typename T> struct Start {
     std::ptrdiff_t step, along = 1;
     Start at(int column) const { return {from + along * column, step, along}; }
 };
-template <typename T> inline Start<T> zero() {
+// Hidden, or all libraries of a process would share the first one's table, which may be of narrower registers.
+template <typename T> __attribute__((visibility("hidden"))) inline Start<T> zero() {
     alignas(LINE_BYTES) static const T zeros[PANEL<T>] = {};
     return {zeros, 0, 0};
 }

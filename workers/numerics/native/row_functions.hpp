@@ -35,3 +35,21 @@ inline N number(T x) { return all(x); }
     }                                                                                                                    \
     void finish(const T *a, const T *b, T *c) { finish_numbers(a, b, c); }                                               \
     }
+
+#define ACTIVATION                                                                                                       \
+    extern "C" {                                                                                                         \
+    int register_bytes() { return int(sizeof(rows::N)); }                                                                \
+    using namespace rows;                                                                                                \
+    void activate_rows(const T *a, T *b, T *c, std::ptrdiff_t d, std::ptrdiff_t e, std::ptrdiff_t f, int g, int h,       \
+                       int i) {                                                                                          \
+        activate<Along<T>>(a, b, c, d, e, f, g, h, i);                                                                   \
+    }                                                                                                                    \
+    }
+#define LEARNED_ACTIVATION                                                                                               \
+    extern "C" {                                                                                                         \
+    void learn_rows(const T *a, const T *b, const T *c, T *d, std::ptrdiff_t e, std::ptrdiff_t f, std::ptrdiff_t g,      \
+                    int h, int i, int j) {                                                                               \
+        learn<Along<T>>(a, b, c, d, e, f, g, h, i, j);                                                                   \
+    }                                                                                                                    \
+    void finish(const T *a, const T *b, T *c) { finish_numbers(a, b, c); }                                               \
+    }

@@ -144,29 +144,51 @@ inline V<float> erf(V<float> x) { // near 0 its series
 inline V<double> erf(V<double> x) {
     return one_by_one(x, [](double y) { return std::erf(y); });
 }
-template <typename R> inline R exp2(R x) {
-    return one_by_one(x, [](auto y) { return std::exp2(y); });
+#define ONE_BY_ONE(NAME)                                                                                                  \
+    template <typename R> inline R NAME(R x) {                                                                           \
+        return one_by_one(x, [](auto y) { return std::NAME(y); });                                                       \
+    }
+ONE_BY_ONE(exp2)
+ONE_BY_ONE(log2)
+ONE_BY_ONE(tan)
+ONE_BY_ONE(atan)
+ONE_BY_ONE(sinh)
+ONE_BY_ONE(cosh)
+ONE_BY_ONE(asinh)
+ONE_BY_ONE(acosh)
+ONE_BY_ONE(floor)
+ONE_BY_ONE(ceil)
+ONE_BY_ONE(trunc)
+ONE_BY_ONE(rint)
+
+// Sine and cosine: x less the nearest multiple of pi / 2, in three steps, then the Taylor series on [-pi / 4, pi / 4]. Far
+// from 0, where these steps would lose digits, the C library's.
+template <bool COSINE> inline V<float> wave(V<float> x) {
+    typedef registers::I<float> I;
+    const V<float> shifted = multiply_add(x, all(0.636619772f), all(12582912.0f)); // 1.5 * 2^23: rounds to the nearest integer
+    const V<float> whole = shifted - 12582912.0f;
+    V<float> r = multiply_add(whole, all(-1.5703125f), x);
+    r = multiply_add(whole, all(-4.837512969970703125e-4f), r);
+    r = multiply_add(whole, all(-7.54978995489188e-8f), r);
+    const V<float> square = r * r;
+    V<float> odd = all(2.75573192e-6f), even = all(2.48015873e-5f);
+    for (float c : {-1.98412698e-4f, 8.33333333e-3f, -1.66666667e-1f}) odd = multiply_add(odd, square, all(c));
+    for (float c : {-1.38888889e-3f, 4.16666667e-2f, -0.5f, 1.0f}) even = multiply_add(even, square, all(c));
+    odd = multiply_add(odd * square, r, r);
+    const I quarter = (I)shifted + (COSINE ? 1 : 0);
+    const V<float> found = (quarter & 1) != 0 ? even : odd, turned = (quarter & 2) != 0 ? -found : found;
+    const auto is_far = (x > 8192.0f) | (x < -8192.0f);
+    if (!same(V<float>(is_far ? all(1.0f) : V<float>{}), V<float>{}))
+        return is_far ? one_by_one(x, [](auto y) { return COSINE ? std::cos(y) : std::sin(y); }) : turned;
+    return turned;
 }
-template <typename R> inline R log2(R x) {
-    return one_by_one(x, [](auto y) { return std::log2(y); });
+inline V<float> sin(V<float> x) { return wave<false>(x); }
+inline V<float> cos(V<float> x) { return wave<true>(x); }
+inline V<double> sin(V<double> x) {
+    return one_by_one(x, [](double y) { return std::sin(y); });
 }
-template <typename R> inline R sin(R x) {
-    return one_by_one(x, [](auto y) { return std::sin(y); });
-}
-template <typename R> inline R cos(R x) {
-    return one_by_one(x, [](auto y) { return std::cos(y); });
-}
-template <typename R> inline R floor(R x) {
-    return one_by_one(x, [](auto y) { return std::floor(y); });
-}
-template <typename R> inline R ceil(R x) {
-    return one_by_one(x, [](auto y) { return std::ceil(y); });
-}
-template <typename R> inline R trunc(R x) {
-    return one_by_one(x, [](auto y) { return std::trunc(y); });
-}
-template <typename R> inline R rint(R x) {
-    return one_by_one(x, [](auto y) { return std::rint(y); });
+inline V<double> cos(V<double> x) {
+    return one_by_one(x, [](double y) { return std::cos(y); });
 }
 template <typename R> inline auto isfinite(R x) { return x - x == R{}; }
 template <typename R> inline R larger(R a, R b) { return (a > b) | (a != a) ? a : b; } // what is no number stays none

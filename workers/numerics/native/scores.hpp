@@ -2,9 +2,7 @@
 // numbers that they are given and the sums that they add to. One query's keys are a row; the first of them are visible,
 // and the others weigh exactly 0.
 #pragma once
-#include <vector>
-
-#include "registers.hpp"
+#include "given.hpp"
 
 namespace registers {
 
@@ -14,40 +12,22 @@ enum ScorerField {
     SCORER_FIELDS
 };
 
-template <typename T> class Scorer {
+template <typename T> class Scorer : public Given<T> {
+    using Given<T>::given_, Given<T>::added_, Given<T>::totals_, Given<T>::numbers, Given<T>::added, Given<T>::clear;
+
   public:
-    int learned = 0, knobs = 0; // numbers that it learns, and those that it is told
-    int kept = 0;               // numbers of a row that the gradient needs beside weights
-    bool reads_logits = false;  // the gradient needs them
+    int kept = 0;              // numbers of a row that the gradient needs beside weights
+    bool reads_logits = false; // the gradient needs them
 
     void take(const int64_t *described, const int64_t *places) {
         weigh_[0] = reinterpret_cast<Weigh>(described[WEIGH_ALONG]);
         weigh_[1] = reinterpret_cast<Weigh>(described[WEIGH_BESIDE]);
         gradient_[0] = reinterpret_cast<Gradient>(described[GRADIENT_ALONG]);
         gradient_[1] = reinterpret_cast<Gradient>(described[GRADIENT_BESIDE]);
-        finish_ = reinterpret_cast<Finish>(described[FINISH]);
-        learned = int(described[LEARNED]), knobs = int(described[GIVEN]) - learned, kept = int(described[KEPT]);
-        reads_logits = described[READS_LOGITS];
-        places_.assign(places, places + learned);
-        given_.resize(described[GIVEN] + 1);
-        added_.resize(described[TOTALS] + 1), totals_.resize(described[TOTALS]);
+        kept = int(described[KEPT]), reads_logits = described[READS_LOGITS];
+        this->lay_out(described[FINISH], described[GIVEN], described[LEARNED], described[TOTALS], places);
     }
     bool is_like(const Scorer &other) const { return weigh_[0] == other.weigh_[0]; }
-
-    void read_knobs(const T *values) {
-        for (int n = 0; n < knobs; n++) given_[learned + n] = all(values[n]);
-    }
-    void read(const T *parameters) {
-        for (int n = 0; n < learned; n++) given_[n] = all(parameters[places_[n]]);
-        totals_.assign(totals_.size(), 0.0);
-    }
-    // Adds the gradient of what it learns to the lane's.
-    void write(T *gradient) const {
-        std::vector<V<T>> totals(totals_.size() + 1), found(learned + 1);
-        for (std::size_t n = 0; n < totals_.size(); n++) totals[n] = all(T(totals_[n]));
-        finish_(numbers(given_), numbers(totals), reinterpret_cast<T *>(found.data()));
-        for (int n = 0; n < learned; n++) gradient[places_[n]] += found[n][0];
-    }
 
     // Rows whose keys lie along registers: `rows` of them, `stride` numbers apart, of which row i has visible[i] visible
     // keys and `all_keys` that are there; zeros are written up to `end` numbers.
@@ -60,7 +40,7 @@ template <typename T> class Scorer {
                         const int *visible, int rows, int all_keys, int end) {
         clear();
         gradient_[0](numbers(given_), logits, weights, kept, gradient, added(), stride, visible, rows, all_keys, end / W<T>);
-        for (std::size_t n = 0; n < totals_.size(); n++) totals_[n] += double(sum<T>(added_[n]));
+        this->add_up();
     }
 
     // W rows beside one another, `end` registers long; `given` of `gather`, or null where all rows are of this head.
@@ -90,18 +70,8 @@ template <typename T> class Scorer {
     typedef void (*Weigh)(const T *, const T *, T *, T *, std::ptrdiff_t, const int *, int, int, int);
     typedef void (*Gradient)(const T *, const T *, const T *, const T *, T *, T *, std::ptrdiff_t, const int *, int, int,
                              int);
-    typedef void (*Finish)(const T *, const T *, T *);
     Weigh weigh_[2] = {};
     Gradient gradient_[2] = {};
-    Finish finish_ = nullptr;
-    std::vector<int64_t> places_; // [learned] in the lane's parameters
-    std::vector<V<T>> given_;     // [learned + knobs], and one to spare: an empty vector has no address
-    std::vector<V<T>> added_;
-    std::vector<double> totals_;
-
-    static const T *numbers(const std::vector<V<T>> &values) { return reinterpret_cast<const T *>(values.data()); }
-    T *added() { return reinterpret_cast<T *>(added_.data()); }
-    void clear() { added_.assign(added_.size(), V<T>{}); }
 };
 
 } // namespace registers

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.formulas import COMPARISONS, formula_of
+from workers.numerics.fusion.formulas import COMPARISONS, formula_of, has_formula
 from workers.numerics.fusion.values import CannotFuse
 from workers.numerics.rows.nodes import Graph, Level, Loop, Node, NotOfRows, Operand
 from workers.numerics.simplifying import Operation, Slot
@@ -28,8 +28,9 @@ _CLOSED = -1e8
 
 _RENAMED = {
     "gelu": "{0} * normal({0})",
-    "gelu_backward": "{0} * (normal({1}) + {1} * normal_density({1}))",
+    "gelu_backward": "{0} * multiply_add({1}, normal_density({1}), normal({1}))",
     "silu": "{0} / ({T}(1) + exp(-{0}))",
+    **{name: f"{name}({{0}})" for name in ("sinh", "cosh", "asinh", "acosh", "atan", "tan")},
 }
 _TRUTHS = ("bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor")
 
@@ -44,6 +45,8 @@ class Spot:
     """At visible keys."""
     hidden: Operand | None
     """At the others; None: it depends on what stands there."""
+    parts: tuple[Spot, ...] = ()
+    """Where its last axis is KEYS several times, each of these in turn; they say what it holds."""
 
 
 class Reader:
@@ -60,13 +63,18 @@ class Reader:
     def read(self, operations: Sequence[Operation]) -> None:
         """Learn what the results of these operations are."""
         for function, arguments, results in operations:
-            packet = getattr(function, "overloadpacket", None)
-            name: str = packet.__name__ if packet else str(function)
+            name = operation_name(function)
             positional, keywords = arguments
             if name == "loop_begin":
                 found = self._begin_loop(*positional)
             elif name == "loop_end":
                 found = self._end_loop(*positional)
+            elif name in _SPLITS:
+                source, sizes, *axis = positional
+                spot = self.spot(source)
+                if name == "tensor_split":  # into so many parts
+                    sizes = spot.shape[axis[0] if axis else 0] // sizes
+                found = self._split(spot, sizes, *axis)
             else:
                 found = [self._result(function, name.removesuffix("_"), positional, keywords)]
             if len(found) != len(results):
@@ -91,6 +99,8 @@ class Reader:
         if name in _SHAPED:
             source = self.spot(positional[0])
             return self.reshaped(source, _SHAPED[name](source.shape, *positional[1:]))
+        if name == "to" and isinstance(positional[1], torch.dtype):
+            return self._converted(self.spot(positional[0]), positional[1])
         if name == "_to_copy":
             return self._converted(self.spot(positional[0]), keywords.get("dtype"))
         if name in _FILLED:
@@ -99,7 +109,7 @@ class Reader:
             dtype = dtype or self.spot(positional[0]).dtype
             number = bool(number) if dtype == torch.bool else number
             return self._checked(Spot(tuple(shape), dtype, number, number))
-        if name in ("sum", "mean", "amax", "amin"):
+        if name in _REDUCED:
             return self.reduced(name, self.spot(positional[0]), *positional[1:3])
         if name in _COMPOSED:
             return _COMPOSED[name](self, *positional)
@@ -107,6 +117,9 @@ class Reader:
 
     def apply(self, name: str, *positional: Any, function: Any = None, **keywords: Any) -> Spot:
         """Return an operation on each number by itself."""
+        if count := max((len(one.parts) for one in map(self._spot_of, positional) if one), default=0):
+            each = [[self._part(one, n) for one in positional] for n in range(count)]
+            return side_by_side([self.apply(name, *own, function=function, **keywords) for own in each])
         places = [n for n, one in enumerate(positional) if isinstance(one, Slot | Tensor | Spot)]
         spots = {n: one if isinstance(one := positional[n], Spot) else self.spot(one) for n in places}
         shape = _broadcast([one.shape for one in spots.values()])
@@ -121,6 +134,14 @@ class Reader:
         shown = part("shown")
         assert shown is not None
         return self._checked(Spot(shape, dtype, shown, part("hidden") if _has_keys(spots.values()) else shown))
+
+    def _spot_of(self, operand: Any) -> Spot | None:
+        return operand if isinstance(operand, Spot) else self.spot(operand) if isinstance(operand, Slot) else None
+
+    def _part(self, operand: Any, number: int) -> Any:
+        """Return a part of an operand that has parts, and any other as it is."""
+        spot = self._spot_of(operand)
+        return spot.parts[number] if spot and spot.parts else operand
 
     def _formula(self, name: str, own: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Operand | None:
         if (known := _folded(name, own, self._graph)) is not _NOTHING:
@@ -172,6 +193,8 @@ class Reader:
             return source
         if dtype in (torch.float16, torch.bfloat16) or dtype == torch.bool:
             raise NotOfRows(f"it computes in {dtype}")
+        if source.parts:
+            return side_by_side([self._converted(one, dtype) for one in source.parts])
         if source.dtype != torch.bool:
             return Spot(source.shape, dtype, source.shown, source.hidden)
         return Spot(source.shape, dtype, self._as_number(source.shown), self._as_number(source.hidden))
@@ -183,7 +206,29 @@ class Reader:
 
     def reshaped(self, source: Spot, shape: Sequence[int]) -> Spot:
         """Return the same numbers with other axes of length 1."""
+        if source.parts:
+            if not shape or shape[-1] != source.shape[-1]:
+                raise NotOfRows("it mixes rows, or has axes that are none of rows and keys")
+            return side_by_side([self.reshaped(one, [*shape[:-1], KEYS]) for one in source.parts])
         return self._checked(Spot(tuple(shape), source.dtype, source.shown, source.hidden))
+
+    def _split(self, source: Spot, sizes: int | list[int], axis: int = 0) -> list[Spot]:
+        _over_last(source.shape, axis)
+        whole = source.shape[-1]
+        sizes = [min(sizes, whole - n) for n in range(0, whole, sizes)] if isinstance(sizes, int) else sizes
+        starts = [sum(sizes[:n]) for n in range(len(sizes))]
+        return [self.sliced(source, -1, start, start + size) for start, size in zip(starts, sizes, strict=True)]
+
+    def sliced(self, source: Spot, axis: int = 0, start: int | None = None, end: int | None = None) -> Spot:
+        """Return whole parts of a spot, or all of it."""
+        whole = source.shape[axis]
+        start, end = (slice(start, end).indices(whole))[:2]
+        if (start, end) == (0, whole):
+            return source
+        _over_last(source.shape, axis)
+        if start % KEYS or end % KEYS or not source.parts or end <= start:
+            raise NotOfRows("it reads some of the keys of a row")
+        return side_by_side(source.parts[start // KEYS : end // KEYS])
 
     def _checked(self, spot: Spot) -> Spot:
         """Return the spot, if its axes are rows and keys, in this order."""
@@ -196,6 +241,13 @@ class Reader:
 
     def reduced(self, how: str, source: Spot, axes: Any = None, kept: bool = False) -> Spot:
         """`sum`, `mean`, `amax` or `amin` along axes."""
+        if source.parts:
+            if how != "sum":
+                raise NotOfRows(f"it takes the {how} over several parts of a row")
+            found = self.reduced(how, source.parts[0], axes, kept)
+            for one in source.parts[1:]:
+                found = self.apply("add", found, self.reduced(how, one, axes, kept))
+            return found
         rank = len(source.shape)
         axes = range(rank) if axes is None or axes == [] else [axes] if isinstance(axes, int) else axes
         own = {axis % max(1, rank) for axis in axes}
@@ -273,6 +325,16 @@ class Reader:
         return [
             Spot(one.shape, one.dtype, node, node) for one, node in zip(spots, self._graph.results(loop), strict=True)
         ]
+
+
+def side_by_side(parts: Sequence[Spot]) -> Spot:
+    """Return a spot of parts whose last axes follow one another, all of them KEYS long."""
+    if len(parts) == 1:
+        return parts[0]
+    if any(one.shape[-1:] != (KEYS,) or one.parts for one in parts):
+        raise NotOfRows("it mixes rows, or has axes that are none of rows and keys")
+    first = parts[0]
+    return Spot((*first.shape[:-1], KEYS * len(parts)), first.dtype, 0.0, None, tuple(parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -451,10 +513,57 @@ def _logsumexp(reader: Reader, source: Any, axis: Any, kept: bool = False) -> Sp
     return found if kept else reader.reshaped(found, found.shape[:-1])
 
 
+def _cat(reader: Reader, sources: list[Any], axis: int = 0) -> Spot:
+    spots = [reader.spot(one) for one in sources]
+    _over_last(spots[0].shape, axis)
+    return side_by_side([part for one in spots for part in one.parts or (one,)])
+
+
+def _slice(reader: Reader, source: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Spot:
+    if step != 1:
+        raise NotOfRows("it reads some of the keys of a row")
+    return reader.sliced(reader.spot(source), axis, start, end)
+
+
+def _slice_backward(reader: Reader, gradient: Any, sizes: list[int], axis: int, start: int, end: int, _: int) -> Spot:
+    spot = reader.spot(gradient)
+    start, end = (slice(start, end).indices(sizes[axis]))[:2]
+    if (start, end) == (0, sizes[axis]):
+        return spot
+    _over_last(tuple(sizes), axis)
+    nothing = Spot((*spot.shape[:-1], KEYS), spot.dtype, 0.0, 0.0)
+    before, after = [nothing] * (start // KEYS), [nothing] * ((sizes[axis] - end) // KEYS)
+    return side_by_side([*before, *(spot.parts or (spot,)), *after])
+
+
 _COMPOSED: dict[str, Callable[..., Spot]] = {
+    "cat": _cat,
+    "narrow": lambda reader, source, axis, start, length: _slice(reader, source, axis, start, start + length),
+    "slice": _slice,
+    "slice_backward": _slice_backward,
     "_softmax": _softmax,
     "_softmax_backward_data": _softmax_backward,
     "_log_softmax": _log_softmax,
     "_log_softmax_backward_data": _log_softmax_backward,
     "logsumexp": _logsumexp,
 }
+
+
+_SPLITS = ("split", "split_with_sizes", "tensor_split")
+_REDUCED = ("sum", "mean", "amax", "amin")
+_OWN = (*_REDUCED, "where", "masked_fill", "loop_begin", "loop_end", "_to_copy", *_SPLITS)
+
+
+def operation_name(function: Any) -> str:
+    """Return the name of an operation as torch lists it, without that of its overload."""
+    packet = getattr(function, "overloadpacket", None)
+    name = packet.__name__ if packet else str(function)
+    return f"bitwise_{name.strip('_')}" if name in ("__and__", "__or__", "__xor__") else name
+
+
+def is_known(name: str, keywords: Mapping[str, Any]) -> bool:
+    """Return whether an operation has a rule or a formula; one that has none may be made of others that have."""
+    if keywords.get("approximate", "none") != "none":
+        return False
+    name = name.removesuffix("_")
+    return name in _OWN or any(name in table for table in (_SHAPED, _FILLED, _COMPOSED, _RENAMED)) or has_formula(name)

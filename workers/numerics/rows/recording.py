@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from workers.numerics.rows.reading import is_known, operation_name
 from workers.numerics.simplifying import Operation, Slot, replace
 
 
@@ -24,6 +27,8 @@ class Recording(TorchDispatchMode):
         self.operations: list[Operation] = []
         self._tensors: list[Tensor] = []
         self._slots: dict[Any, Slot] = {}
+        self._inside: list[Any] = []
+        """Operations that are being recorded as simpler ones."""
         self.leaves = {id(leaf): self._note(leaf) for leaf in leaves}
         """Of what was given."""
 
@@ -32,6 +37,12 @@ class Recording(TorchDispatchMode):
         return False  # else torch would import its compiler to keep it out of what is recorded
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        if func not in self._inside and _is_composed(func, kwargs or {}):
+            self._inside.append(func)
+            with self:  # torch's own rule for it, in simpler operations
+                returned = decomposition_table[func](*args, **(kwargs or {}))
+            self._inside.pop()
+            return returned
         arguments = replace(Tensor, lambda one: self._slots.get(_key_of(one), one), [list(args), dict(kwargs or {})])
         returned = func(*args, **(kwargs or {}))
         results = [one for one in pytree.tree_leaves(returned) if isinstance(one, Tensor)]
@@ -47,6 +58,15 @@ class Recording(TorchDispatchMode):
         slot = self._slots[_key_of(tensor)] = Slot(len(self._tensors))
         self._tensors.append(tensor)
         return slot
+
+
+def _is_composed(function: Any, keywords: Mapping[str, Any]) -> bool:
+    """Return whether torch makes an operation on numbers, one by one, of others, and no rule of ours reads it."""
+    name = operation_name(function)
+    if function not in decomposition_table or is_known(name, keywords):
+        return False
+    untagged = name in ("hardswish", "glu", "_prelu_kernel") or name.endswith(("_backward", "_forward"))
+    return untagged or torch.Tag.pointwise in function.tags
 
 
 def _key_of(tensor: Tensor) -> Any:

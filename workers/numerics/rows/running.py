@@ -1,4 +1,4 @@
-"""Calls of a scorer's compiled functions on rows of one head: to compare them with what they were generated from."""
+"""Calls of compiled row functions on rows of one head: to compare them with what they were generated from."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from workers.numerics.native import address
+from workers.numerics.rows.activations import ActivationProgram
 from workers.numerics.rows.programs import Program
 
 
@@ -60,6 +61,40 @@ def run(
     library.finish(address(values), address(summed), address(to))
     found = [one.mT.reshape(-1, keys)[:rows] if beside else one[:, :keys] for one in (weights, by_logits)]
     return Found(found[0], found[1], to[: program.learned, 0])
+
+
+class Activated(NamedTuple):
+    """What an activation's functions compute of rows [r, f]."""
+
+    values: Tensor
+    by_hidden: Tensor
+    """[r, parts * f]"""
+    by_learned: Tensor
+    """[n]"""
+
+
+def run_activation(
+    program: ActivationProgram, library: ctypes.CDLL, given: Sequence[float], hidden: Tensor, gradient: Tensor
+) -> Activated:
+    """Values of hidden numbers [r, parts * f], and the gradients by the gradient [r, f] that comes in."""
+    rows, channels = gradient.shape
+    width = library.register_bytes() // hidden.element_size()
+    numbers = torch.tensor([*given, 0.0], dtype=hidden.dtype)[:, None].expand(-1, width).contiguous()
+    registers = -(-channels // width)
+    pitch = registers * width
+    room = (0, pitch - channels)
+    points = torch.nn.functional.pad(hidden.view(rows, program.parts, channels), room).contiguous()
+    slopes, incoming = points.clone(), torch.nn.functional.pad(gradient, room).contiguous()
+    active = torch.empty_like(incoming)
+    strides = [ctypes.c_ssize_t(one) for one in (program.parts * pitch, pitch, pitch)]
+    library.activate_rows(*map(address, (numbers, slopes, active)), *strides, rows, channels, registers)
+    totals, to = hidden.new_zeros(program.totals + 1, width), hidden.new_zeros(program.learned + 1, width)
+    if program.learned:
+        library.learn_rows(*map(address, (numbers, points, incoming, totals)), *strides, rows, channels, registers)
+        summed = totals.sum(1, keepdim=True).expand(-1, width).contiguous()
+        library.finish(address(numbers), address(summed), address(to))
+    by_hidden = (slopes * incoming[:, None])[..., :channels].reshape(rows, -1)
+    return Activated(active[:, :channels], by_hidden, to[: program.learned, 0])
 
 
 def _set_beside(rows: Tensor, width: int) -> Tensor:

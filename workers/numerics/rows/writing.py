@@ -43,6 +43,8 @@ class Function:
     """Numbers of a row that are kept for another function, at `kept`."""
     totals: Sequence[Node] = ()
     """Sums over all rows, at `totals`."""
+    length: str = "visible[r]"
+    """How many keys a row has."""
 
 
 class _Scope:
@@ -149,7 +151,7 @@ class _Writer:
             *(f"N {name} = {{}};" for name in self.totals.values()),
             *(f"T *const {name} = ROW_OF_KEYS(end);" for name in pointers),
             "for (int r = 0; r < rows; r++) {",
-            "    const Keys at{visible[r]};",
+            f"    const Keys at{{{function.length}}};",
             "    const int registers = at.registers();",
             *(f"    {line}" for line in row.lines),
             f"    {function.advance}",

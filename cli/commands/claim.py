@@ -1,0 +1,75 @@
+"""The command group claim: what is said of two arms before they are trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.options import Force, Format, Storage, Study, check_output, storage_url
+from cli.tables import show, show_text
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command group `claim` to the program."""
+    group = typer.Typer(no_args_is_help=True)
+    group.command("new")(new)
+    group.command("list")(list_)
+    group.command("show")(show_claims)
+    app.add_typer(group, name="claim", help="Say what an experiment will show before it runs: new, list, show.")
+
+
+def new(
+    space: Annotated[str, typer.Argument(help="A space with arms and seeds: a file, or a packaged one.")],
+    arm: Annotated[str, typer.Option(help="The arm that is claimed to be better.")],
+    difference: Annotated[float, typer.Option(help="The smallest difference of interest, in units of the metric.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.yaml: the space with the claim.")],
+    than: Annotated[str | None, typer.Option(help="The arm that it is compared with. Default: the first.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="{maximize: METRIC/VARIANT/CONDITION}. Default: the objective.")
+    ] = None,
+    correction: Annotated[str, typer.Option(help="Over the claims of a space: holm or bh.")] = "holm",
+    force: Force = False,
+) -> None:
+    """Write a space with a claim about its arms, for `search launch`, which locks it.
+
+    Example: search claim new my-arms.yaml --arm ssa --difference 0.02 -o claimed.yaml
+    """
+    from graft.files import writing
+    from graft.launching.planning.claims import add_claim
+
+    check_output(output, force)
+    fields = {"arm": arm, "than": than, "metric": metric, "difference": difference, "correction": correction}
+    text, claims = add_claim(space, {name: str(value) for name, value in fields.items() if value is not None})
+    with writing(output):
+        output.write_text(text)
+    for claim in claims:
+        typer.echo(f"{output}: {claim}, over {claim.seeds:,} seeds; `search advise {output}` says whether they suffice")
+
+
+def list_(storage: Storage = None, form: Format = "table") -> None:
+    """List the claims of all studies: when each was locked, after how many results, edits and looks.
+
+    Example: search claim list
+    """
+    from graft.stored.claims import list_claims
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        frame = list_claims(reader)
+    show(frame, form)
+
+
+def show_claims(study: Study, storage: Storage = None) -> None:
+    """Show the claims of a study and their history, without results: `search report claim` has the verdict.
+
+    Example: search claim show my-arms
+    """
+    from graft.stored.claims import claims_in, describe_history, read_history
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        history = read_history(reader.study(study))
+    lines = [f"{claim}, over {claim.seeds:,} seeds, {claim.correction}" for claim in claims_in(history)]
+    show_text("\n".join([*lines, *describe_history(history)] or [f"{study} has no claim"]))

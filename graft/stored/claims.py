@@ -1,0 +1,103 @@
+"""The claims of stored studies: what was locked, what became of it, and looks at results before the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from graft.plugins.families import version
+from search.analysis.arms.claims import score_claim
+from search.analysis.arms.experiment import READ, choose_trials, read_arms
+from spaces.errors import RowError
+from spaces.experiment import Claim
+from storage import record_look
+from storage.claim_events import hash_claims
+from storage.frames import Reader
+from storage.frames.study import StudyReader
+
+
+def read_history(study: StudyReader) -> list[dict[str, Any]]:
+    """Return the events of a study's claims, in order, the claims of each as JSON values.
+
+    Raises RowError if the claims of a row do not have its hash: they were edited by hand.
+    """
+    rows = study.claim_events().drop("study_id", "request").iter_rows(named=True)
+    history = [{**row, "claims": json.loads(row["claims"])} for row in rows]
+    for row in history:
+        if hash_claims(row["claims"]) != row["sha256"]:
+            raise RowError(
+                f"study {study.row['name']}: row {row['number']} of claim_events was edited by hand: its claims do not "
+                f"have the SHA-256 {row['sha256'][:16]} under which they were locked"
+            )
+    return history
+
+
+def claims_in(history: Sequence[dict[str, Any]]) -> list[Claim]:
+    """Return the claims that hold after these events."""
+    return [Claim(**claim) for claim in history[-1]["claims"]] if history else []
+
+
+def read_scores(study: StudyReader, claim: Claim) -> pl.DataFrame:
+    """Return the results of a claim's arms in a study, maybe none (`search.analysis.arms.claims.score_claim`)."""
+    objective, name = study.row["objective"], claim.metric.partition("/")[0]
+    arms = read_arms(study.trials(columns=READ))
+    compared = choose_trials(arms, study.row["direction"])
+    return score_claim(
+        compared, pl.DataFrame() if claim.metric == objective else study.metrics([name]), claim, objective
+    )
+
+
+def describe_history(history: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line for each lock and edit, and one for all looks."""
+    lines: list[str] = []
+    for row in history:
+        after = f"after {row['results']:,} trials had ended" if row["results"] else "before any trial had ended"
+        if row["event"] != "looked":
+            when = f"{row['created_at']:%Y-%m-%d %H:%M} UTC"
+            lines.append(f"{row['event']} {when}, {after}, SHA-256 {row['sha256'][:16]}")
+    looks = [row for row in history if row["event"] == "looked"]
+    if looks:
+        commands = ", ".join(dict.fromkeys(row["command"] for row in looks))
+        counts = ", ".join(str(row["results"]) for row in looks[:10])
+        lines.append(f"looked at before the end {len(looks):,} times ({commands}), when {counts} trials had ended")
+    return lines
+
+
+def list_claims(reader: Reader) -> pl.DataFrame:
+    """One row per claim of a study: its text, when it was locked and after how many results, and edits and looks."""
+    rows: list[dict[str, Any]] = []
+    for study in reader.studies()["name"]:
+        history = read_history(reader.study(study))
+        events = [row["event"] for row in history]
+        for claim in claims_in(history):
+            first = history[0]
+            counts = {"edits": events.count("edited"), "looks": events.count("looked")}
+            locked = {"locked_at": first["created_at"], "results_at_lock": first["results"]}
+            rows.append({"study": study, "claim": str(claim), "seeds": claim.seeds, **locked, **counts})
+    return pl.DataFrame(rows, schema=_COLUMNS)
+
+
+_COLUMNS = {
+    "study": pl.String(),
+    "claim": pl.String(),
+    "seeds": pl.Int64(),
+    "locked_at": pl.Datetime("us", "UTC"),
+    "results_at_lock": pl.Int64(),
+    "edits": pl.Int64(),
+    "looks": pl.Int64(),
+}
+
+
+def note_look(reader: Reader, url: str, study: str, command: str) -> str | None:
+    """Record that a command shows results of a study that has a claim and is not finished; a line that says so.
+
+    None where there is nothing to record. Raises StorageError where a look cannot be recorded, so that none is hidden.
+    """
+    one = reader.study(study)
+    if one.row["state"] == "finished" or not claims_in(read_history(one)):
+        return None
+    record_look(url, study, command, version())
+    return f"{study} has a claim and is not finished: this look at its results is recorded"

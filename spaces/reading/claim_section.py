@@ -1,0 +1,112 @@
+"""The section `claim:` of a space: one claim about two arms, or a list of such.
+
+It is read from the text alone, without plug-ins, so that the storage locks what the launch checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args, get_type_hints
+
+from spaces.experiment import Claim
+from spaces.grammar.nodes import Node, compose, read
+from spaces.grammar.sections import read_mapping
+from spaces.messages import no_such, shorten
+from spaces.reading.search_section import read_objective
+
+_KEYS = ("arm", "than", "metric", "difference", "seeds", "test", "correction")
+
+
+def read_claims(root: Node) -> tuple[Claim, ...]:
+    """Return the claims of a space whose other sections were read without an error.
+
+    Raises SpaceError that names the line, the path, the value and the rule.
+    """
+    sections = read_mapping(root, "")
+    node = sections.get("claim")
+    if node is None:
+        return ()
+    if "arms" not in sections:
+        raise node.error("claim", "a claim compares two arms: name them under arms")
+    arms = [*read_mapping(sections["arms"], "arms")]
+    counts = read_mapping(sections["confirm"], "confirm") if "confirm" in sections else sections
+    seeds = int(counts["seeds"].word.replace("_", "")) if "seeds" in counts else 1
+    if len(arms) < 2 or seeds < 2:
+        raise node.error("claim", f"{len(arms)} arms and {seeds} seeds; a claim needs two of each at the least")
+    objective = read_mapping(sections["search"], "search")["objective"]
+    listed = node.content if isinstance(node.content, tuple) else (node,)
+    rest = {"seeds": seeds, "fresh": counts is not sections}
+    claims = tuple(_read_claim(one, objective, arms, rest) for one in listed)
+    if len({claim.correction for claim in claims}) > 1:
+        raise node.error("claim", "the claims of a space are corrected together: write one correction, holm or bh")
+    if len({(claim.arm, claim.than, claim.metric) for claim in claims}) < len(claims):
+        raise node.error("claim", "two claims are about the same arms and metric: leave one out")
+    return claims
+
+
+def claims_of_text(text: str) -> tuple[Claim, ...]:
+    """Return the claims of the text of a space that is stored, and so was read before."""
+    if "claim" not in text:  # most spaces have none, and reading a text takes milliseconds
+        return ()
+    root = read(compose(text, "the space"))
+    return read_claims(root) if "arms" in read_mapping(root, "") else ()
+
+
+def _read_claim(node: Node, objective: Node, arms: Sequence[str], rest: Mapping[str, Any]) -> Claim:
+    if not isinstance(node.content, Mapping):
+        raise node.error("claim", f"{shorten(node.text) or 'nothing'} must be {{arm: NAME, difference: NUMBER}}")
+    entries = node.content
+    for key, child in entries.items():
+        if key not in _KEYS:
+            raise child.error(f"claim.{shorten(key)}", no_such("field of a claim", key, _KEYS))
+    missing = [key for key in ("arm", "difference") if key not in entries]
+    if missing:
+        raise node.error("claim", f"a claim needs {' and '.join(missing)}")
+    words = {key: _read_choice(entries[key], f"claim.{key}", arms) for key in ("arm", "than") if key in entries}
+    words |= {
+        key: _read_choice(entries[key], f"claim.{key}", _choices(key))
+        for key in ("test", "correction")
+        if key in entries
+    }
+    words.setdefault("than", arms[0])
+    if words["arm"] == words["than"]:
+        raise node.error("claim.arm", f"{words['arm']} is compared with itself: name another arm, or `than`")
+    if "seeds" in entries and entries["seeds"].content != rest["seeds"]:
+        raise entries["seeds"].error("claim.seeds", f"{shorten(entries['seeds'].text)}, but arms have {rest['seeds']}")
+    return Claim(
+        **words,
+        **_read_metric(entries.get("metric"), objective),
+        difference=_read_difference(entries["difference"]),
+        **rest,
+    )
+
+
+def _choices(field: str) -> tuple[str, ...]:
+    return get_args(get_type_hints(Claim)[field])
+
+
+def _read_choice(node: Node, path: str, choices: Sequence[str]) -> Any:
+    if node.word not in choices:
+        raise node.error(path, no_such("choice here", node.text, choices))
+    return node.word
+
+
+def _read_difference(node: Node) -> float:
+    value = node.content
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise node.error(
+            "claim.difference", f"{shorten(repr(node.text))} must be a number above 0, in the metric's units"
+        )
+    return float(value)
+
+
+def _read_metric(node: Node | None, objective: Node) -> dict[str, Any]:
+    """Return direction, metric and `at` of a claim; those of the objective unless the claim has its own."""
+    of_search = read_objective(objective, None, "search.objective")
+    own = of_search if node is None else read_objective(node, None, "claim.metric")
+    is_objective = str(own) == str(of_search)
+    at = of_search.at if is_objective else "last"
+    if node is not None and "at" in read_mapping(node, "claim.metric") and own.at != at:
+        raise node.error("claim.metric.at", f"{own.at}: of this metric the {at} validation counts")
+    return {"direction": own.direction, "metric": str(own), "at": at}

@@ -1,0 +1,79 @@
+"""The history of a study's claims: locked by a hash at launch, then every edit and every look at interim results.
+
+Rows are only added. The owner of a database can still change them, as any row: the hash shows that to who noted it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+from sqlalchemy import Connection, func, insert, select
+
+from spaces.plugins import canonical_json
+from spaces.reading.claim_section import claims_of_text
+from spaces.records import TERMINAL
+from storage.schema import Now, claim_events, studies, trials
+
+
+def lock_claims(connection: Connection, study_id: int, space: str, version: str) -> None:
+    """Record the claims of a study's space, given its text, unless the newest record has the same ones.
+
+    The first record with a claim is called `locked`, later ones `edited`, the removal of all claims included.
+    """
+    claims = [claim.to_json() for claim in claims_of_text(space)]
+    last = _find_last(connection, study_id)
+    if claims != (last.claims if last else []):
+        _insert(connection, study_id, "edited" if last else "locked", claims, version)
+
+
+def record_look(connection: Connection, study: str, command: str, version: str, request: str) -> None:
+    """Record that `command` showed results of a study that has a claim and trials that have not ended.
+
+    Nothing is recorded if that is not so any more, or if the request of this id was recorded already.
+    """
+    row = connection.execute(select(studies.c.id, studies.c.state).where(studies.c.name == study)).one_or_none()
+    last = _find_last(connection, row.id) if row else None
+    if row is None or row.state == "finished" or last is None or not last.claims:
+        return
+    these = select(claim_events.c.number).where(claim_events.c.study_id == row.id, claim_events.c.request == request)
+    if connection.execute(these).first() is None:
+        _insert(connection, row.id, "looked", last.claims, version, command=command, request=request)
+
+
+def hash_claims(claims: Any) -> str:
+    """Return the SHA-256 by which claims, as JSON values, are locked: of their JSON with sorted keys and no spaces."""
+    return hashlib.sha256(canonical_json(claims).encode()).hexdigest()
+
+
+def _find_last(connection: Connection, study_id: int) -> Any:
+    these = select(claim_events.c.claims).where(claim_events.c.study_id == study_id)
+    return connection.execute(these.order_by(claim_events.c.number.desc()).limit(1)).one_or_none()
+
+
+def _insert(
+    connection: Connection,
+    study_id: int,
+    event: Literal["locked", "edited", "looked"],
+    claims: list[dict[str, Any]],
+    version: str,
+    command: str = "",
+    request: str | None = None,
+) -> None:
+    own = trials.c.study_id == study_id
+    results = select(func.count()).select_from(trials).where(own, trials.c.state.in_(TERMINAL)).scalar_subquery()
+    these = select(func.count()).select_from(claim_events).where(claim_events.c.study_id == study_id)
+    connection.execute(
+        insert(claim_events).values(
+            study_id=study_id,
+            number=these.scalar_subquery(),
+            created_at=Now(),
+            event=event,
+            claims=claims,
+            sha256=hash_claims(claims),
+            results=results,
+            version=version,
+            command=command,
+            request=request,
+        )
+    )

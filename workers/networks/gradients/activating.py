@@ -1,0 +1,62 @@
+"""Activations in the native steps: their generated functions, and the numbers that these take."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from spaces import plugins
+from workers.networks.activations import Activation
+from workers.networks.gradients.generated import Generated, addresses_of, example_knobs, starts
+from workers.numerics.native.building import Unit
+from workers.numerics.rows.activations import ActivationProgram, write_activation
+from workers.numerics.rows.running import run_activation
+
+
+def _write(activation: Activation, dtype: torch.dtype) -> ActivationProgram:
+    learned = {name: value.to(dtype) for name, value in starts(activation.parameters()).items()}
+
+    def apply(values: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
+        return plugins.bind(activation, told).apply(values, own)
+
+    return write_activation(apply, activation.inputs, learned, example_knobs(activation), dtype)
+
+
+def _compare(
+    activation: Activation, program: ActivationProgram, library: ctypes.CDLL, dtype: torch.dtype
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Values, and gradients by the numbers given and by what is learned."""
+    generator = torch.Generator().manual_seed(2)
+    hidden = (2 * torch.randn(5, activation.inputs * 21, dtype=dtype, generator=generator)).requires_grad_()
+    gradient = torch.randn(5, 21, dtype=dtype, generator=generator)
+    learned = {name: value.to(dtype).requires_grad_() for name, value in starts(activation.parameters()).items()}
+    knobs = example_knobs(activation)
+    given = [*(float(one.detach()) for one in learned.values()), *knobs.values()]
+    found = run_activation(program, library, given, hidden.detach(), gradient)
+    told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
+    with torch.enable_grad():
+        values = plugins.bind(activation, told).apply(hidden, learned)
+        wanted = [hidden, *learned.values()]
+        by = [torch.zeros_like(one) for one in wanted]
+        if values.requires_grad:
+            by = [*torch.autograd.grad(values, wanted, gradient, materialize_grads=True)]
+    by_learned = torch.cat([hidden.new_zeros(0), *(one.view(1) for one in by[1:])])
+    yield from zip(found, (values.detach(), by[0], by_learned), strict=True)
+
+
+FUNCTIONS = Generated("activation", _write, _compare)
+
+
+def packaged_units() -> list[Unit]:
+    """Return the generated functions of the packaged activations with their default fields, in each precision."""
+    return FUNCTIONS.packaged_units(plugins.build(Activation, {"name": name}) for name in plugins.names(Activation))
+
+
+def described(activation: Activation, dtype: torch.dtype) -> Tensor:
+    """[fields] int64 of an activation without an obstacle, in the order of ActivationField (native/activations.hpp)."""
+    program, library = FUNCTIONS.load(activation, dtype)
+    addresses = addresses_of(library, ("activate_rows", "learn_rows", "finish"))
+    return torch.tensor([*addresses, program.given, program.learned, program.totals])

@@ -1,0 +1,131 @@
+"""Generated functions of parts of models, for the native steps: each is compared with torch before it is used."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from spaces import plugins
+from spaces.plugins import name_of
+from workers.numerics import native
+from workers.numerics.native.building import Unit
+from workers.numerics.parameters import Parameter
+from workers.numerics.rows.nodes import NotOfRows
+
+Number = float | Tensor
+
+
+class Written(Protocol):
+    """A program of generated functions."""
+
+    @property
+    def text(self) -> str:
+        """Its C++."""
+        ...
+
+
+Part = TypeVar("Part")
+Program = TypeVar("Program", bound=Written)
+
+
+@dataclass(frozen=True)
+class Generated(Generic[Part, Program]):
+    """The generated functions of a family's members."""
+
+    family: str
+    """`scorer`, for the names of libraries and for people."""
+    write: Callable[[Part, torch.dtype], Program]
+    """Records a member and returns its program; raises NotOfRows."""
+    compare: Callable[[Part, Program, ctypes.CDLL, torch.dtype], Iterable[tuple[Tensor, Tensor]]]
+    """Returns what the compiled functions compute, and the same by torch."""
+    _programs: dict[tuple[str, torch.dtype], Program | str] = field(default_factory=dict)
+    _checked: dict[str, bool] = field(default_factory=dict)
+    """Text of a program -> whether its functions were compared with torch's, and are alike."""
+
+    def begin(self, parts: Iterable[Part], dtype: torch.dtype) -> None:
+        """Compile members in the background, side by side."""
+        native.begin(self._units(parts, [dtype]))
+
+    def packaged_units(self, parts: Iterable[Part]) -> list[Unit]:
+        """Return the functions of members in each precision, equal ones once."""
+        return list(dict.fromkeys(self._units(parts, [torch.float32, torch.float64])))
+
+    def find_obstacle(self, part: Part, dtype: torch.dtype) -> str | None:
+        """Return why a member is not in the native steps, or None."""
+        program = self.program_of(part, dtype)
+        if reason := program if isinstance(program, str) else self._find_fault(part, program, dtype):
+            return f"the {self.family} {name_of(part)} is not in the native step: {reason}"
+        return None
+
+    def load(self, part: Part, dtype: torch.dtype) -> tuple[Program, ctypes.CDLL]:
+        """Return the program of a member that has no obstacle, and its library."""
+        program = self.program_of(part, dtype)
+        assert not isinstance(program, str), "there is no obstacle"
+        library = native.load(self._unit_of(part, program))
+        assert library, "there is no obstacle"
+        return program, library
+
+    def program_of(self, part: Part, dtype: torch.dtype) -> Program | str:
+        """Return the program of a member, or what hinders it."""
+        key = json.dumps(plugins.structure_of(part), sort_keys=True), dtype  # a program does not depend on knobs
+        if key not in self._programs:
+            self._programs[key] = self._write(part, dtype)
+        return self._programs[key]
+
+    def _write(self, part: Part, dtype: torch.dtype) -> Program | str:
+        try:
+            return self.write(part, dtype)
+        except NotOfRows as error:
+            return str(error)
+        except Exception as error:  # what a user's file raises on the example, it may raise nowhere else
+            return f"it cannot be recorded: {type(error).__name__}: {error}"
+
+    def _units(self, parts: Iterable[Part], dtypes: Sequence[torch.dtype]) -> list[Unit]:
+        programs = [(part, self.program_of(part, dtype)) for part in parts for dtype in dtypes]
+        return [self._unit_of(part, program) for part, program in programs if not isinstance(program, str)]
+
+    def _unit_of(self, part: Part, program: Program) -> Unit:
+        return Unit(f"{self.family}_{name_of(part)}", program.text)
+
+    def _find_fault(self, part: Part, program: Program, dtype: torch.dtype) -> str | None:
+        """Return why a program is not used: there is no library of it, or that computes other numbers than torch."""
+        library = native.load(self._unit_of(part, program))
+        if not library:
+            return "its generated code could not be compiled"
+        if program.text not in self._checked:
+            bound = 1e-3 if dtype == torch.float32 else 1e-8
+            pairs = self.compare(part, program, library, dtype)
+            self._checked[program.text] = all(
+                torch.allclose(one, other, rtol=bound, atol=bound, equal_nan=True) for one, other in pairs
+            )
+        return None if self._checked[program.text] else "its generated code computes other numbers than torch does"
+
+
+def addresses_of(library: ctypes.CDLL, names: Sequence[str]) -> list[int]:
+    """Return where functions of a library are; 0 for one that it lacks."""
+    found = [getattr(library, name) if hasattr(library, name) else None for name in names]
+    return [ctypes.cast(one, ctypes.c_void_p).value or 0 if one else 0 for one in found]
+
+
+def starts(parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
+    """Return float64 numbers that parameters may start with."""
+    shapes = {name: one.shape or (1,) for name, one in parameters.items()}
+    uniform = {name: torch.full((1, math.prod(shape)), 0.4, dtype=torch.float64) for name, shape in shapes.items()}
+    return {name: one.start.values(uniform[name])[0].view(one.shape) for name, one in parameters.items()}
+
+
+def example_knobs(part: object) -> dict[str, float]:
+    """Return finite values of a plug-in's knobs."""
+    return {name: _example(value) for name, value in plugins.knobs(part)}
+
+
+def _example(value: Number) -> float:
+    number = float(value.flatten()[0]) if isinstance(value, Tensor) else float(value)
+    return number if math.isfinite(number) else 1.0

@@ -1,0 +1,177 @@
+"""Row functions of activations: recorded, read and written.
+
+An activation turns each number of a row by itself, or those of several parts of a row (gated: of two) that lie in the
+same place. A program has a function `activate`, which computes values, and slopes in place of what it was given;
+`learn`, which adds up what the gradient by learned numbers needs; and `finish`, which makes that gradient of the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workers.numerics.fusion.values import TYPES
+from workers.numerics.rows import loops
+from workers.numerics.rows.nodes import Graph, Level, Node, NotOfRows, Operand, reachable
+from workers.numerics.rows.reading import KEYS, QUERIES, Reader, Spot, side_by_side
+from workers.numerics.rows.recording import Recording
+from workers.numerics.rows.writing import Function, write_function, write_numbers
+from workers.numerics.simplifying import Slot
+
+Apply = Callable[[Tensor, Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]
+"""Values [q, f] from numbers [q, parts * f], what is learned and knobs []."""
+
+
+@dataclass(frozen=True)
+class ActivationProgram:
+    """The text of an activation's functions, and what its callers must provide."""
+
+    text: str
+    parts: int
+    given: int
+    """Numbers that it learns, then the knobs."""
+    learned: int
+    totals: int
+    """Sums over all rows that `learn` adds to."""
+
+
+_ACTIVATE = (
+    "const T *given, T *hidden, T *active, std::ptrdiff_t hidden_stride, std::ptrdiff_t stride, std::ptrdiff_t pitch, "
+    "int rows, int width, int end"
+)
+_LEARN = (
+    "const T *given, const T *hidden, const T *gradient, T *totals, std::ptrdiff_t hidden_stride, "
+    "std::ptrdiff_t stride, std::ptrdiff_t pitch, int rows, int width, int end"
+)
+
+
+def write_activation(
+    apply: Apply, parts: int, learned: Mapping[str, Tensor], knobs: Mapping[str, float], dtype: torch.dtype
+) -> ActivationProgram:
+    """Return the program of an activation of so many parts; raises NotOfRows.
+
+    `learned` are examples of what it learns, in the shapes of its parameters; knobs are examples too.
+    """
+    read = _record(apply, parts, learned, knobs, dtype)
+    places = [f"hidden + {n} * pitch" if n else "hidden" for n in range(parts)]
+    head = {node: f"load<T>(given + {n} * W<T>)" for n, node in enumerate(read.given)}
+    hidden = dict(zip(read.hidden, places, strict=True))
+    activate = Function(
+        name="activate",
+        parameters=_ACTIVATE,
+        advance="hidden += hidden_stride, active += stride;",
+        rows={},
+        keys=hidden,
+        outputs=[(read.values, "active"), *zip(read.slopes, places, strict=True)],
+        length="width",
+    )
+    totals = [node for node in reachable(read.by_learned) if node.what == "total"]
+    learn = Function(
+        name="learn",
+        parameters=_LEARN,
+        advance="hidden += hidden_stride, gradient += stride;",
+        rows={},
+        keys={**hidden, read.gradient: "gradient"},
+        outputs=[],
+        totals=totals,
+        length="width",
+    )
+    sums = {node: f"load<T>(totals + {n} * W<T>)" for n, node in enumerate(totals)}
+    finish = "void finish_numbers(const T *given, const T *totals, T *to)", read.by_learned, dtype, head | sums
+    text = "\n".join(
+        [
+            f"typedef {TYPES[dtype]} T;",
+            '#include "row_functions.hpp"',
+            "namespace rows {",
+            write_function(activate, dtype, head),
+            *([write_function(learn, dtype, head), write_numbers(*finish)] if learned else []),
+            "}",
+            "ACTIVATION",
+            *(["LEARNED_ACTIVATION"] if learned else []),
+            "",
+        ]
+    )
+    return ActivationProgram(text, parts, len(read.given), len(learned), len(totals))
+
+
+@dataclass(frozen=True)
+class _Read:
+    """An activation that was recorded and read."""
+
+    hidden: list[Node]
+    """Of each part."""
+    gradient: Node
+    given: list[Node]
+    values: Operand
+    slopes: list[Operand]
+    """By the numbers of each part."""
+    by_learned: list[Operand]
+
+
+def _record(
+    apply: Apply, parts: int, learned: Mapping[str, Tensor], knobs: Mapping[str, float], dtype: torch.dtype
+) -> _Read:
+    graph = Graph()
+    generator = torch.Generator().manual_seed(1)
+    hidden = torch.randn(QUERIES, parts * KEYS, dtype=dtype, generator=generator)
+    gradient = torch.randn(QUERIES, KEYS, dtype=dtype, generator=generator)
+    ones = torch.ones(QUERIES, KEYS, dtype=dtype)
+    numbers = {name: value.detach().clone() for name, value in learned.items()}
+    told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
+    for leaf in (hidden, *numbers.values()):
+        leaf.requires_grad_()
+    recording = Recording([hidden, gradient, ones, *numbers.values(), *told.values()])
+    with recording, loops.recording(), torch.enable_grad():
+        values = apply(hidden, numbers, told)
+        if values.shape != gradient.shape:
+            raise NotOfRows("it does not make one number of each channel")
+        slopes = _gradients(values, [hidden], ones)
+        by_learned = _gradients(values, [*numbers.values()], gradient)
+
+    def of_keys(shown: Operand, hidden: Operand | None) -> Spot:
+        return Spot((QUERIES, KEYS), dtype, shown, hidden)
+
+    inputs = [graph.input(f"hidden {n}", Level.KEY) for n in range(parts)]
+    own = of_keys(graph.input("gradient", Level.KEY), 0.0)  # beyond the last channel no gradient comes in
+    spots: dict[Slot, Spot] = {
+        recording.leaves[id(hidden)]: side_by_side([of_keys(one, None) for one in inputs]),
+        recording.leaves[id(gradient)]: own,
+        recording.leaves[id(ones)]: of_keys(1.0, 1.0),
+    }
+    given: list[Node] = []
+    for name, tensor in (*numbers.items(), *told.items()):
+        if tensor.numel() != 1:
+            raise NotOfRows(f"{name} is more than a number")
+        given.append(graph.input(f"given {len(given)} {name}", Level.HEAD))
+        spots[recording.leaves[id(tensor)]] = Spot(tuple(tensor.shape), tensor.dtype, given[-1], given[-1])
+    reader = Reader(graph, spots, dtype)
+    reader.read(recording.operations)
+
+    def found(tensor: Tensor | None) -> list[Operand]:
+        spot = reader.spot(recording.slot(tensor)) if tensor is not None else None
+        return [one.shown for one in spot.parts or (spot,)] if spot else [0.0]
+
+    of_values, of_parts = found(values)[0], found(slopes[0])
+    result = _Read(inputs, _node(own), given, of_values, of_parts * (parts // len(of_parts)), [])
+    if any(node.what != "input" and node.level == Level.ROW for node in reachable([of_values, *of_parts])):
+        raise NotOfRows("it mixes channels")
+    for name, tensor in zip(numbers, by_learned, strict=True):
+        [one] = found(tensor)
+        if isinstance(one, Node) and one.level in (Level.ROW, Level.KEY):
+            raise NotOfRows(f"the gradient by {name} is not a sum over rows")
+        result.by_learned.append(one)
+    return result
+
+
+def _gradients(values: Tensor, wanted: Sequence[Tensor], gradient: Tensor) -> list[Tensor | None]:
+    if not wanted or not values.requires_grad:
+        return [None] * len(wanted)
+    return [*torch.autograd.grad(values, wanted, gradient, allow_unused=True, retain_graph=True)]
+
+
+def _node(spot: Spot) -> Node:
+    assert isinstance(spot.shown, Node), "it is an input"
+    return spot.shown
