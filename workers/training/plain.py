@@ -47,14 +47,17 @@ class Trained(NamedTuple):
     """How the trial diverged; `None` if it did not."""
 
 
-def train(stages: Sequence[Stage], *, evaluation_seed: int, until: int, steps: Collection[int]) -> Trained:
+def train(
+    stages: Sequence[Stage], *, evaluation_seed: int, until: int, steps: Collection[int], nudge: int = 0
+) -> Trained:
     """Train a trial, after the trials whose state it took over, up to a step, and evaluate it at these `steps`.
 
-    The training loss is the mean since the validation before. Diagnostics of attention are left to the engine.
+    The training loss is the mean since the validation before. Diagnostics of attention are left to the engine. A
+    `nudge` above 0 moves each parameter of the start by one last bit.
     """
     last, found = stages[-1], dict[Key, float]()
     sets = draw_sets(last, evaluation_seed)
-    state = start(stages[0])
+    state = start(stages[0], nudge)
     for stage in stages:
         layout, training = layout_of(stage.recipe), stage.recipe.training
         reported, state = int(state.step), state._replace(loss_sum=torch.zeros_like(state.loss_sum))
@@ -74,12 +77,17 @@ def train(stages: Sequence[Stage], *, evaluation_seed: int, until: int, steps: C
     return Trained(found, None)
 
 
-def start(stage: Stage) -> State:
-    """Return the state before the first step."""
+def start(stage: Stage, nudge: int = 0) -> State:
+    """Return the state before the first step, with each parameter moved by one last bit for a `nudge` above 0."""
     layout = layout_of(stage.recipe)
-    return initial_state(
-        stage.recipe, layout, layout.initial(torch.tensor([stage.seed]))[0].to(layout.decays.dtype)
-    )
+    flat = layout.initial(torch.tensor([stage.seed]))[0].to(layout.decays.dtype)
+    return initial_state(stage.recipe, layout, move_by_a_bit(flat, nudge) if nudge else flat)
+
+
+def move_by_a_bit(flat: Tensor, nudge: int) -> Tensor:
+    """Return parameters [P], each replaced by one of its two neighbours, which `nudge` draws."""
+    is_up = Streams.of(torch.tensor([nudge]), Purpose.INITIAL, 0).uniform(len(flat))[0] < 0.5
+    return flat.nextafter(torch.where(is_up, math.inf, -math.inf).to(flat))
 
 
 def make_step(stage: Stage, layout: Layout, state: State) -> State:

@@ -201,7 +201,9 @@ class _Kept:
             if name == "decorator_list":
                 value = [one for one in value if not registers(one)]
             for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST) and not (isinstance(child, ast.If | ast.Assign) and id(child) in self.seen):
+                if isinstance(child, ast.AST) and not (
+                    isinstance(child, ast.If | ast.Assign) and id(child) in self.seen
+                ):
                     self._walk_annotation(child, module) if in_annotation else self._walk(child, module, bound)
 
     def _walk_annotation(self, node: ast.AST, module: str) -> None:
@@ -217,7 +219,9 @@ class _Kept:
     def _keep(self, symbol: Symbol, user: str) -> None:
         """Keep what a module's kept code names."""
         if symbol not in self.stand_ins and symbol.name not in read_module(symbol.module).statements:
-            raise StudyError(f"{user} uses the module {symbol.module}.{symbol.name}, which cannot be taken out of Graft")
+            raise StudyError(
+                f"{user} uses the module {symbol.module}.{symbol.name}, which cannot be taken out of Graft"
+            )
         self.symbols.setdefault(symbol)
         self.used.setdefault(user, set()).add(symbol)
 

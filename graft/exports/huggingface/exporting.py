@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graft.exports.huggingface.card import write_card
 from graft.exports.cutting.plans import TAIL, list_parts, plan_of
 from graft.exports.cutting.shaking import Shaken, shake
+from graft.exports.huggingface.card import write_card
 from graft.files import OutputError, writing
 from graft.retraining.restored import RestoredTrial
 from graft.retraining.weights import check_weights, restore_trained
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _FILES = Path(__file__).parent / "files"
 _NETWORK = "network_graft.py"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Export:

@@ -58,10 +58,10 @@ _READ: StandIns = {
         '        return Probes({}, rows=int(DATA["rows of a pair"]), pairs=0, longest=longest)'
     ),
     Symbol(_CLRS, "ClrsText.longest"): (
-        "    @property\n    def longest(self) -> int:\n        return DATA[\"validation/inputs\"].shape[1]"
+        '    @property\n    def longest(self) -> int:\n        return DATA["validation/inputs"].shape[1]'
     ),
     Symbol(_CLRS, "ClrsText.context"): (
-        "    @property\n    def context(self) -> int:\n        return DATA[\"batches/inputs\"].shape[2]"
+        '    @property\n    def context(self) -> int:\n        return DATA["batches/inputs"].shape[2]'
     ),
     Symbol(_GAMES, "pool"): 'def pool():\n    return torch.from_numpy(DATA["pool"])',
     Symbol(_OTHELLO, "Othello._moves"): (

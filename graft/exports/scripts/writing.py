@@ -138,9 +138,9 @@ def _describe(restored: RestoredTrial, study: str, needed: list[str], *, left_ou
         "It trains the trial from its configuration and its seed, and compares its metrics with the stored ones.\n"
         "    python FILE.py            # all steps\n"
         "    python FILE.py 100        # the first 100",
-        "It adds in another order than Graft does, and where training is chaotic, rounding grows from step to step. So\n"
-        "metrics that differ are compared with what one last bit of the start changes: if they differ by no more than a\n"
-        "few times that, they agree (exit status 0), else something is wrong (1).",
+        "It adds in another order than Graft does, and where training is chaotic, rounding grows from step to step.\n"
+        "Metrics that differ are compared with what one last bit of the start changes: if they differ by no more\n"
+        "than a few times that, they agree (exit status 0), else something is wrong (1).",
     ]
     if with_data:
         sentences.append("FILE.npz, which came with it, has its data.")
