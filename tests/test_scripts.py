@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from graft.exports.scripts.writing import data_file, write_script
+from graft.exports.scripts.writing import check_alone, data_file, write_script
+from graft.plugins.collecting import plugins_asked_for
 from graft.plugins.families import packaged_names
 from spaces import plugins
+from spaces.errors import StudyError
+from spaces.plugins.active import using
 from spaces.settings import Training
 from tests.alone import Bare, Outcome, alone, cases, configuration, train
 from tests.databases import raw
@@ -165,7 +168,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_script_holds_what_its_trial_uses_and_no_import_of_ours(script: Path) -> None:
     text = script.read_text()
     assert {"Minimal", "Softmax", "AdamW"} <= set(re.findall(r"^class (\w+)", text, re.MULTILINE))
-    for other in ("SignedAveraging", "Layered", "class Muon", "class Copying", "entmax", "native", "PluginError"):
+    for other in ("SignedAveraging", "Layered", "class Muon", "class Copying", "entmax", "ctypes", "PluginError"):
         assert other not in text
     packages = {name.partition(".")[0] for name in imported_modules(text)}
     assert packages <= {*sys.stdlib_module_names, "numpy", "torch"}
@@ -321,6 +324,70 @@ def test_what_cannot_be_written_is_one_line(
 def written(folder: Path) -> list[str]:
     """Names of its files, without those that SQLite makes beside a database for its readers."""
     return sorted(path.name for path in folder.iterdir() if not path.name.endswith(("-shm", "-wal")))
+
+
+# ------------------------------------------------------------------------------------------------ plug-ins from outside
+
+STEEP = """
+from dataclasses import dataclass
+from spaces.plugins.fields import knob, file
+from workers.networks.scorers import LogitScorer
+%s
+
+@dataclass(frozen=True, kw_only=True)
+class Steep(LogitScorer):
+    by: float = knob(0.5)
+    %s
+
+    def weigh(self, logits, visible, learned):
+        kernel = steepen(self.by * logits).masked_fill(~visible, 0)
+        return kernel / kernel.sum(-1, keepdim=True)
+"""
+
+
+def trained_by(folder: Path, head: str, fields: str = "") -> RestoredTrial:
+    """A trial of a scorer in a file of this folder."""
+    (folder / "steep.py").write_text(STEEP % (head, fields))
+    with using(plugins_asked_for([str(folder / "steep.py")])):
+        scorer = {"name": "steep", **({"points": str(folder / "steep.py")} if fields else {})}
+        model = {"name": "transformer", "width": 8, "depth": 1, "heads": 2, "mlp_multiple": 1, "scorer": scorer}
+        return train(trial(0, configuration(model=model)))
+
+
+def test_a_plug_in_from_outside_goes_with_what_it_imports(tmp_path: Path, bare: Bare) -> None:
+    (tmp_path / "steepness.py").write_text(
+        "import torch\n\nPOWER = 3\n\ndef steepen(z):\n    return torch.exp(z) ** POWER\n"
+    )
+    restored = trained_by(tmp_path, "from steepness import steepen")
+    check_alone(restored, "own")
+    write_script(restored, "own", tmp_path / "trial.py")
+    outcome = bare.run(tmp_path / "trial.py")
+    assert outcome.status == 0, "\n".join(outcome.lines[-5:]) or outcome.status
+    assert float(outcome.agreed.rpartition(" ")[2]) <= LOOSE
+
+
+def test_a_plug_in_from_outside_that_does_not_run_by_itself_leaves_no_script(tmp_path: Path) -> None:
+    restored = trained_by(tmp_path, "import torch\nif True:\n    def steepen(z):\n        return torch.exp(z)")
+    with pytest.raises(
+        StudyError, match="does not run by itself: NameError: name 'steepen' is not defined; what a plug"
+    ):
+        write_script(restored, "own", tmp_path / "trial.py")
+    assert not (tmp_path / "trial.py").exists()
+
+
+def test_what_a_script_cannot_hold_is_refused_in_a_line(tmp_path: Path) -> None:
+    restored = trained_by(tmp_path, "def steepen(z):\n    return z.exp()", "points: object = file('.py')")
+    with pytest.raises(
+        StudyError, match="trial 0 of own cannot stand alone: 'steep' from outside reads a file; `search r"
+    ):
+        check_alone(restored, "own")
+    one = trial(0, configuration(training={"autocast": "bfloat16", "dtype": "float32"}))
+    with pytest.raises(
+        StudyError, match=r"trial 0 of own cannot stand alone: a script knows no training.autocast; `sea"
+    ):
+        check_alone(replace(restored, trial=one), "own")
+    with pytest.raises(StudyError, match=r"trial 0 of own \(finished\) has nothing that a script could check"):
+        check_alone(replace(restored, metrics=[]), "own")
 
 
 def test_a_script_that_has_data_names_the_file(tmp_path: Path) -> None:

@@ -154,7 +154,8 @@ class _Kept:
 
     def _body(self, node: ast.ClassDef, symbol: Symbol) -> Iterator[ast.stmt]:
         # torch.autograd.Function calls its own methods, and a loop over an enumeration meets all of its members.
-        whole = any(isinstance(base, ast.Attribute) for base in node.bases) or is_enumeration(node)
+        foreign = any(isinstance(base, ast.Attribute) and not resolve(base, symbol.module) for base in node.bases)
+        whole = foreign or is_enumeration(node)
         before_is_kept = True
         for one in node.body:
             if is_text(one):

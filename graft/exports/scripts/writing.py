@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graft.exports.cutting.loading import open_file
 from graft.exports.cutting.plans import TAIL, list_parts, plan_of
 from graft.exports.cutting.shaking import Object, shake
 from graft.exports.scripts.standing_in import stand_ins
@@ -37,47 +38,67 @@ def data_file(output: Path) -> Path:
 def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = False) -> RestoredTrial:
     """Return a trial of which a script can be written.
 
-    Raises StudyError for one that has nothing to compare, that was trained in half precision, whose task from outside
-    reads files, or that was trained on other data, unless that is accepted.
+    Raises StudyError for one of which none can be (`check_alone`), or that was trained on other data, unless that is
+    accepted.
     """
     with open_reader(url) as reader:
         _, [restored] = restore_trials(reader, study, [number], accept_changes=accept_changes)
-    if not restored.metrics and restored.row["state"] != "diverged":
-        raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has nothing that a script could check")
-    if restored.trial.config["training"].get("autocast", "none") != "none":
-        raise StudyError(f"trial {number} of {study} cannot stand alone: a script knows no training.autocast")
-    with using(restored.outside):
-        for part in _parts(_recipe(restored.trial.config)):
-            if plugins.code_of(part) is not None and any(plugins.files_of(part)):
-                raise StudyError(
-                    f"trial {number} of {study} cannot stand alone: {plugins.name_of(part)!r} from outside reads a file"
-                    "; `search replay` trains the trial again"
-                )
+    check_alone(restored, study)
     return restored
 
 
-def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path]:
-    """Write the script, and its data where it needs some; the files that were written.
+def check_alone(restored: RestoredTrial, study: str) -> None:
+    """Raise StudyError for a trial that has nothing to compare, that was trained with autocast, or that has a plug-in
+    from outside which reads files.
+    """
+    number = restored.trial.number
+    if not restored.metrics and restored.row["state"] != "diverged":
+        raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has nothing that a script could check")
+    reason = None
+    if restored.trial.config["training"].get("autocast", "none") != "none":
+        reason = "a script knows no training.autocast"
+    with using(restored.outside):
+        for part in _parts(_recipe(restored.trial.config)):
+            if plugins.code_of(part) is not None and any(plugins.files_of(part)):
+                reason = f"{plugins.name_of(part)!r} from outside reads a file"
+    if reason:
+        raise StudyError(
+            f"trial {number} of {study} cannot stand alone: {reason}; `search replay` trains the trial again"
+        )
 
-    Raises StudyError if the data is too large for a file.
+
+def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path]:
+    """Write the script, and its data where it needs some; return the files that were written.
+
+    Raises StudyError if the data is too large for a file, or the code of a plug-in from outside does not run by itself.
     """
     import numpy as np
 
     from workers.engine.recording import record_data
 
     with using(restored.outside):
+        is_from_outside = any(map(plugins.code_of, _parts(_recipe(restored.trial.config))))
         try:
             arrays = record_data(restored.trial, restored.steps)
         except StudyError as error:
             raise StudyError(f"trial {restored.trial.number} of {study} cannot stand alone: {error}") from error
         text = compose(restored, study, arrays)
+    written = [output, data_file(output)] if arrays else [output]
     with writing(output):
         output.write_text(text, encoding="utf-8")
-    if not arrays:
-        return [output]
-    with writing(data_file(output)):
-        np.savez_compressed(data_file(output), allow_pickle=False, **arrays)
-    return [output, data_file(output)]
+    if arrays:
+        with writing(data_file(output)):
+            np.savez_compressed(data_file(output), allow_pickle=False, **arrays)
+    if is_from_outside:
+        try:
+            with open_file(output) as script:
+                stages = [script.build(plan) for plan in script.STAGES]
+                script.train(stages, evaluation_seed=script.EVALUATION_SEED, until=1, steps=())
+        except BaseException:
+            for path in written:
+                path.unlink()
+            raise
+    return written
 
 
 def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> str:
