@@ -98,6 +98,8 @@ class _Kept:
     symbols: dict[Symbol, None] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
     """What was looked into; syntax trees are read once and stay."""
+    unreached: set[int] = field(default_factory=set)
+    """Statements that are looked into no more, as nothing leads to them in the new file."""
     imports: set[str] = field(default_factory=set)
     used: dict[str, set[Symbol]] = field(default_factory=dict)
     """Module -> what its kept statements name."""
@@ -191,8 +193,8 @@ class _Kept:
             self.methods.add(node.attr)
         if isinstance(node, ast.Name) and node.id not in bound and node.id in read_module(module).foreign:
             self.imports.add(read_module(module).foreign[node.id])
-        unreached = [*list_unreached(node, module)] if isinstance(node, ast.FunctionDef) else []
-        self.seen.update(map(id, unreached))
+        if isinstance(node, ast.FunctionDef):
+            self.unreached.update(map(id, list_unreached(node, module)))
         if isinstance(node, SCOPES):
             bound |= bound_names(node)
         for name, value in ast.iter_fields(node):
@@ -202,9 +204,7 @@ class _Kept:
             if name == "decorator_list":
                 value = [one for one in value if not registers(one)]
             for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST) and not (
-                    isinstance(child, ast.If | ast.Assign) and id(child) in self.seen
-                ):
+                if isinstance(child, ast.AST) and id(child) not in self.unreached:
                     self._walk_annotation(child, module) if in_annotation else self._walk(child, module, bound)
 
     def _walk_annotation(self, node: ast.AST, module: str) -> None:

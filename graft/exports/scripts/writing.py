@@ -160,7 +160,7 @@ def _describe(restored: RestoredTrial, study: str, needed: list[str], *, left_ou
         "    python FILE.py            # all steps\n"
         "    python FILE.py 100        # the first 100",
         "It adds in another order than Graft does, and where training is chaotic, rounding grows from step to step.\n"
-        "Metrics that differ are compared with what one last bit of the start changes: if they differ by no more\n"
+        "So metrics that differ are compared with what one last bit of the start changes: if they differ by no more\n"
         "than a few times that, they agree (exit status 0), else something is wrong (1).",
     ]
     if with_data:
