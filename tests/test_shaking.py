@@ -95,3 +95,14 @@ def test_a_module_itself_cannot_be_taken_out(tmp_path: Path) -> None:
         pytest.raises(StudyError, match=r"odd uses the module workers.networks.scorers, which cannot be taken out"),
     ):
         shake([plugins.load(Scorer, "odd")], ["weigh"])
+
+
+def test_one_name_for_two_imports_is_refused(tmp_path: Path) -> None:
+    own = ODD.replace("from workers.networks", "from math import pi as torch\nfrom workers.networks")
+    (tmp_path / "odd.py").write_text(
+        own.replace('getattr(scorers, "masked_softmax")(', "scorers.masked_softmax(torch * ")
+    )
+    with using(plugins_asked_for([str(tmp_path / "odd.py")])):
+        scorer = plugins.load(Scorer, "odd")
+    with pytest.raises(StudyError, match=r"'from math import pi as torch' and 'import torch' cannot stand in one file"):
+        shake([scorer, Streams], ["weigh", "words"])

@@ -55,6 +55,9 @@ STAND_INS: StandIns = {
 }
 """Those of every file: for code that asks the engine for more than a model needs."""
 
+ENDS = ("build", "CLASSES", "DATA", "DIVERGENCE", "EVALUATION_SEED", "NOT_COMPUTED", "STAGES", "STORED")
+"""Names that files have for what is written at their beginning or end."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shaken:
@@ -69,7 +72,7 @@ class Shaken:
 def shake(wanted: Iterable[Object], methods: Iterable[str], stand_ins: StandIns | None = None) -> Shaken:
     """Return the classes, with these methods, and the functions, and all that they need.
 
-    Raises StudyError for code that needs a whole module of Graft.
+    Raises StudyError for code that needs a whole module of Graft, or imports different things by one name.
     """
     symbols = {one: Symbol(one.__module__, one.__name__) for one in wanted}
     kept = _Kept(methods=set(methods), stand_ins={**STAND_INS, **(stand_ins or {})})
@@ -256,15 +259,23 @@ def _join_imports(statements: Iterable[str]) -> Iterator[str]:
 
 
 def _name(kept: _Kept) -> Mapping[Symbol, str]:
-    """Choose each symbol's name in the new file: its own, with its module's beside it if that means something else."""
-    names = dict[Symbol, str]()
-    taken = {statement.split()[-1] for statement in kept.imports}
+    """Choose each symbol's name in the new file: its own, with its module's beside it if that means something else.
+
+    Raises StudyError if modules import different things by one name.
+    """
+    names, taken = dict[Symbol, str](), dict.fromkeys(ENDS, "a name of the file's own")
+    for statement in sorted(kept.imports):
+        name = statement.split()[-1].partition(".")[0]
+        # `import torch` and `import torch.nn` are the same name for the same package.
+        packages = {one.partition(".")[0] for one in (statement, taken.get(name, statement))}
+        if name in taken and packages != {f"import {name}"}:
+            raise StudyError(f"{taken[name]!r} and {statement!r} cannot stand in one file; rename one of them")
+        taken[name] = statement
     for symbol in kept.symbols:
         name = symbol.name
         while name in taken or name in kept.shadows.get(symbol, ()):
             name = f"{name}_{symbol.module.replace('.', '_').removeprefix('workers_')}"
-        names[symbol] = name
-        taken.add(name)
+        names[symbol] = taken[name] = name
     return names
 
 

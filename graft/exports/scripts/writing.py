@@ -6,6 +6,7 @@ import pprint
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from graft.exports.cutting.loading import open_file
@@ -22,6 +23,8 @@ from spaces.records import Trial
 from storage.frames import open_reader
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from workers.training.recipe import Recipe
 
 _MADE_BEFORE = ("corpus", "tokenizer")
@@ -72,8 +75,6 @@ def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path
 
     Raises StudyError if the data is too large for a file, or the code of a plug-in from outside does not run by itself.
     """
-    import numpy as np
-
     from workers.engine.recording import record_data
 
     with using(restored.outside):
@@ -83,22 +84,30 @@ def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path
         except StudyError as error:
             raise StudyError(f"trial {restored.trial.number} of {study} cannot stand alone: {error}") from error
         text = compose(restored, study, arrays)
-    written = [output, data_file(output)] if arrays else [output]
+    if is_from_outside:
+        with TemporaryDirectory() as folder:
+            _write(Path(folder) / output.name, text, arrays)
+            _check_that_it_runs(Path(folder) / output.name)
+    return _write(output, text, arrays)
+
+
+def _write(output: Path, text: str, arrays: Mapping[str, NDArray[Any]]) -> list[Path]:
+    import numpy as np
+
     with writing(output):
         output.write_text(text, encoding="utf-8")
-    if arrays:
-        with writing(data_file(output)):
-            np.savez_compressed(data_file(output), allow_pickle=False, **arrays)
-    if is_from_outside:
-        try:
-            with open_file(output) as script:
-                stages = [script.build(plan) for plan in script.STAGES]
-                script.train(stages, evaluation_seed=script.EVALUATION_SEED, until=1, steps=())
-        except BaseException:
-            for path in written:
-                path.unlink()
-            raise
-    return written
+    if not arrays:
+        return [output]
+    with writing(data_file(output)):
+        np.savez_compressed(data_file(output), allow_pickle=False, **arrays)
+    return [output, data_file(output)]
+
+
+def _check_that_it_runs(output: Path) -> None:
+    """Make one step of a script; raises StudyError if its code needs something that is not there."""
+    with open_file(output) as script:
+        stages = [script.build(plan) for plan in script.STAGES]
+        script.train(stages, evaluation_seed=script.EVALUATION_SEED, until=1, steps=())
 
 
 def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> str:
@@ -106,7 +115,7 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
     from graft.exports.scripts.comparing import main
     from spaces.settings import Training
     from workers.engine.recording import read_batch, read_data, read_sets
-    from workers.training.plain import Stage
+    from workers.training.plain import Stage, train
     from workers.training.recipe import Recipe
 
     trial, diagnostics = restored.trial, packaged_names("diagnostic")
@@ -119,7 +128,7 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
     parts = [Stage, Recipe, Training, *dict.fromkeys(type(part) for *_, one in stages for part in _parts(one))]
     reading: list[Callable[..., Any]] = [read_data, read_sets, read_batch] if data else []
     task = type(stages[-1][-1].task)
-    shaken = shake([main, *parts, *reading], [], stand_ins(task, data))
+    shaken = shake([main, train, *parts, *reading], [], stand_ins(task, data))
     names, [imports, code] = shaken.names, shaken.text.split("\n\n\n", 1)
     plans = [
         {"class": names[Stage], "seed": seed, "until": until, "recipe": _plan(recipe, names)}
