@@ -72,7 +72,7 @@ def step_of(trials: list[Trial], device: str) -> Callable[[], object]:
     """Makes one step of a pack of these trials, its data included."""
     pack = Pack(trials[0], width=len(trials), device=device)
     pack.fill(trials)
-    return pack._advance  # pyright: ignore[reportPrivateUsage] # a step without the validation that may follow it
+    return lambda: pack.train(1)  # the least time is that of a step that no validation follows
 
 
 def clock_of(device: str) -> Callable[[], float]:

@@ -247,7 +247,9 @@ def main() -> None:
         place = case.shape, case.dropout
         if place not in singles:
             singles[place] = single_rate(case.problem, case.dropout, given.device, given.seconds)
-        rate = model_steps_per_second(case.trial(), width=case.lanes, device=given.device, seconds=given.seconds)
+        rate = model_steps_per_second(
+            case.trial(), width=case.lanes, device=given.device, seconds=given.seconds, clock=time.perf_counter
+        )
         rows.append(result(case, rate, singles[place], limits))
         print(line(rows[-1]), flush=True)
     date = time.strftime("%Y-%m-%d", time.gmtime())

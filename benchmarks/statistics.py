@@ -319,7 +319,7 @@ def have_verdict(values: Numbers, metric: str) -> NDArray[np.bool_]:
     least = np.where(is_continuous, 3, 4)[..., None]
     family = np.sort(np.where(seeds >= least, p, np.nan).reshape(len(p), -1))
     factors = (~np.isnan(family)).sum(-1, keepdims=True) - np.arange(family.shape[-1])
-    return (np.maximum.accumulate(family * factors, axis=-1) < SURE).any(-1)
+    return np.asarray((np.maximum.accumulate(family * factors, axis=-1) < SURE).any(-1))
 
 
 def compares_as_verdict(values: Numbers, metric: str) -> bool:

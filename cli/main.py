@@ -17,6 +17,7 @@ from cli.commands import (
     administration,
     advise,
     claim,
+    comparing,
     dashboard,
     database,
     doctor,
@@ -50,7 +51,7 @@ _METAVARS: dict[object, str] = {
 }  # fmt: skip
 """The type of a value -> the word for it; empty: the name of the argument or option."""
 _COMMANDS = (
-    *(launch, advise, claim, serve, queries, administration, replay, space, plugins, reports, dashboard),
+    *(launch, advise, claim, comparing, serve, queries, administration, replay, space, plugins, reports, dashboard),
     *(optuna_dashboard, weights, evaluate, database, doctor),
 )  # fmt: skip
 for module in _COMMANDS:

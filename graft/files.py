@@ -5,18 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import IO
-
-import polars as pl
-import polars.selectors as cs
-from polars.io.plugins import register_io_source
+from typing import IO, TYPE_CHECKING
 
 from spaces.errors import GraftError
 from spaces.messages import one_line
+
+# Polars is imported where it is used: it takes a sixth of a second, and commands without a frame write, too.
+if TYPE_CHECKING:
+    import polars as pl
 
 SLICE = 20_000
 """Rows that are written at once."""
@@ -39,13 +40,19 @@ def writing(name: object) -> Generator[None]:
         yield
     except BrokenPipeError:
         raise
-    except (OSError, pl.exceptions.ComputeError) as error:  # the second: a full disk, as write_parquet says it
+    except _failures() as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         if os.strerror(errno.EPIPE) in str(reason):  # Polars' own words, without a number
             raise BrokenPipeError(errno.EPIPE, str(reason)) from error
         if new and new.is_file():
             new.unlink()
         raise OutputError(f"{name} cannot be written: {_OF_RUST.sub('', str(reason))}") from error
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Return the errors of a file that cannot be written: of a full disk, write_parquet says it by one of Polars'."""
+    polars = sys.modules.get("polars")
+    return (OSError, polars.exceptions.ComputeError) if polars else (OSError,)
 
 
 def write(frame: pl.DataFrame, form: str, file: IO[bytes]) -> None:
@@ -58,6 +65,8 @@ def write_batches(batches: Iterable[pl.DataFrame], form: str, file: IO[bytes]) -
 
     Only one of them is held at a time, and of parquet a row group.
     """
+    import polars.selectors as cs
+
     rows = 0
 
     def plain() -> Iterator[pl.DataFrame]:
@@ -89,6 +98,9 @@ def _write_csv(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
 
     Source: OWASP, "CSV Injection".
     """
+    import polars as pl
+    import polars.selectors as cs
+
     text = cs.string()
     harmless = pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).name.keep()
     for index, batch in enumerate(batches):
@@ -118,6 +130,8 @@ def _write_json(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
 
 def _write_parquet(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
     """By Polars' streaming engine, which asks for one batch after another."""
+    from polars.io.plugins import register_io_source
+
     first = next(batches)
 
     def read(

@@ -40,11 +40,11 @@ def main() -> None:
 
 def _leave(status: int) -> None:
     """End the process as Python does, except that it does not take torch's modules apart, which takes a second."""
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue] - waits for threads
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - what libraries have to close
     try:
-        for stream in (sys.stdout, sys.stderr):
+        for stream in (sys.stdout, sys.stderr):  # last, since threads and libraries may have written, too
             stream.flush()
     except OSError:  # a full disk, or a reader that left: Python says so
         return
-    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue] - waits for threads
-    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - what libraries have to close
     os._exit(status)

@@ -31,6 +31,7 @@ from storage.store import (
     request_service,
     request_stop,
     revoke_token,
+    take_waiting_requests,
 )
 
 __all__ = [
@@ -56,4 +57,5 @@ __all__ = [
     "request_service",
     "request_stop",
     "revoke_token",
+    "take_waiting_requests",
 ]

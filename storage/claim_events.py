@@ -27,18 +27,19 @@ def lock_claims(connection: Connection, study_id: int, space: str, version: str)
         _insert(connection, study_id, "edited" if last else "locked", claims, version)
 
 
-def record_look(connection: Connection, study: str, command: str, version: str, request: str) -> None:
-    """Record that `command` showed results of a study that has a claim and trials that have not ended.
+def record_look(connection: Connection, study: str, *, command: str, version: str, results: int, request: str) -> None:
+    """Record that `command` showed results of an unfinished study with a claim, of which `results` trials had ended.
 
-    Nothing is recorded if that is not so any more, or if the request of this id was recorded already.
+    It may have finished since: the request waited while a launch alone could write. Nothing is recorded if the study or
+    its claims are gone, or if the request of this id was recorded already.
     """
-    row = connection.execute(select(studies.c.id, studies.c.state).where(studies.c.name == study)).one_or_none()
-    last = _find_last(connection, row.id) if row else None
-    if row is None or row.state == "finished" or last is None or not last.claims:
+    study_id = connection.scalar(select(studies.c.id).where(studies.c.name == study))
+    last = None if study_id is None else _find_last(connection, study_id)
+    if study_id is None or last is None or not last.claims:
         return
-    these = select(claim_events.c.number).where(claim_events.c.study_id == row.id, claim_events.c.request == request)
+    these = select(claim_events.c.number).where(claim_events.c.study_id == study_id, claim_events.c.request == request)
     if connection.execute(these).first() is None:
-        _insert(connection, row.id, "looked", last.claims, version, command=command, request=request)
+        _insert(connection, study_id, "looked", last.claims, version, command=command, results=results, request=request)
 
 
 def hash_claims(claims: Any) -> str:
@@ -58,10 +59,11 @@ def _insert(
     claims: list[dict[str, Any]],
     version: str,
     command: str = "",
+    results: int | None = None,
     request: str | None = None,
 ) -> None:
     own = trials.c.study_id == study_id
-    results = select(func.count()).select_from(trials).where(own, trials.c.state.in_(TERMINAL)).scalar_subquery()
+    ended = select(func.count()).select_from(trials).where(own, trials.c.state.in_(TERMINAL)).scalar_subquery()
     these = select(func.count()).select_from(claim_events).where(claim_events.c.study_id == study_id)
     connection.execute(
         insert(claim_events).values(
@@ -71,7 +73,7 @@ def _insert(
             event=event,
             claims=claims,
             sha256=hash_claims(claims),
-            results=results,
+            results=ended if results is None else results,
             version=version,
             command=command,
             request=request,

@@ -59,7 +59,7 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
 """What a submission says of its study."""
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
 _TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": (int, float, NoneType)}
-_LOOK: Mapping[str, tuple[type, ...]] = {"command": (str,), "version": (str,)}
+_LOOK: Mapping[str, tuple[type, ...]] = {"command": (str,), "version": (str,), "results": (int,)}
 _Record = TypeVar("_Record")
 NEEDS_ADMIN = "to change it needs the role admin"
 REVOCATION = "-revocation"

@@ -216,7 +216,7 @@ class Store:
             self.annotate(self._find(request.study), **request.row)
         elif request.action == "look":
             request.check()
-            look = {**request.row, "request": request.id}
+            look: dict[str, Any] = {**request.row, "request": request.id}
             self._session.transact(lambda connection: claim_events.record_look(connection, request.study, **look))
         elif request.action == "make_token":
             request.check()
@@ -332,12 +332,13 @@ def annotate_study(url: str, study: str, **values: str | Sequence[str] | bool) -
     request_service(url, QueueRequest(action="annotate", study=study, row=values))
 
 
-def record_look(url: str, study: str, command: str, version: str) -> None:
-    """Record that `command` shows results of a study with a claim before all of its trials have ended.
+def record_look(url: str, study: str, command: str, version: str, results: int) -> None:
+    """Record that `command` shows results of a study with a claim, of which `results` trials have ended and not all.
 
     Where another process alone may write, the record is durable, and written by the next one that takes requests.
     """
-    request = QueueRequest(action="look", study=study, row={"command": command, "version": version})
+    row = {"command": command, "version": version, "results": results}
+    request = QueueRequest(action="look", study=study, row=row)
     database = find_database(url)
     if database.mailbox is None:
         with open_store(url) as store:
@@ -345,8 +346,15 @@ def record_look(url: str, study: str, command: str, version: str) -> None:
         return
     with database.readable_errors():
         database.mailbox.post(request.to_json())
-    with suppress(StudyError), open_store(url) as store:
-        store.take_requests()
+    take_waiting_requests(url)
+
+
+def take_waiting_requests(url: str) -> None:
+    """Do what was asked while another process alone could write the database, unless one still does."""
+    mailbox = find_database(url).mailbox
+    if mailbox is not None and mailbox.names():
+        with suppress(StudyError), open_store(url) as store:
+            store.take_requests()
 
 
 def request_service(url: str, request: QueueRequest) -> None:

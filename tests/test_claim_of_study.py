@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from hashlib import sha256
 from math import inf, nan
 from pathlib import Path
@@ -284,14 +283,12 @@ def test_a_claim_is_locked_and_every_edit_is_a_row(url: str) -> None:
 
 def test_a_look_is_recorded_while_another_process_writes(url: str) -> None:
     enrol(url, "tiny-arms", space_of(CLAIMED))
-    with open_store(url) as store:
-        with open_reader(url) as reader:
-            assert "is recorded" in (note_look(reader, url, "tiny-arms", "trials") or "")
-        store.take_requests()
+    with open_store(url), open_reader(url) as reader:
+        assert "is recorded" in (note_look(reader, url, "tiny-arms", "trials") or "")
+    raw(url, "UPDATE studies SET state = 'finished'")
+    with open_reader(url) as reader:  # whoever looks next finds what waited
+        assert note_look(reader, url, "tiny-arms", "trials") is None
     assert [(row["event"], row["command"]) for row in history(url)] == [("locked", ""), ("looked", "trials")]
-
-
-Search = Callable[..., tuple[int, str, str]]
 
 
 def test_a_claim_from_the_space_to_the_verdict(
@@ -369,11 +366,35 @@ def test_advice_comes_from_pilots_and_finished_studies_of_the_same_arms(
     assert found["detectable"] == pytest.approx(find_difference(4, spread, 0.05))
     assert found["seeds_needed"] == count_seeds(spread, 1e-9, 0.05)
     told = search("launch", "arms.yaml", "--dry-run", "--device", "h100", "--set", "claim.difference=1e-9")
-    assert f"{found['seeds_needed']:,} seeds would in 80 %" in told
-    assert "seeds would in" not in search("launch", "arms.yaml", "--dry-run", "--device", "h100")
+    assert f"; 80 % takes {found['seeds_needed']:,} seeds; the smallest difference that 4 seeds find" in told
+    assert "80 % takes" not in search("launch", "arms.yaml", "--dry-run", "--device", "h100")
+    told = search("advise", "arms.yaml", "--seed", "1")
+    assert "tiny-arms-pilot-5 trained these arms from these seeds: take another search.seed" in told
     # Other arms, a study that has not finished, and one whose training differs say nothing of it.
     for change in ("optimizer.learning_rate=0.1", "arms.average={model.scorer: ssa}"):
         assert json.loads(search(*advise, "--set", change))[0]["spread"] is None
+    # Arms of two studies from one search.seed are pairs: the same arm from the same seeds differs by nothing.
+    search("launch", "arms.yaml", "--study", "twin", "--seed", "1", "--set", "claim=[]", "--device", "cpu")
+    pilot = "tiny-arms-pilot-5"
+    line = search("compare", "twin:average", f"{pilot}:softmax")
+    assert line.startswith(f"twin:average is not told apart from {pilot}:softmax by tvd/raw (minimize): ")
+    assert "over 4 seeds" in line
+    [row] = json.loads(search("compare", "twin:average", f"{pilot}:softmax", "--format", "json"))
+    assert row["difference"] == pytest.approx(np.mean(differences[:4]))
+    assert (row["than"], row["pairs"], row["finished"]) == (f"{pilot}:softmax", 4, 4)
+    board = json.loads(search("leaderboard", "set_complement", "--format", "json"))
+    assert {one["arm"] for one in board} == {f"{name}: {arm}" for name in ("twin", pilot) for arm in values}
+    assert ({one["board"] for one in board}, board[0]["difference"]) == ({1}, None)
+    assert [one["mean"] for one in board] == sorted(one["mean"] for one in board)
+    for arguments, message in (
+        (("compare", "twin:averag", "twin:softmax"), "twin: 'averag' is no arm, did you mean 'average'?"),
+        (("compare", "twin", "twin:softmax"), "twin: 'twin' is no arm; choose one of softmax, average"),
+        (("compare", "twin:softmax", "twin:softmax"), "is compared with itself"),
+        (("leaderboard", "set_complemen"), "no task of an experiment, did you mean 'set_complement'?"),
+    ):
+        status, _, error = called(monkeypatch, capfd, *arguments)
+        assert (status, error.count("\n")) == (2, 1)
+        assert message in error
     raw(url, "UPDATE studies SET state = 'stopped'")
     assert "no study of this database has trained these arms" in search("advise", "arms.yaml")
 

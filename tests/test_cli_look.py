@@ -575,6 +575,36 @@ assert not heavy, heavy
     )
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("arguments", "unused"),
+    [
+        (["--help"], ["numpy", "polars", "pydantic", "sqlalchemy", "torch", "yaml"]),
+        (
+            ["space", "check", "quick/set_complement"],
+            ["matplotlib", "optuna", "polars", "scipy", "sqlalchemy", "sympy"],
+        ),
+        (["launch", "quick/set_complement", "--dry-run"], ["alembic", "matplotlib", "optuna", "ray", "scipy"]),
+    ],
+)
+def test_a_command_imports_no_library_that_it_does_not_use(
+    arguments: list[str], unused: list[str], tmp_path: Path
+) -> None:
+    """Each of them takes a tenth of a second or more, of the one to four that these commands take."""
+    code = f"""
+import sys
+from cli.main import main
+sys.argv = ["search", *{arguments!r}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+found = sorted(set(sys.modules) & set({unused!r}))
+assert not found, found
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, cwd=tmp_path)
+
+
 def on_terminal(demo: Path, *arguments: str, columns: int) -> tuple[int, str, str]:
     """Status, stdout and stderr of the program when its stdout is a terminal of that width."""
     ours, theirs = pty.openpty()

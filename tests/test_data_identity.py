@@ -474,3 +474,73 @@ def numbers_of(study: str) -> dict[tuple[int, int, str, str, str], float | None]
     found = {key[1:]: value for key, value in numbers("sqlite:///graft.db").items() if key[0] == study}
     assert found
     return found
+
+
+# -- a transfer ------------------------------------------------------------------------------------------------------
+
+TRANSFER = """
+study: carried
+transfer:
+  tasks:
+    first: {space: FOLDER/source.yaml}
+    other: {space: FOLDER/other.yaml, role: target}
+  architecture:
+    model.activation: {spline: {knots: 9, low: -1, high: 1, start: zero}}
+  learn:
+    learning: {architecture: {models: 2, optimizer: {adam: {learning_rate: "log_uniform(0.01, 0.1)"}}}}
+    training.batch: 4
+  forms: [spline]
+  pairs: 1
+search: {trials: 1, objective: {minimize: loss/raw, at: last}, history: full}
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("edited", ["text/a.txt", "table.txt"])
+def test_a_transfer_knows_the_data_of_its_sources_and_of_its_targets(
+    folder: Path, search: Search, edited: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(folder / "file.yaml", folder / "source.yaml")
+    other = (folder / "outside.yaml").read_text().replace("plugins: ./pairs.py\n", "")
+    (folder / "other.yaml").write_text(other)
+    (folder / "carried.yaml").write_text("plugins: ./pairs.py\n" + TRANSFER.replace("FOLDER", str(folder)))
+    exchange = Controller.exchange
+
+    def stop_after_stage_one(self: Controller, reports: Sequence[Report], offer: Offer) -> Directives:
+        answer = exchange(self, reports, offer)
+        if any(report.state == "finished" for report in reports):
+            self.request_stop()
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Controller, "exchange", stop_after_stage_one)
+        search("launch", folder / "carried.yaml")
+    path = folder / edited
+    os.utime(path, ns=(1, state_of(path).modified + 10**9))
+    with open_reader("sqlite:///graft.db") as reader:
+        known = reader.study("carried").data()
+        before = set(reader.study("carried").trials("state = 'finished'", columns=("number",))["number"])
+    assert known is not None
+    assert {"text/a.txt", "table.txt"} <= known.keys()
+    change_byte(path)
+    for command in (("resume", "carried"), ("launch", folder / "carried.yaml")):
+        status, _, error = search(*command)
+        assert (status, f"{edited} had" in error.splitlines()[-1]) == (2, True), error
+    status, _, error = search("resume", "carried", "--accept-changes")
+    assert status == 0, error
+    with open_reader("sqlite:///graft.db") as reader:
+        trials = reader.study("carried").trials(columns=("number", "task", "fingerprint")).rows()
+    assert set() < before < {number for number, *_ in trials}
+    task = {"text/a.txt": "language", "table.txt": "pairs"}[edited]
+    for number, name, fingerprint in trials:
+        assert bool(fingerprint) == (number not in before)
+        # A trial is compared with the files that it read, and with no others.
+        status, out, error = search("replay", "carried", number)
+        assert status == (2 if number in before and name == task else 0), (
+            number,
+            name,
+            before,
+            fingerprint,
+            out,
+            error,
+        )

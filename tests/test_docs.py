@@ -187,7 +187,7 @@ def test_the_commands_of_the_documentation_run(
                     arguments += CUT
                 if "--until" in arguments:
                     arguments[arguments.index("--until") + 1] = "3"  # of the launches that are cut short
-                if arguments[0] in ("launch", "resume"):
+                if arguments[0] in ("launch", "resume", "advise"):
                     arguments += HERE
                 if arguments[0] == "serve":
                     arguments += HERE[1:]

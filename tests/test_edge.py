@@ -32,6 +32,7 @@ from storage import QueueRequest, Store, Terms, open_reader, open_store, request
 from storage.databases import mailbox as mailboxes
 from storage.databases.mailbox import Mailbox
 from storage.queue import Action
+from storage.queue_entries import OPEN
 from tests.databases import raw
 from tests.inside import called
 from tests.servers import serving
@@ -166,6 +167,28 @@ def test_requests_are_done_in_the_order_in_which_they_were_made_whatever_the_clo
             "cancelled",
             "waiting",
         ]
+
+
+def test_a_request_that_was_done_does_not_come_back_with_the_power(
+    box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is on the disk without it before anything else is done; see `test_power_cuts`, too."""
+    name, left = box.post("x"), list[list[str]]()
+    monkeypatch.setattr(mailboxes, "_synchronise", lambda folder: left.append(box.names()))
+    box.settle(name)
+    assert left == [[]]
+
+
+def test_a_token_is_made_and_revoked_once_though_it_is_asked_for_twice(database: str, box: Mailbox) -> None:
+    """As a service leaves requests that is killed between a commit and the removal of the request."""
+    made = QueueRequest(action="make_token", study="ada", row={"role": "read", "digest": "d", "seconds": None})
+    other = replace(made, row={**made.row, "digest": "another"})
+    revoked = QueueRequest(action="revoke_token", study="ada")
+    names = [box.post(one.to_json()) for one in (made, made, revoked, revoked, made, other)]
+    with open_store(database) as store:
+        store.take_requests()
+    assert raw(database, "SELECT name, digest, revoked_at IS NULL FROM tokens") == [("ada", "d", 0)]
+    assert [bool(box.refusal(name)) for name in names] == [False] * 5 + [True]
 
 
 def test_a_message_that_is_too_large_is_not_read(database: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,11 +426,12 @@ def check_owners(url: str, seed: int, actions: int) -> int:
             else:
                 assert not is_anothers, (asked, model)
                 state = {"pause": "paused", "cancel": "cancelled"}.get(action, "waiting")
-                _, before, level = model.get(name, ("", "waiting", priority))
-                model[name] = {
-                    "submit": (terms.owner, "waiting", priority),
-                    "reprioritise": (owner or "", before, priority),
-                }.get(action, (owner or "", state, level))
+                _, before, level = model.get(name, ("", "done", priority))
+                if action != "submit" or before not in OPEN:  # one that is in the queue stays as it is
+                    model[name] = {
+                        "submit": (terms.owner, "waiting", priority),
+                        "reprioritise": (owner or "", before, priority),
+                    }.get(action, (owner or "", state, level))
             found = {one.study: (one.owner, one.state, one.priority) for one in store.queue.entries()}
             assert {name: found[name] for name in model} == model
             assert not {f"launched-{seed}"} & (found.keys() - model.keys())

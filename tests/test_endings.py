@@ -15,7 +15,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -191,6 +191,51 @@ def test_a_command_that_runs_out_of_address_space_says_so_in_a_line(tmp_path: Pa
     assert answer.returncode == 2, answer.stderr
     assert answer.stderr.startswith(told)
     assert answer.stderr.count("\n") == 1
+
+
+LEAVING = """
+import atexit, sys, threading, time, types
+import cli.main, graft_search
+
+sys.modules["torch"] = types.ModuleType("torch")  # with torch, the process is left before Python takes modules apart
+
+def work():
+    threading.main_thread().join()
+    print("a thread has ended")
+
+def run():
+    atexit.register(print, "a library has closed")
+    threading.Thread(target=work).start()
+    print("a command has printed")
+    sys.exit(STATUS)
+
+cli.main.main = run
+graft_search.main()
+"""
+
+
+def leave(status: str, stdout: int | IO[str]) -> subprocess.CompletedProcess[str]:
+    """Run LEAVING, whose output is buffered as that of a program in a pipe is."""
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", LEAVING.replace("STATUS", status)]
+    return subprocess.run(
+        command, cwd=ROOT, env=buffered, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(("status", "code"), [("3", 3), ("None", 0), ("'a text'", 1)])
+def test_a_process_with_torch_ends_as_any_other_and_loses_nothing_that_was_written(status: str, code: int):
+    answer = leave(status, subprocess.PIPE)
+    assert answer.returncode == code
+    assert answer.stdout.splitlines() == ["a command has printed", "a thread has ended", "a library has closed"]
+    assert answer.stderr == ("a text\n" if code == 1 else "")
+
+
+def test_a_full_disk_is_told_at_the_end_of_a_process_with_torch():
+    with Path("/dev/full").open("w") as full:
+        answer = leave("0", full)
+    assert answer.returncode == 120  # Python's own status of output that could not be written
+    assert "No space left on device" in answer.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from storage import open_store
 from tests.databases import raw
 from tests.inside import Run, printing
 from tests.launches import SPACE, check_complete, counts, ended, finished, running, search, states, wait_until
+from workers.engine import step
 
 LONG = ("launch", SPACE, "--steps", "1_000_000", "--set", "training.validate_every=20", "--workers", "2")
 
@@ -40,6 +41,17 @@ def test_a_launch_of_a_finished_study_says_so_and_changes_nothing(here: Run, tmp
         [line] = here(*again)
         assert line.endswith("graft.db: finished, nothing is left of its 2 trials")
     assert contents(tmp_path / "graft.db") == before
+
+
+def test_a_resumed_study_loads_its_steps_ahead_as_a_new_one_does(here: Run, monkeypatch: pytest.MonkeyPatch):
+    here("launch", SPACE, "--trials", "1", "--steps", "1", "--workers", "1")
+    begun: list[tuple[str, str]] = []
+    monkeypatch.setattr(step, "begin_loading", lambda config, device: begun.append((config["model"]["name"], device)))
+    here("resume", "tiny", "--trials", "2", "--workers", "1", "--device", "cpu")
+    assert set(begun) == {("minimal", "cpu")}
+    begun.clear()
+    here("resume", "tiny")
+    assert not begun, "a finished study trains nothing"
 
 
 def test_a_taken_name_with_another_space_is_refused(here: Run, tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -204,6 +205,19 @@ def test_a_library_is_compiled_once_which_is_said_in_a_line(
     assert None not in [native.library(name) for name in names]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "graft").iterdir()} == written
     assert not caplog.messages
+
+
+@pytest.mark.long
+def test_the_kind_of_a_native_step_is_its_librarys_whatever_torch_may_use() -> None:
+    code = """
+import torch
+from workers.numerics import native
+print(torch.backends.cpu.get_cpu_capability(), native.instruction_set())
+"""
+    environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
+    answer = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    assert answer.stdout.decode().split() == ["DEFAULT", native.instruction_set()]
+    assert step_of(Recipe.of(config(steps=2)), "one", torch.device("cpu")).kind == f"native {native.instruction_set()}"
 
 
 def test_only_what_is_asked_for_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

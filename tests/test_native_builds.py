@@ -8,7 +8,7 @@ import platform
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,10 @@ from tests.test_native_pooling import recipe_of as pooling_recipe
 from tests.test_native_update import AVERAGINGS, OPTIMIZERS, plan_of, trained, update_in_c
 from tests.test_native_update import recipe_of as update_recipe
 from tests.trials import config
-from workers.networks.gradients import plans
+from workers.networks.activations.gelu import Gelu
+from workers.networks.gradients import activating, scoring
+from workers.networks.gradients.scoring import functions_of
+from workers.networks.scorers import Scorer
 from workers.numerics import native, randomness, regression
 from workers.numerics.native import building
 from workers.numerics.randomness import Purpose, Streams
@@ -56,6 +59,24 @@ def compile_with(compiler: str, *arguments: str) -> None:
     subprocess.run([compiler, *building.FLAGS, *arguments], check=True, capture_output=True, text=True)
 
 
+def change_build(compiler: str, flags: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on to the end of the test all libraries are made so: steps and the functions that they call alike."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    monkeypatch.setattr(building, "flags", lambda *_: [*building.FLAGS, *flags])
+    native.forget()
+
+
+@pytest.fixture
+def usual_build_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    yield
+    monkeypatch.undo()
+    native.forget()
+
+
+@pytest.mark.usefixtures("usual_build_afterwards")
 @pytest.mark.parametrize(
     ("compiler", "flags"),
     [
@@ -72,36 +93,26 @@ def test_another_build_computes_the_same(
 ) -> None:
     if "-mavx2" in flags and " avx2 " not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor has no AVX2")
-    built = tmp_path / "step.so"
-    sources = [
-        str(SOURCES / name)
-        for name in ("layered_float64.cpp", "pooling_float64.cpp", "linearised_float64.cpp", "minimal_float64.cpp")
-    ]
-    compile_with(compiler, *flags, "-shared", *sources, "-o", str(built))
     recipes = [recipe_of(*MODELS[1]), *(recipe for _, recipe in PLANNED)]
     recipes.append(minimal_recipe(MINIMAL, "float64"))
     cases = [Case(recipe) for recipe in recipes]
     expected = [case.native() for case in cases]
-    other = ctypes.CDLL(str(built))
-    monkeypatch.setattr(plans, "library", lambda _: other)
+    change_build(compiler, flags, tmp_path, monkeypatch)
     for case, (gradient, loss) in zip(cases, expected, strict=True):
         found, found_loss = case.native()
         assert (found - gradient).norm() <= 1e-12 * gradient.norm()
         torch.testing.assert_close(found_loss, loss, rtol=1e-12, atol=0)
 
 
+@pytest.mark.usefixtures("usual_build_afterwards")
 def test_another_compiler_gives_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of float32: float64 takes logarithms and their like from the C library, of which compilers choose their own."""
-    built = tmp_path / "step.so"
-    sources = [str(SOURCES / name) for name in ("layered_float32.cpp", "minimal_float32.cpp")]
-    compile_with("clang++", "-march=native", "-shared", *sources, "-o", str(built))
     models = [*MODELS, *((COMPLEMENT, {"name": "transformer", "scorer": scorer}) for scorer in SCORERS)]
     models += [(COMPLEMENT, {"name": "transformer", "activation": activation}) for activation in ACTIVATIONS]
     cases = [Case(recipe_of(task, model, dtype="float32")) for task, model in models]
     cases.append(Case(minimal_recipe(MINIMAL)))
     expected = [case.native() for case in cases]
-    other = ctypes.CDLL(str(built))
-    monkeypatch.setattr(plans, "library", lambda _: other)
+    change_build("clang++", ["-march=native"], tmp_path, monkeypatch)
     for case, both in zip(cases, expected, strict=True):
         for found, ours in zip(case.native(), both, strict=True):
             assert torch.equal(found, ours), case.recipe.model
@@ -180,6 +191,43 @@ Plan = tuple[ctypes.Structure, Mapping[str, Tensor | None]]
 """A plan, and the tensors that its pointers are to."""
 
 
+FUNCTIONS = ("weigh_along", "weigh_beside", "gradient_along", "gradient_beside", "finish", "activate_rows")
+CODE = 0x46554E4300000000
+"""Plus a number: stands in a plan for the driver's function of this number."""
+
+
+def called() -> list[tuple[str, ctypes.CDLL]]:
+    """Text and library of all generated functions that the plans have."""
+    models: list[Any] = [recipe.model for _, recipe in PLANNED[:2]]
+    scorers: list[Scorer] = [model.scorer for model in models]
+    activations = [Gelu(), Gelu(form="tanh")]
+    found = [functions_of(scorer, torch.float64) for scorer in scorers]
+    programs = [activating.FUNCTIONS.load(activation, torch.float64) for activation in activations]
+    return [*((one.program.text, one.library) for one in found), *((one.text, library) for one, library in programs)]
+
+
+def write_functions(folder: Path) -> str:
+    """Compile each of them for NEON under names of its own; returns the driver's table of their addresses."""
+    names: list[str] = []
+    for number, (text, library) in enumerate(called()):
+        (folder / f"unit{number}.cpp").write_text(text)
+        renamed = [
+            f"-D{name}={name}_{number}" for name in ("rows", "register_bytes", *FUNCTIONS)
+        ]  # `rows`: a namespace
+        source, made = str(folder / f"unit{number}.cpp"), str(folder / f"unit{number}.o")
+        compile_with("aarch64-linux-gnu-g++", *renamed, "-I", str(SOURCES), "-c", source, "-o", made)
+        names += [f"{name}_{number}" if hasattr(library, name) else "" for name in FUNCTIONS]
+    declared = " ".join(f"void {name}();" for name in names if name)
+    table = ", ".join(f"reinterpret_cast<void *>({name})" if name else "nullptr" for name in names)
+    return f'extern "C" {{ {declared} }}\nvoid *functions[] = {{{table}}};\nint functions_count = {len(names)};\n'
+
+
+def codes_of(library: ctypes.CDLL, names: Sequence[str]) -> list[int]:
+    """As `addresses_of`, of the driver's functions."""
+    [number] = [number for number, (_, one) in enumerate(called()) if one is library]
+    return [CODE + number * len(FUNCTIONS) + FUNCTIONS.index(name) if hasattr(library, name) else 0 for name in names]
+
+
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Plan], dict[str, Tensor]]:
     """Runs a step as compiled for a processor with NEON, by an emulator; gives what the step left in its tensors."""
@@ -194,7 +242,10 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Plan], 
             for name in ("layered_float64.cpp", "pooling_float64.cpp", "linearised_float64.cpp", "update_float32.cpp")
         ),
     ]
-    compile_with("aarch64-linux-gnu-g++", "-static", *sources, "-o", str(program))
+    tables = folder / "functions.cpp"
+    tables.write_text(write_functions(folder))
+    units = [str(folder / f"unit{number}.o") for number in range(len(called()))]
+    compile_with("aarch64-linux-gnu-g++", "-static", *sources, str(tables), *units, "-o", str(program))
 
     def run(step: str, plan: Plan) -> dict[str, Tensor]:
         given, result = folder / "plan", folder / "result"
@@ -239,6 +290,8 @@ def test_a_processor_with_neon_computes_the_same(
     expected, loss = case.native()
     own = importlib.import_module(f"workers.networks.gradients.{module}")
     monkeypatch.setattr(own, "call", lambda _, plan, tensors: plans.append((plan, tensors)))
+    for generated in (scoring, activating):
+        monkeypatch.setattr(generated, "addresses_of", codes_of)
     case.native()
     found = emulated(f"{module}_float64", plans[0])
     assert (found["gradient"] - expected).norm() <= 1e-12 * expected.norm()

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from graft.launching.planning.estimate import PACK_SECONDS
 from graft.plugins.collecting import plugins_asked_for
-from graft.testing import check
-from graft.testing.training import step_with, trial_with
+from graft.testing import DoesNotApply, check
+from graft.testing.training import MODELS, PlainLoop, step_with, time_beside_plain_loop, trial_with
 from graft.testing.writing import write_template
 from spaces.plugins.active import using
 from tests.inside import called
 from tests.trials import config, trial
+from workers.data.tasks import TokenTask
+from workers.engine.machine.process import prepare
 from workers.engine.speed import timing
 
 MEND = "a task that says it by position_loss and position_targets trains natively"
@@ -104,6 +108,57 @@ def test_packs_that_are_timed_beside_one_another_take_turns(monkeypatch: pytest.
     fast, slow = timing.rates_beside([trial(0, config()), trial(1, config())], 8, "cpu")
     assert order == [1.0, 4.0] * (timing.TURNS + 1)
     assert fast / slow == pytest.approx(4, rel=0.1)
+
+
+def test_the_rate_is_that_of_the_processors_seconds_or_of_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By clocks of the test's, which only training moves: a burst that something slowed does not count."""
+    spent = [0.0, 0.0]
+    turns = iter([1.0, 1.0, 7.0])
+
+    class Pack:
+        running = (0, 1, 2, 3)
+
+        def train(self, count: int) -> None:
+            seconds = next(turns, 1.0)
+            spent[0] += count * seconds
+            spent[1] += 10 * count * seconds
+
+        def evaluate(self, few: object) -> None:
+            spent[0] += 3
+            spent[1] += 30
+
+    monkeypatch.setattr(timing, "make_pack_of_copies", lambda *_: Pack())
+    monkeypatch.setattr(timing, "WARM_UP_STEPS", 1)
+    monkeypatch.setattr(timing.time, "thread_time", lambda: spent[0])
+    every = 2
+    one = trial(0, config(every=every))
+    seconds = 1 + 3 * 2 / every  # a step, and its share of a validation of twice as many lanes as are timed
+    rate = timing.model_steps_per_second(one, width=4, device="cpu", seconds=20)
+    assert rate == pytest.approx(4 / seconds)
+    by_the_wall = timing.model_steps_per_second(one, width=4, device="cpu", seconds=200, clock=lambda: spent[1])
+    assert by_the_wall == pytest.approx(rate / 10)
+
+
+def test_a_module_is_timed_beside_a_plain_loop_that_trains_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "TURNS", 1)
+    write_template("model", tmp_path / "net.py", from_module=True)
+    with using(plugins_asked_for([str(tmp_path / "net.py")])):
+        speed = time_beside_plain_loop({"name": "net"})
+        loop = PlainLoop(trial_with("model", {"name": "net"}))
+        before = [one.detach().clone() for one in loop._module.parameters()]
+        loop.train(3)
+        assert not [one for one, now in zip(before, loop._module.parameters(), strict=True) if torch.equal(one, now)]
+    assert speed.rate > 0 < speed.rate_beside
+    with pytest.raises(DoesNotApply, match=r"no torch\.nn\.Module"):
+        time_beside_plain_loop(MODELS[TokenTask])
+
+
+@pytest.mark.slow
+def test_the_rate_of_a_dry_run_repeats_within_a_fifth() -> None:
+    prepare()
+    one = trial_with("scorer", {"name": "softmax"})
+    rates = [timing.model_steps_per_second(one, width=8, device="cpu", seconds=PACK_SECONDS) for _ in range(5)]
+    assert max(rates) <= 1.2 * min(rates), rates
 
 
 @pytest.mark.slow

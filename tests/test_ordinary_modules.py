@@ -1,4 +1,6 @@
-"""Ordinary modules of torch are models of one's own: they keep the contract, are launched, and replay to the bit."""
+"""Ordinary modules of torch are models of one's own, and tasks are ordinary ones: they keep the contract, are launched,
+and replay to the bit.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,14 @@ from torch import Tensor
 
 from graft.plugins.collecting import plugins_asked_for
 from graft.testing import check
+from graft.testing.training import step_with
 from graft.testing.writing import write_template
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.plugins.active import using
 from tests.inside import called
 from tests.ordinary_modules import MODULES, REFUSED, write
+from tests.ordinary_tasks import TASKS, write_task
 from workers.data.tasks import Task
 from workers.networks.models import Model
 from workers.networks.modules import ModuleModel
@@ -32,6 +36,16 @@ optimizer: {{name: adamw, learning_rate: "10 ** uniform(-3, -2)"}}
 averaging: none
 training: {{steps: 4, batch: 4, validate_every: 2, validation_batch: 4}}
 search: {{trials: 3, group: 3, objective: {{minimize: loss/raw}}}}
+"""
+TASK_SPACE = """\
+study: own
+plugins: [./own_{name}.py]
+task: {{name: own_{name}}}
+model: {model}
+optimizer: {{name: adamw, learning_rate: "10 ** uniform(-3, -2)"}}
+averaging: none
+training: {{steps: 4, batch: 4, validate_every: 2, validation_batch: 4}}
+search: {{trials: 3, group: 3, objective: {{{metric}}}}}
 """
 OPTIONS = ("--device=cpu", "--workers=1", "--pack=2")
 
@@ -58,6 +72,28 @@ def test_an_ordinary_module_keeps_the_contract_is_launched_and_replays_to_the_bi
     assert status == 0, error
     assert "Traceback" not in error
     assert error.count("several times slower than by a compiled step") == 1
+    status, out, error = called(monkeypatch, capsys, "replay", "own", "0", "2")
+    assert status == 0, (out, error)
+    assert out.count("metrics equal to the bit") == 2
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.sampled(1, len(TASKS))
+def test_an_own_task_keeps_the_contract_is_launched_replays_to_the_bit_and_says_how_it_trains(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, own = write_task(folder, name), TASKS[name]
+    configuration = {"name": f"own_{name}"}
+    with using(plugins_asked_for([str(file)])):
+        for finding in check("task", configuration):
+            assert finding.verdict != "broken", f"{finding.check.name}: {finding.reason}"
+        assert step_with("task", configuration).startswith(own.step)
+    (folder / "space.yaml").write_text(TASK_SPACE.format(name=name, model=own.model, metric=own.metric))
+    status, _, error = called(monkeypatch, capsys, "launch", "space.yaml", *OPTIONS)
+    assert status == 0, error
+    assert "Traceback" not in error
+    reason = own.step.removeprefix("traced: ")
+    assert (reason in error, "several times slower than by a compiled step" in error) == (own.step != "native",) * 2
     status, out, error = called(monkeypatch, capsys, "replay", "own", "0", "2")
     assert status == 0, (out, error)
     assert out.count("metrics equal to the bit") == 2

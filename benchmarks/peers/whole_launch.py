@@ -44,7 +44,7 @@ def measure_launch(space: str, *, trials: int, steps: int, workers: int) -> dict
     trial = load(space, families(), overrides).sample(0, lambda draw: random.Random(draw.name).random())
     width = min(default_width("cpu"), max(2, trials // workers))
     start, processor_start = time.perf_counter(), time.process_time()
-    rate = model_steps_per_second(trial, width=width, device="cpu", seconds=10)
+    rate = model_steps_per_second(trial, width=width, device="cpu", seconds=10, clock=time.perf_counter)
     busy = (time.process_time() - processor_start) / (time.perf_counter() - start)
     made = sum(one.steps for one in ended)
     steady = made / rate / workers

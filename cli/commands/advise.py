@@ -48,7 +48,7 @@ def advise(
             trial = plan_pilot(loaded, pilot)
             run_enrolled(url, trial.name, run, str(enrol(url, trial.name, trial)))
         with open_reader(url) as reader:
-            found = advise_space(reader, loaded)
+            found = advise_space(reader, loaded, loaded.name)
     if not found:
         raise OptionError(
             f"{space} has no claim; `search claim new` adds one, or --set claim='{{arm: A, difference: D}}'"

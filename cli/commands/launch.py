@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from graft.launching.placement import Placement
     from graft.launching.planning.estimate import Estimate
     from graft.launching.run import RunRequest
+    from spaces.space import Space
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, SIGTERM or SIGHUP."""
@@ -95,7 +96,6 @@ def launch(
     Example: search launch quick/set_complement --set model.residual_dropout=0.1
     """
     from graft.launching.claiming import enrol
-    from graft.launching.planning.claims import note_claims
     from graft.launching.planning.estimate import estimate_study
     from graft.launching.planning.review import review
     from graft.launching.run import begin_loading_steps
@@ -112,7 +112,7 @@ def launch(
         name = loaded.name if study is None else study
         check_name(name)
         url = storage_url(storage)
-        notes = note_claims(url, loaded)
+        notes = _note_claims(url, loaded, name)
         notes += review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
         if start.dry_run:
             say_notes(notes)
@@ -133,6 +133,17 @@ def launch(
             say_notes(notes)
         word = str(found)
     _run(_request(url, name, placement, run), word)
+
+
+def _note_claims(url: str, space: Space, name: str) -> list[str]:
+    """Return what is to be known of a space's claims; scipy, which takes a while, is imported for claims alone."""
+    from spaces.experiment import ExperimentSpace
+
+    if not isinstance(space, ExperimentSpace) or not space.claims:
+        return []
+    from graft.launching.planning.claims import note_claims
+
+    return note_claims(url, space, name)
 
 
 def resume(

@@ -20,7 +20,7 @@ from graft.launching.process.run_log import RunLog
 from graft.launching.progress_text import closing_line
 from graft.plugins.families import families
 from graft.plugins.stored import plugins_of_study
-from spaces import load
+from spaces import load, parse_stored
 from spaces.plugins.active import current, install, using
 from spaces.plugins.files import with_contents
 from spaces.records import Progress
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 CHECKED_DRAWS = 4000
 """Trials drawn before a launch, so that a rule that only few draws break is reported then; a fifth of a second."""
-
 
 LOOKED_AT = 8
 """Trials whose native steps are loaded ahead."""
@@ -92,6 +91,9 @@ def run_study(
     run = _run_ray if request.placement.executor == "ray" else _run_here
     log = RunLog.of(request.database)
     with log.recording(request.study), using(plugins_of_study(request.database, request.study)):
+        here = request.placement.device if request.placement.executor != "ray" else None
+        if here and study["state"] != "finished":  # those of a new study have begun, but not of a resumed one
+            begin_loading_steps(parse_stored(study, families()), here)
         log.write(
             request.study,
             f"launched: {study['trials']:,} trials, {request.placement.device or request.placement.executor}",

@@ -21,6 +21,7 @@ from spaces.bounds import MOST_TRIALS
 from spaces.errors import StudyError
 from spaces.experiment import ARM
 from spaces.messages import no_such
+from spaces.plugins import canonical_json
 from storage.frames import Reader
 
 _SHOWN = ("arm", "finished", "mean", "difference", "difference_low", "difference_high", "pairs", "q", "verdict")
@@ -57,10 +58,14 @@ class Comparison:
         )
         return [opening, *self._findings()]
 
-    def differences(self) -> pl.DataFrame:
-        """Return one row per arm under the objective's condition: its mean, and how it differs from the baseline."""
+    def differences(self, *, every: bool = False) -> pl.DataFrame:
+        """Return one row per arm under the objective's condition: its mean, and how it differs from the baseline.
+
+        `every`: with all columns of ArmComparison.table.
+        """
         experiment = self.data.require_experiment()
-        return experiment.comparison.table.filter(pl.col("condition") == experiment.condition).select(_SHOWN)
+        own = experiment.comparison.table.filter(pl.col("condition") == experiment.condition)
+        return own if every else own.select(_SHOWN)
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values, of the shape of docs/schemas/report-compare.json."""
@@ -99,6 +104,80 @@ def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None
     data = replace(whole, baseline=baseline)
     _check(data)
     return Comparison(studies=names, data=data)
+
+
+def compare_two(reader: Reader, one: str, other: str) -> dict[str, Any]:
+    """Compare two arms, each written STUDY:ARM, or STUDY where that has one arm; a row of ArmComparison.table.
+
+    The row also has `objective`, `direction` and `against`, the mean of the other arm. As in `read_comparison` the arms
+    of their studies are one family, over which q is corrected. Raises StudyError for an arm that a study does not have.
+    """
+    sides = [side.partition(":") for side in (one, other)]
+    studies = [study for study, _, _ in sides]
+    whole = read_comparison(reader, studies, None)
+    known = read_arms(whole.data.trials)["arm"].unique(maintain_order=True).to_list()
+    names: list[str] = []
+    for study, _, arm in sides:
+        name = arm or study  # the only arm of a study that names none has the study's own name
+        names.append(f"{study}: {name}" if len(whole.studies) > 1 and name != study else name)
+        if names[-1] not in known:
+            raise StudyError(f"{study}: {no_such('arm', names[-1], known)}")
+    if names[0] == names[1]:
+        raise StudyError(f"{one} is compared with itself: name two arms, STUDY:ARM each")
+    table = replace(whole, data=replace(whole.data, baseline=names[1])).differences(every=True)
+    own, against = (table.filter(pl.col("arm") == name) for name in names)
+    if own.is_empty() or against.is_empty():
+        raise StudyError(f"{one} and {other}: one of them has no result yet")
+    facts = {name: whole.data.study[name] for name in ("objective", "direction")}
+    return {**facts, **own.row(0, named=True), "against": against["mean"][0]}
+
+
+def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
+    """Return the arms of all experiments on a task, the best first, each compared with the best over the same seeds.
+
+    Only studies whose arms were evaluated on equal data, by one objective and from one `search.seed`, share a `board`.
+    Raises StudyError if no experiment has a result on the task.
+    """
+    boards: dict[Any, list[str]] = {}
+    tasks: set[str] = set()
+    for row in reader.studies().iter_rows(named=True):
+        if not any(section in row["space"] for section in ("arms:", "seeds:")):
+            continue
+        trials = reader.study(row["name"]).trials(where="objective IS NOT NULL", columns=("params", "config"))
+        of_arms = trials.filter(pl.col("params").str.json_path_match(f'$["{ARM}"]').is_not_null())
+        settings = set(map(_read_evaluation, of_arms["config"]))
+        tasks |= {json.loads(one)[0]["name"] for one in settings}
+        if len(settings) == 1 and json.loads(min(settings))[0]["name"] == task:
+            key = (min(settings), row["objective"], row["direction"], row["seed"])
+            boards.setdefault(key, []).append(row["name"])
+    if not boards:
+        raise StudyError(f"no experiment has a result on it: {no_such('task of an experiment', task, sorted(tasks))}")
+    return pl.concat(
+        [
+            _rank(read_comparison(reader, studies, None)).select(
+                pl.lit(board).alias("board"), pl.lit(key[1]).alias("objective"), pl.all()
+            )
+            for board, (key, studies) in enumerate(boards.items(), 1)
+        ]
+    )
+
+
+def _read_evaluation(config: str) -> str:
+    """Return the task of a trial and the size of its validation set, as JSON."""
+    found = json.loads(config)
+    return canonical_json([found["task"], found["training"].get("validation_batch")])
+
+
+def _rank(whole: Comparison) -> pl.DataFrame:
+    """Return the arms of a board by their means, compared with the best one."""
+    falls = whole.data.study["direction"] == "minimize"
+    means = whole.differences().drop_nulls("mean").sort("mean", descending=not falls, maintain_order=True)
+    best = replace(whole, data=replace(whole.data, baseline=means["arm"][0]))
+    ranked = best.differences().sort("mean", descending=not falls, maintain_order=True, nulls_last=True)
+    study = whole.studies[0]
+    if len(whole.studies) > 1 or study in ranked["arm"]:  # the arms have the names of their studies already
+        return ranked
+    return ranked.with_columns(arm=pl.lit(f"{study}: ") + pl.col("arm"))
 
 
 def _join(data: Sequence[StudyData]) -> StudyData:

@@ -95,5 +95,5 @@ def describe_result(found: ClaimResult) -> str:
     if found.seeds_needed is not None:
         line += f"; {found.pairs:,} seeds find {claim.difference:g} with a probability of {100 * found.power:.0f} %"
         more = found.seeds_needed - found.pairs
-        line += f", {more:,} more would in 80 %" if more > 0 else ""
+        line += f"; 80 % takes {more:,} more" if more > 0 else ""
     return line

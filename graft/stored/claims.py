@@ -9,11 +9,10 @@ from typing import Any
 import polars as pl
 
 from graft.plugins.families import version
-from search.analysis.arms.claims import score_claim
-from search.analysis.arms.experiment import READ, choose_trials, read_arms
 from spaces.errors import RowError
 from spaces.experiment import Claim
-from storage import record_look
+from spaces.records import TERMINAL
+from storage import record_look, take_waiting_requests
 from storage.claim_events import hash_claims
 from storage.frames import Reader
 from storage.frames.study import StudyReader
@@ -42,6 +41,9 @@ def claims_in(history: Sequence[dict[str, Any]]) -> list[Claim]:
 
 def read_scores(study: StudyReader, claim: Claim) -> pl.DataFrame:
     """Return the results of a claim's arms in a study, maybe none (`search.analysis.arms.claims.score_claim`)."""
+    from search.analysis.arms.claims import score_claim  # scipy, which commands that record a look do not need
+    from search.analysis.arms.experiment import READ, choose_trials, read_arms
+
     objective, name = study.row["objective"], claim.metric.partition("/")[0]
     arms = read_arms(study.trials(columns=READ))
     compared = choose_trials(arms, study.row["direction"])
@@ -97,7 +99,11 @@ def note_look(reader: Reader, url: str, study: str, command: str) -> str | None:
     None where there is nothing to record. Raises StorageError where a look cannot be recorded, so that none is hidden.
     """
     one = reader.study(study)
-    if one.row["state"] == "finished" or not claims_in(read_history(one)):
+    if not claims_in(read_history(one)):
         return None
-    record_look(url, study, command, version())
+    if one.row["state"] == "finished":
+        take_waiting_requests(url)  # looks while a launch alone could write
+        return None
+    ended = sum(count for state, count in one.counts().items() if state in TERMINAL)
+    record_look(url, study, command, version(), ended)
     return f"{study} has a claim and is not finished: this look at its results is recorded"

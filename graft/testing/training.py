@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import torch
+
 from graft.plugins.families import FAMILIES, families, family_of, packaged_names
 from graft.testing.common import Configuration, DoesNotApply
 from spaces import plugins
@@ -14,9 +16,11 @@ from spaces.records import Report, Trial
 from workers.data.tasks import SetTask, Task, TokenTask, VectorTask
 from workers.engine.machine.process import prepare
 from workers.engine.pack import Pack
-from workers.engine.speed.timing import rates_beside
+from workers.engine.speed.timing import make_pack_of_copies, rates_beside, rates_in_turns
 from workers.engine.step import describe_step
-from workers.networks.modules import ModuleError
+from workers.networks.modules import ModuleError, ModuleModel
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.recipe import Recipe
 
 TOKENS = {"name": "add_mod", "modulus": 13}
 MODELS: Mapping[type[Task], Mapping[str, Any]] = {
@@ -39,7 +43,7 @@ class Speed(NamedTuple):
 
     rate: float
     beside: str
-    """A packaged plug-in of the family."""
+    """A packaged plug-in of the family, or a plain loop."""
     rate_beside: float
 
 
@@ -164,6 +168,44 @@ def time_beside(family: str, configuration: Configuration, width: int = 8) -> Sp
     prepare()  # as a worker does
     rate, beside = rates_beside([trial_with(family, one) for one in (configuration, reference)], width, "cpu")
     return Speed(rate, str(reference["name"]), beside)
+
+
+class PlainLoop:
+    """One model trained as one does without Graft: its module, torch's gradients and torch.optim.AdamW."""
+
+    def __init__(self, trial: Trial) -> None:
+        recipe = Recipe.of(trial.config)
+        if not isinstance(recipe.model, ModuleModel):
+            raise DoesNotApply("the model is no torch.nn.Module")
+        self._model, self._task, self._batch = recipe.model, recipe.task, recipe.training.batch
+        with torch.random.fork_rng(devices=[]):  # the module draws its parameters from torch's own stream
+            self._module = recipe.model.module(recipe.task)
+        self._optimizer = torch.optim.AdamW(self._module.parameters(), lr=1e-3)
+        self._seed, self._steps = torch.tensor([trial.seed]), 0
+
+    def train(self, steps: int, /) -> None:
+        """Make this many steps, each on a batch of its own."""
+        for _ in range(steps):
+            self._steps += 1
+            streams = Streams.of(self._seed, Purpose.TRAINING_DATA, self._steps)
+            drawn = self._task.training(streams, self._batch, torch.tensor([float(self._steps)]))
+            batch = {name: tensor[0] for name, tensor in drawn.items()}
+            self._optimizer.zero_grad()
+            loss = self._task.loss(self._module(*self._model.arguments(batch)), batch)
+            loss.backward()
+            self._optimizer.step()
+
+
+def time_beside_plain_loop(configuration: Configuration, width: int = 8) -> Speed:
+    """Time a small pack with a model of one's own, and a plain loop over the same module, taking turns.
+
+    Raises DoesNotApply for a model that is no torch.nn.Module.
+    """
+    trial = trial_with("model", configuration)
+    plain = PlainLoop(trial)
+    prepare()
+    packed, alone = rates_in_turns([make_pack_of_copies(trial, width, "cpu"), plain], "cpu")
+    return Speed(width * packed, "a plain loop with torch.optim.AdamW", alone)
 
 
 def step_with(family: str, configuration: Configuration) -> str:

@@ -1,7 +1,8 @@
 """The program whose power is cut: a study that is trained, and a queue, on SQLite; and what it says was answered.
 
-    python -m tests.faults.powered FOLDER SEED TRIALS SYNCHRONOUS
+    python -m tests.faults.powered FOLDER SEED TRIALS [SYNCHRONOUS]
 
+SYNCHRONOUS: how the log of commits is synchronised, in place of what Graft sets.
 What somebody may rely on from then on is in the file `answered`, a line of JSON for each report and each request.
 """
 
@@ -53,7 +54,7 @@ def claiming(folder: Path, trials: int) -> Iterator[tuple[Store, ClaimedStudy]]:
 class Powered:
     """The program, one process after the other, until its study has ended."""
 
-    def __init__(self, folder: Path, seed: int, trials: int, synchronous: str) -> None:
+    def __init__(self, folder: Path, seed: int, trials: int, synchronous: str | None) -> None:
         self._folder, self._trials, self._synchronous = folder, trials, synchronous
         self._chance = random.Random(seed)
         self._box = Mailbox(folder / "graft.db.queue")
@@ -66,7 +67,8 @@ class Powered:
             with claiming(self._folder, self._trials) as (store, study):
                 connection: Any = store._session._connection  # pyright: ignore[reportPrivateUsage]
                 driver = connection.connection.driver_connection
-                driver.execute(f"PRAGMA synchronous={self._synchronous}")
+                if self._synchronous:
+                    driver.execute(f"PRAGMA synchronous={self._synchronous}")
                 driver.execute("PRAGMA wal_autocheckpoint=20")  # the log is begun again many times
                 if self._train(store, study):
                     return
@@ -110,5 +112,5 @@ class Powered:
 
 
 if __name__ == "__main__":
-    place, seed, trials, synchronous = sys.argv[1:]
-    Powered(Path(place), int(seed), int(trials), synchronous).run()
+    place, seed, trials, *synchronous = sys.argv[1:]
+    Powered(Path(place), int(seed), int(trials), *synchronous or [None]).run()

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from graft.plugins.collecting import plugins_of_space
 from graft.plugins.families import families
 from graft.stored.claims import read_scores
@@ -39,17 +41,23 @@ class Advice(NamedTuple):
 
     claim: Claim
     studies: Sequence[str]
-    """Stored studies of the same arms."""
+    """Finished studies of the same arms."""
+    known: Sequence[str]
+    """Those of them whose `search.seed` is the claim's too, so that its results are known."""
     found: ClaimAdvice | None
     """None where these have too few trials."""
 
     def __str__(self) -> str:
         claim, found = self.claim, self.found
+        if self.known:
+            return f"{claim}: {', '.join(self.known)} trained these arms from these seeds: take another search.seed"
         if found is None:
             return f"{claim}: no study of this database has trained these arms from three seeds; --pilot 8 does"
-        share = f"{claim.seeds:,} seeds find it with a probability of {100 * found.power:.0f} %"
-        needed = f"{found.seeds_needed:,} seeds would in 80 %, and {claim.seeds:,} find {found.detectable:.3g} in 80 %"
-        return f"{claim}: {share}; {needed} (spread {found.spread:.3g} over seeds, from {', '.join(self.studies)})"
+        return (
+            f"{claim}: {claim.seeds:,} seeds find it with a probability of {100 * found.power:.0f} %; 80 % takes "
+            f"{found.seeds_needed:,} seeds; the smallest difference that {claim.seeds:,} seeds find with 80 % is "
+            f"{found.detectable:.3g} (spread {found.spread:.3g} over seeds, from {', '.join(self.studies)})"
+        )
 
     def to_row(self) -> dict[str, Any]:
         """Return the claim and what is known of it as the row of a table; null for what is not known."""
@@ -60,24 +68,28 @@ class Advice(NamedTuple):
 
     @property
     def falls_short(self) -> bool:
-        """Whether the claim's seeds find its difference less often than four times in five."""
-        return self.found is not None and self.found.seeds_needed > self.claim.seeds
+        """Whether results are known, or the seeds find the difference less often than four times in five."""
+        return bool(self.known) or (self.found is not None and self.found.seeds_needed > self.claim.seeds)
 
 
-def advise(reader: Reader, space: Space) -> list[Advice]:
-    """Say of each claim of a space what its seeds can find, by the trials of studies with the same arms."""
+def advise(reader: Reader, space: Space, study: str) -> list[Advice]:
+    """Say of each claim of a space, launched as `study`, what its seeds can find, by other studies of the same arms."""
     claims = space.claims if isinstance(space, ExperimentSpace) else ()
     content = content_of(space.text, "the space")
+    rows = reader.studies().filter(pl.col("name") != study, pl.col("state") == "finished") if claims else pl.DataFrame()
     stored = [
-        (row["name"], content_of(row["space"], row["name"]))
-        for row in reader.studies().iter_rows(named=True)
-        if claims and row["state"] == "finished" and "arms" in row["space"]  # others: a look at interim results
+        (row["name"], row["seed"], content_of(row["space"], row["name"]))
+        for row in rows.iter_rows(named=True)  # of a study that has not finished it would be a look at interim results
+        if "arms" in row["space"]
     ]
     advice: list[Advice] = []
     for claim in claims:
-        names = [name for name, other in stored if _comparable(content, claim) == _comparable(other, claim)]
+        same = [
+            (name, seed) for name, seed, other in stored if _comparable(content, claim) == _comparable(other, claim)
+        ]
+        names, known = [name for name, _ in same], [name for name, seed in same if seed == space.search.seed]
         results = [read_scores(reader.study(name), claim) for name in names]
-        advice.append(Advice(claim, names, advise_claim(claim, results, SURE / len(claims))))
+        advice.append(Advice(claim, names, known, advise_claim(claim, results, SURE / len(claims))))
     return advice
 
 
@@ -94,10 +106,10 @@ _FREE = ("study", "seeds", "confirm", "claim", "plugins", "arms", "search")
 _ABSENT = "absent"
 
 
-def note_claims(url: str, space: Space) -> list[str]:
-    """Return a line for each claim of a space whose seeds hardly find its difference; none without stored trials."""
+def note_claims(url: str, space: Space, study: str) -> list[str]:
+    """Return a line for each claim of a space, launched as `study`, that falls short; none without stored trials."""
     with suppress(StorageError), open_reader(url) as reader:  # a new database has none
-        return [str(one) for one in advise(reader, space) if one.falls_short]
+        return [str(one) for one in advise(reader, space, study) if one.falls_short]
     return []
 
 

@@ -21,6 +21,6 @@ def upgrade() -> None:
         sa.Column("command", sa.Text(), nullable=False),
         sa.Column("request", sa.Text()),
         sa.CheckConstraint("event IN ('locked', 'edited', 'looked')", name=op.f("ck_claim_events_event")),
-        sa.ForeignKeyConstraint(["study_id"], ["studies.id"], name=op.f("fk_claim_events_study_id_studies")),
+        sa.ForeignKeyConstraint(["study_id"], ["studies.id"], name=op.f("fk_claim_events_study_id")),
         sa.PrimaryKeyConstraint("study_id", "number", name=op.f("pk_claim_events")),
     )

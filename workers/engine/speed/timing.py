@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -29,32 +29,44 @@ from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
 
 WARM_UP_STEPS = 3
-STEPS_BETWEEN_LOOKS = 10
 BURST_SECONDS = 0.05
+LONGEST_BURST = 1000
+"""Steps of a burst, at most: those of lanes that have diverged take no time."""
 TURNS = 15
 """Bursts of each pack, where packs are timed beside one another."""
+Clock = Callable[[], float]
+"""Gives seconds since some time."""
+VALIDATIONS = 5
+"""Of which the median is taken, where they take little time."""
 VALIDATED_LANES = 2
 """Whose validation is timed on a CPU, where that of more lanes takes as much longer."""
 LARGEST_EVALUATED = 300_000_000
 """Multiplications, about, of an evaluation that is made to see what it reports; a tenth of a second."""
 
 
-def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: float = 1.0) -> float:
+def model_steps_per_second(
+    trial: Trial, *, width: int, device: str, seconds: float = 1.0, clock: Clock | None = None
+) -> float:
     """Optimizer steps of single models per second, validations included, in a pack of `width` lanes of this trial.
 
-    One worker's rate: a CPU has a worker per core.
+    One worker's rate: a CPU has a worker per core. The median of bursts that take `seconds` in all. On a CPU seconds
+    are those of this thread, so that other programs do not count, unless there is another `clock`.
     """
-    every = trial.config["training"]["validate_every"]
+    every, clock = trial.config["training"]["validate_every"], clock or _clock_of(device)
     pack = make_pack_of_copies(trial, width, device)
     pack.train(WARM_UP_STEPS)
-    start, steps = time.perf_counter(), 0
-    while ((elapsed := time.perf_counter() - start) < seconds and pack.running) or not steps:
-        portion = STEPS_BETWEEN_LOOKS if steps and elapsed / steps < BURST_SECONDS / STEPS_BETWEEN_LOOKS else 1
-        pack.train(portion)
-        steps += portion
+    burst = max(1, min(LONGEST_BURST, int(BURST_SECONDS / _seconds_a_step(pack, 1, clock))))
+    end, turns = clock() + seconds, list[float]()
+    while not turns or (clock() < end and pack.running):
+        turns.append(_seconds_a_step(pack, burst, clock))
     few = VALIDATED_LANES if torch.device(device).type == "cpu" else width
-    validation = _seconds_to_validate(pack, few) if pack.running else 0.0  # lanes that diverged are gone
-    return width / (elapsed / steps + validation / every)
+    validation = _seconds_to_validate(pack, few, clock) if pack.running else 0.0  # lanes that diverged are gone
+    return width / (statistics.median(turns) + validation / every)
+
+
+def _clock_of(device: str) -> Clock:
+    """Return a clock of seconds: on a CPU of this thread, which does all of a worker's work there."""
+    return time.thread_time if torch.device(device).type == "cpu" else time.perf_counter
 
 
 def variants_of(config: Mapping[str, Any]) -> list[str]:
@@ -127,7 +139,7 @@ def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> fl
     On a CPU seconds are those of this thread, which does all of a worker's work there: other programs do not count. No
     validation, which would have to be recorded for each width.
     """
-    clock = time.thread_time if torch.device(device).type == "cpu" else time.perf_counter
+    clock = _clock_of(device)
     pack = make_pack_of_copies(trial, width, device)
     pack.train(1)  # records the step
     fastest = _seconds_a_step(pack, 1, clock)
@@ -141,19 +153,34 @@ def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> fl
 def rates_beside(trials: Sequence[Trial], width: int, device: str) -> list[float]:
     """Optimizer steps of single models per second, of packs of each trial that take turns.
 
-    What else runs on the machine slows all of them alike, so that ratios of these rates repeat. Medians over the turns;
-    on a CPU seconds are those of this thread, and no validation is timed.
+    On a CPU seconds are those of this thread, and no validation is timed.
     """
-    clock = time.thread_time if torch.device(device).type == "cpu" else time.perf_counter
     packs = [make_pack_of_copies(trial, width, device) for trial in trials]
+    return [width * rate for rate in rates_in_turns(packs, device)]
+
+
+class Trains(Protocol):
+    """What makes optimizer steps: a pack, or another loop to compare one with."""
+
+    def train(self, steps: int, /) -> object:
+        """Make this many steps."""
+        ...
+
+
+def rates_in_turns(loops: Sequence[Trains], device: str) -> list[float]:
+    """Return the steps per second of loops that take turns: medians over the turns.
+
+    What else runs on the machine slows all of them alike, so that ratios of these rates repeat.
+    """
+    clock = _clock_of(device)
     bursts: list[int] = []
-    for pack in packs:
-        pack.train(WARM_UP_STEPS)  # records the step, which torch plans when it is first replayed
-        bursts.append(max(1, int(BURST_SECONDS / _seconds_a_step(pack, WARM_UP_STEPS, clock))))
+    for loop in loops:
+        loop.train(WARM_UP_STEPS)  # records the step, which torch plans when it is first replayed
+        bursts.append(max(1, int(BURST_SECONDS / _seconds_a_step(loop, WARM_UP_STEPS, clock))))
     turns = [
-        [_seconds_a_step(pack, burst, clock) for pack, burst in zip(packs, bursts, strict=True)] for _ in range(TURNS)
+        [_seconds_a_step(loop, burst, clock) for loop, burst in zip(loops, bursts, strict=True)] for _ in range(TURNS)
     ]
-    return [width / statistics.median(seconds) for seconds in zip(*turns, strict=True)]
+    return [1 / statistics.median(seconds) for seconds in zip(*turns, strict=True)]
 
 
 MakeStep = Callable[[Recipe, str, torch.device], Step | FusedStep]
@@ -195,20 +222,25 @@ def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep = step_of
     return width / fastest
 
 
-def _seconds_a_step(pack: Pack, steps: int, clock: Callable[[], float]) -> float:
+def _seconds_a_step(pack: Trains, steps: int, clock: Clock) -> float:
     start = clock()
     pack.train(steps)
     return (clock() - start) / steps
 
 
-def _seconds_to_validate(pack: Pack, most: int) -> float:
-    """Of all lanes, by those of a few: a grid of averages under many conditions takes minutes for a wide pack."""
+def _seconds_to_validate(pack: Pack, most: int, clock: Clock) -> float:
+    """Return the seconds of all lanes, by those of a few: a grid of averages under many conditions takes minutes for a
+    wide pack.
+    """
     lanes = list(pack.running)
     few = lanes[:most]
     pack.evaluate(few)  # records the validation
-    start = time.perf_counter()
-    pack.evaluate(few)
-    return (time.perf_counter() - start) * len(lanes) / len(few)
+    turns: list[float] = []
+    while len(turns) < VALIDATIONS and sum(turns) < BURST_SECONDS:
+        start = clock()
+        pack.evaluate(few)
+        turns.append(clock() - start)
+    return statistics.median(turns) * len(lanes) / len(few)
 
 
 def make_pack_of_copies(trial: Trial, width: int, device: str) -> Pack:

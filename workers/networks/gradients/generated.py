@@ -101,10 +101,13 @@ class Generated(Generic[Part, Program]):
             return "its generated code could not be compiled"
         if program.text not in self._checked:
             bound = 1e-3 if dtype == torch.float32 else 1e-8
-            pairs = self.compare(part, program, library, dtype)
-            self._checked[program.text] = all(
-                torch.allclose(one, other, rtol=bound, atol=bound, equal_nan=True) for one, other in pairs
-            )
+            try:
+                self._checked[program.text] = all(
+                    torch.allclose(one, other, rtol=bound, atol=bound, equal_nan=True)
+                    for one, other in self.compare(part, program, library, dtype)
+                )
+            except Exception as error:  # of a user's file, as in _write
+                return f"it cannot be compared with torch: {type(error).__name__}: {error}"
         return None if self._checked[program.text] else "its generated code computes other numbers than torch does"
 
 

@@ -32,17 +32,26 @@ inline V<double> exponential(V<double> x) {
     return each(x, [](double y) { return std::exp(y); });
 }
 
-// ln(1 + x) for x >= 0. The logarithm of the rounded 1 + x, by exponent and the series of artanh on the rest in
-// [1 / sqrt 2, sqrt 2], and to first order what the rounding left out.
-inline V<float> logarithm_of_1_plus(V<float> x) {
-    const V<float> y = 1.0f + x, lost = (x - (y - 1.0f)) / y;
-    const I<float> bits = (I<float>)y, exponent = (bits - 0x3F3504F3) >> 23;
+// ln x of a normal number above 0; what is none would look like one. The exponent, and the series of artanh on the rest in
+// [1 / sqrt 2, sqrt 2].
+inline V<float> logarithm_of_normal(V<float> x) {
+    const I<float> bits = (I<float>)x, exponent = (bits - 0x3F3504F3) >> 23;
     const V<float> m = (V<float>)(bits - (exponent << 23));
     const V<float> t = (m - 1.0f) / (m + 1.0f), square = t * t;
     V<float> p = all(2.0f / 9);
     for (float c : {2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f}) p = multiply_add(p, square, all(c));
-    const V<float> whole = multiply_add(__builtin_convertvector(exponent, V<float>), all(0.693147181f), t * p);
-    return (y < 3e38f ? whole + lost : y); // infinity, and what is no number, as they are
+    return multiply_add(__builtin_convertvector(exponent, V<float>), all(0.693147181f), t * p);
+}
+// ln x for x >= 1; what is no number stays none.
+inline V<float> logarithm(V<float> x) { return logarithm_of_normal(x) + (x - x); }
+inline V<double> logarithm(V<double> x) {
+    return each(x, [](double y) { return std::log(y); });
+}
+
+// ln(1 + x) for x >= 0. The logarithm of the rounded 1 + x, and to first order what the rounding left out.
+inline V<float> logarithm_of_1_plus(V<float> x) {
+    const V<float> y = 1.0f + x, lost = (x - (y - 1.0f)) / y;
+    return (y < 3e38f ? logarithm_of_normal(y) + lost : y); // infinity, and what is no number, as they are
 }
 inline V<double> logarithm_of_1_plus(V<double> x) {
     return each(x, [](double y) { return std::log1p(y); });

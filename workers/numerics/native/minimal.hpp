@@ -26,20 +26,6 @@ using namespace registers;
 
 constexpr int TILE_COLUMNS = REGISTER_BYTES == 64 ? 6 : 3; // by four rows: of 32 registers, or of 16
 
-// ln x for x >= 1: the exponent, and the series of artanh on the rest in [1 / sqrt 2, sqrt 2]; as exact. The bits of
-// what is no number would look like one: x - x keeps it.
-inline V<float> logarithm(V<float> x) {
-    I<float> bits = (I<float>)x, exponent = (bits - 0x3F3504F3) >> 23;
-    V<float> m = (V<float>)(bits - (exponent << 23));
-    V<float> t = (m - 1.0f) / (m + 1.0f), square = t * t, p = all(2.0f / 9);
-    for (float c : {2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f}) p = multiply_add(p, square, all(c));
-    return multiply_add(__builtin_convertvector(exponent, V<float>), all(0.693147181f), t * p) + (x - x);
-}
-inline V<double> logarithm(V<double> x) {
-    for (int n = 0; n < W<double>; n++) x[n] = std::log(x[n]);
-    return x;
-}
-
 // Y[i][e] = (add ? Y[i][e] : 0) + sum over c of A[i][c] B[c][e], in tiles whose sums stay in registers: four rows by six
 // columns are 24 sums, four of A and one of B, out of 32 registers; by three where there are 16. B is shared by all sequences (T) or one per sequence
 // (V); strides are counted in elements.

@@ -95,19 +95,11 @@ template <typename R> inline R tanh(R x) { return registers::hyperbolic_tangent(
 
 // ln x; what is below the smallest normal number counts as 0.
 inline V<float> log(V<float> x) {
-    typedef registers::I<float> I;
-    const I bits = (I)x, exponent = (bits - 0x3F3504F3) >> 23;
-    const V<float> m = (V<float>)(bits - (exponent << 23));
-    const V<float> t = (m - 1.0f) / (m + 1.0f), square = t * t;
-    V<float> p = all(2.0f / 9);
-    for (float c : {2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f}) p = multiply_add(p, square, all(c));
-    const V<float> found = multiply_add(__builtin_convertvector(exponent, V<float>), all(0.693147181f), t * p);
     const V<float> least = x < 0.0f ? all(NAN_OF(float)) : all(-INFINITY_OF(float));
-    return x < 1.17549435e-38f ? least : (x < 3e38f ? found : x + x); // x + x: infinity, and what is no number
+    const V<float> found = x < 3e38f ? registers::logarithm_of_normal(x) : x + x; // infinity, and what is no number
+    return x < 1.17549435e-38f ? least : found;
 }
-inline V<double> log(V<double> x) {
-    return one_by_one(x, [](double y) { return std::log(y); });
-}
+inline V<double> log(V<double> x) { return registers::logarithm(x); }
 // ln(1 + x) for x > -1: that of the rounded 1 + x, and to first order what the rounding left out.
 inline V<float> log1p(V<float> x) {
     const V<float> y = 1.0f + x, found = log(y);

@@ -1,0 +1,78 @@
+"""Commands that compare arms in short: compare, leaderboard."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cli.options import Format, Storage, say_look, storage_url
+from cli.tables import show, show_text
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    app.command()(compare)
+    app.command()(leaderboard)
+
+
+def compare(
+    one: Annotated[str, typer.Argument(metavar="STUDY:ARM", help="An arm; STUDY alone where it names no arms.")],
+    other: Annotated[str, typer.Argument(metavar="STUDY:ARM", help="The arm that it is compared with.")],
+    storage: Storage = None,
+    form: Format = "table",
+) -> None:
+    """Compare two arms in a line, over the same seeds, as `search report compare` does with all of their studies' arms.
+
+    Example: search compare my-arms:ssa my-arms:softmax
+    """
+    import polars as pl
+
+    from graft.report.arms import compare_two
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        for study in dict.fromkeys(side.partition(":")[0] for side in (one, other)):
+            say_look(reader, study, "compare")
+        found = compare_two(reader, one, other)
+    if form == "table":
+        show_text(_describe(one, other, found))
+    else:
+        show(pl.DataFrame([{"one": one, "than": other, **found}]), form)
+
+
+def leaderboard(
+    task: Annotated[str, typer.Argument(help="A task: every, set_complement ...")],
+    storage: Storage = None,
+    form: Format = "table",
+) -> None:
+    """Rank the arms of all experiments on a task, each compared with the best over the same seeds.
+
+    Studies share a board where they evaluate on equal data, by one objective and from one search.seed.
+
+    Example: search leaderboard every
+    """
+    from graft.report.arms import rank_arms
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        frame = rank_arms(reader, task)
+        for study in dict.fromkeys(arm.partition(": ")[0] for arm in frame["arm"]):
+            say_look(reader, study, "leaderboard")
+    show(frame, form)
+
+
+def _describe(one: str, other: str, found: dict[str, Any]) -> str:
+    """Return `a:ssa is better than a:softmax by accuracy/raw (maximize): 0.8 against 0.7, ...`."""
+    verdict = found["verdict"] or "not told apart, with so few seeds,"
+    words = f"{one} is {verdict} {'than' if verdict in ('better', 'worse') else 'from'} {other}"
+    means = " against ".join(
+        "nothing" if value is None else f"{value:.4g}" for value in (found["mean"], found["against"])
+    )
+    line = f"{words} by {found['objective']} ({found['direction']}): {means}"
+    if found["difference"] is not None:
+        line += f", difference {found['difference']:.4g}"
+    if found["difference_low"] is not None:
+        line += f" (95 %: {found['difference_low']:.4g} to {found['difference_high']:.4g})"
+    line += f" over {found['pairs'] or 0:,} seeds"
+    return line + (f", q = {found['q']:.2g}" if found["q"] is not None else "")
