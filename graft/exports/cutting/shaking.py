@@ -55,7 +55,7 @@ STAND_INS: StandIns = {
 }
 """Those of every file: for code that asks the engine for more than a model needs."""
 
-ENDS = ("build", "CLASSES", "DATA", "DIVERGENCE", "EVALUATION_SEED", "NOT_COMPUTED", "STAGES", "STORED")
+ENDS: Sequence[str] = ("build", "CLASSES", "DATA", "DIVERGENCE", "EVALUATION_SEED", "NOT_COMPUTED", "STAGES", "STORED")
 """Names that files have for what is written at their beginning or end."""
 
 
