@@ -25,17 +25,25 @@ if TYPE_CHECKING:
 OF_TORCH = "torch torchgen functorch numpy typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec filelock"
 """What a bare environment with torch and numpy can import beside Python's own modules."""
 
-_PROGRAM = """
-import contextlib, importlib.abc, io, json, runpy, sys, traceback
+_PROGRAM = '''
+import contextlib, io, json, runpy, sys, traceback
 
 KNOWN = {*sys.stdlib_module_names, *sys.argv[1].split()}
 
-class Refuse(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if path is None and name not in KNOWN:
-            raise ModuleNotFoundError(f"No module named {name!r} in an environment with torch alone", name=name)
+class Bare:
+    """A finder that finds none of what is installed beside torch."""
 
-sys.meta_path.insert(0, Refuse())
+    def __init__(self, finder):
+        self._finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        known = path is not None or name in KNOWN or name.startswith("_sysconfigdata")
+        return self._finder.find_spec(name, path, target) if known else None
+
+    def __getattr__(self, name):
+        return getattr(self._finder, name)
+
+sys.meta_path[:] = map(Bare, sys.meta_path)
 for line in sys.stdin:
     sys.argv, status, out = json.loads(line), 0, io.StringIO()
     try:
@@ -46,7 +54,7 @@ for line in sys.stdin:
     except BaseException:
         status = traceback.format_exc()
     print(json.dumps([status, out.getvalue()]), flush=True)
-"""
+'''
 
 
 class Outcome(NamedTuple):

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import graft
+from graft.exports.cutting.plans import TAIL, list_parts, plan_of
+from graft.exports.cutting.shaking import shake
 from graft.exports.huggingface import exporting
 from graft.exports.huggingface.card import write_card
 from graft.exports.huggingface.evaluation import to_frame
-from graft.exports.huggingface.exporting import TAIL, list_parts, plan_of
-from graft.exports.huggingface.shaking import shake
 from graft.plugins.collecting import plugins_asked_for
 from graft.retraining.restored import RestoredTrial
 from spaces import plugins

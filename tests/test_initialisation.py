@@ -13,13 +13,9 @@ from scipy import stats
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model, LlamaConfig, LlamaForCausalLM
 
-from graft.exports.scripts.pieces import parts
-from graft.exports.scripts.pieces.activations import GeluActivation
-from graft.exports.scripts.pieces.models.layers import RegressorModel, TransformerModel
-from graft.exports.scripts.pieces.parameters import start_parameters
-from graft.exports.scripts.pieces.positions import LearnedPosition
-from graft.exports.scripts.pieces.scorers.softmax import SoftmaxScorer
 from spaces import plugins
+from tests.oracles.pieces import parts
+from tests.oracles.pieces.parameters import start_parameters
 from workers.data.tasks import Task
 from workers.data.tasks.affine import Affine
 from workers.data.tasks.copying import Copying
@@ -154,17 +150,11 @@ def test_a_configuration_without_the_field_starts_to_the_bit_as_before_there_was
 
 
 @pytest.mark.parametrize("initialisation", INITIALISATIONS)
-def test_scripts_that_stand_alone_start_alike(initialisation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    used = {
-        "scorer": {"softmax": SoftmaxScorer},
-        "activation": {"gelu": GeluActivation},
-        "position": {"learned": LearnedPosition},
-    }
-    monkeypatch.setattr(parts, "PARTS", used)
-    for kind, piece, task in (("regressor", RegressorModel, NUMBERS), ("transformer", TransformerModel, TOKENS)):
+def test_models_start_as_an_implementation_that_shares_no_code(initialisation: str) -> None:
+    for kind, task in (("regressor", NUMBERS), ("transformer", TOKENS)):
         model = build(kind, initialisation)
-        fields = {field: value for field, value in plugins.config_of(model).items() if field != "name"}
-        theirs = start_parameters(piece(**fields).parameters(task), 5, 0, torch.float64)
+        other = parts.build("model", plugins.config_of(model))
+        theirs = start_parameters(other.parameters(task), 5, 0, torch.float64)
         ours = started(model, task)
         assert ours.keys() == theirs.keys()
         for name, value in ours.items():

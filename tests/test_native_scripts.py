@@ -1,4 +1,4 @@
-"""The native steps against plain PyTorch that shares no code with ours: the pieces that scripts are put together from.
+"""The native steps against plain PyTorch that shares no code with ours (`tests.oracles.pieces`).
 
 `tests/test_scripts.py` compares the metrics of whole trials of each plug-in; here options are crossed, and gradients,
 parameters and averages themselves are compared.
@@ -6,8 +6,7 @@ parameters and averages themselves are compared.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import hypothesis.strategies as st
@@ -16,12 +15,10 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from graft.exports.scripts.gathering import FOLDER
-from graft.exports.scripts.pieces import parts
-from graft.exports.scripts.pieces.running import Stage
-from graft.exports.scripts.pieces.streams import DROPOUT, keep_mask, open_stream
-from graft.exports.scripts.writing import class_name
 from spaces import plugins
+from tests.oracles.pieces import parts
+from tests.oracles.pieces.running import Stage
+from tests.oracles.pieces.streams import DROPOUT, keep_mask, open_stream
 from tests.test_native_layered import ADDITION, AFFINE, COMPLEMENT, COPYING, CPU, REGRESSION, SOME, Case, models
 from tests.test_native_layered import recipe_of as layered_recipe
 from tests.trials import config, trial
@@ -34,34 +31,6 @@ from workers.training.recipe import Recipe
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
 TOKENS, VECTORS = [ADDITION, COMPLEMENT, COPYING], [AFFINE, SOME, REGRESSION]
-FAMILIES = ("task", "model", "scorer", "activation", "position", "optimizer", "schedule", "averaging", "learning")
-
-
-class _AnyPart(Mapping[str, Any]):
-    """The pieces of a family by their names in a configuration."""
-
-    def __init__(self, family: str, classes: Mapping[str, type]) -> None:
-        self._family, self._classes = family, classes
-
-    def __getitem__(self, name: str) -> Any:
-        return self._classes[class_name(self._family, name)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._classes)
-
-    def __len__(self) -> int:
-        return len(self._classes)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def pieces() -> Iterator[None]:
-    """All of them, as a script has those that it needs."""
-    paths = [path.relative_to(FOLDER).with_suffix("") for path in FOLDER.rglob("[!_]*.py")]
-    modules = [importlib.import_module(".".join(["graft.exports.scripts.pieces", *path.parts])) for path in paths]
-    classes = {name: found for module in modules for name, found in vars(module).items() if isinstance(found, type)}
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(parts, "PARTS", {family: _AnyPart(family, classes) for family in FAMILIES})
-        yield
 
 
 def gradient_of_pieces(recipe: Recipe, case: Case, lane: int) -> tuple[Tensor, Tensor]:

@@ -1,28 +1,44 @@
 """`search export --script`: a trial as plain PyTorch, run where there is torch and numpy alone, against its metrics.
 
-The scripts share no code with what trained the trials, so they are an oracle of it: of every task, model, scorer,
-activation, position, optimizer, schedule, average, dropout and way of learning.
+Scripts are cut out of Graft's own code. An implementation that shares none with it, `tests.oracles.pieces`, trains the
+same trials: of every task, model, scorer, activation, position, optimizer, schedule, average, dropout and way of
+learning.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import re
-from collections import Counter
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from graft.exports.scripts.gathering import FOLDER, piece_names
-from graft.exports.scripts.writing import class_name, data_file, write_script
+from graft.exports.scripts.writing import check_alone, data_file, write_script
+from graft.plugins.collecting import plugins_asked_for
 from graft.plugins.families import packaged_names
-from tests.alone import Bare, alone, cases, configuration, train
+from spaces import plugins
+from spaces.errors import StudyError
+from spaces.plugins.active import using
+from spaces.settings import Training
+from tests.alone import Bare, Outcome, alone, cases, configuration, train
 from tests.databases import raw
 from tests.inside import called
 from tests.launches import search as search_in_a_process
+from tests.oracles.pieces import running
+from tests.oracles.pieces.parts import FOLDER, class_name, list_classes
+from tests.oracles.pieces.tasks import recorded
 from tests.trials import trial
+from workers.engine.machine.process import flush_subnormals
+from workers.engine.recording import read_data
+from workers.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from graft.retraining.restored import RestoredTrial
 
 NAMES = [name for name, _ in cases()]
 LOOSE = 1e-9
@@ -43,13 +59,37 @@ def bare() -> Iterator[Bare]:
 @pytest.mark.sampled(3, 43)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_computes_the_metrics_of_the_trial(name: str, bare: Bare, tmp_path: Path) -> None:
+    """And so does an implementation that shares no code with it."""
     restored = train(alone(name))
-    write_script(restored, "oracle", tmp_path / "trial.py")
+    paths = write_script(restored, "oracle", tmp_path / "trial.py")
     outcome = bare.run(tmp_path / "trial.py")
     assert outcome.status == 0, "\n".join(outcome.lines[-5:]) or outcome.status
     difference = float(outcome.agreed.rpartition(" ")[2])
     exact = restored.trial.config["training"]["dtype"] == "float64" and not any(one in name for one in ILL_CONDITIONED)
     assert difference <= (LOOSE if exact else 1e-5)
+    compare_with_pieces(restored, outcome, paths, LOOSE if exact else 1e-5)
+
+
+def compare_with_pieces(restored: RestoredTrial, outcome: Outcome, paths: list[Path], tolerance: float) -> None:
+    """Train the trial by the pieces, on the data beside the script, and compare all metrics that the script prints."""
+    recipe, config = Recipe.of(restored.trial.config), dict[str, Any]()
+    for section in ("task", "model", "optimizer", "averaging", "learning"):
+        config[section] = plugins.config_of(getattr(recipe, section))
+    config["training"] = {field: getattr(recipe.training, field) for field in plugins.rules(Training)}
+    stage = {"seed": restored.trial.seed, "until": restored.steps, "config": config}
+    with pytest.MonkeyPatch.context() as patched, flush_subnormals():
+        patched.setattr(recorded, "DATA", read_data(str(paths[0])) if len(paths) > 1 else {})
+        found, divergence = running.train([stage], restored.trial.seed, {step for step, *_ in restored.metrics})
+    assert divergence == restored.row["error"]
+    expected = {running_name(key): value for key, value in found.items() if math.isfinite(value)}
+    rows = [line.split("\t") for line in outcome.lines[1:] if line.count("\t") == 3]
+    printed = {name: float(here) for _, here, _, name in rows if here not in ("None", "nan", "inf")}
+    assert printed == pytest.approx(expected, rel=tolerance, abs=tolerance)
+
+
+def running_name(key: running.Key) -> str:
+    """A metric as a script names it."""
+    return f"{'/'.join(part for part in key[1:] if part)} at step {key[0]}"
 
 
 @pytest.mark.slow
@@ -93,15 +133,23 @@ def test_a_script_estimates_the_temperature_of_softmax(bare: Bare, tmp_path: Pat
 @pytest.mark.parametrize("family", ["task", "model", "scorer", "activation", "position", "optimizer", "schedule",
                                     "averaging", "learning"])  # fmt: skip
 def test_every_plug_in_has_its_piece(family: str) -> None:
-    missing = [name for name in packaged_names(family) if class_name(family, name) not in piece_names()]
+    missing = [name for name in packaged_names(family) if class_name(family, name) not in list_classes()]
     assert not missing
 
 
-def test_no_two_pieces_have_one_name() -> None:
-    found = Counter[str]()
-    for path in FOLDER.rglob("*.py"):
-        found.update(re.findall(r"^(?:class|def) (\w+)|^([A-Z]\w*)(?::|,| =)", path.read_text(), re.MULTILINE))
-    assert found.most_common(1)[0][1] == 1
+def test_pieces_share_no_code_with_graft() -> None:
+    names = {name for path in FOLDER.rglob("*.py") for name in imported_modules(path.read_text())}
+    others = {name.partition(".")[0] for name in names if not name.startswith("tests.oracles.pieces.")}
+    assert others <= {*sys.stdlib_module_names, "numpy", "torch"}
+
+
+def imported_modules(text: str) -> set[str]:
+    """The modules that a program imports."""
+    return {
+        (node.module or "") if isinstance(node, ast.ImportFrom) else node.names[0].name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
 
 
 # ----------------------------------------------------------------------------------------------------------- one script
@@ -119,17 +167,11 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_script_holds_what_its_trial_uses_and_no_import_of_ours(script: Path) -> None:
     text = script.read_text()
-    assert {"MinimalModel", "SoftmaxScorer", "AdamwOptimizer"} <= set(re.findall(r"^class (\w+)", text, re.MULTILINE))
-    for other in ("SsaScorer", "Layered", "MuonOptimizer", "CopyingTask", "entmax"):
+    assert {"Minimal", "Softmax", "AdamW"} <= set(re.findall(r"^class (\w+)", text, re.MULTILINE))
+    for other in ("SignedAveraging", "Layered", "class Muon", "class Copying", "entmax", "ctypes", "PluginError"):
         assert other not in text
-    modules = {
-        node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    }
-    assert {str(name).partition(".")[0] for name in modules} <= {
-        "__future__", "collections", "copy", "dataclasses", "math", "numpy", "sys", "torch", "typing",
-    }  # fmt: skip
+    packages = {name.partition(".")[0] for name in imported_modules(text)}
+    assert packages <= {*sys.stdlib_module_names, "numpy", "torch"}
 
 
 def test_a_script_prints_every_metric_and_may_stop_before(script: Path, bare: Bare) -> None:
@@ -282,6 +324,70 @@ def test_what_cannot_be_written_is_one_line(
 def written(folder: Path) -> list[str]:
     """Names of its files, without those that SQLite makes beside a database for its readers."""
     return sorted(path.name for path in folder.iterdir() if not path.name.endswith(("-shm", "-wal")))
+
+
+# ------------------------------------------------------------------------------------------------ plug-ins from outside
+
+STEEP = """
+from dataclasses import dataclass
+from spaces.plugins.fields import knob, file
+from workers.networks.scorers import LogitScorer
+%s
+
+@dataclass(frozen=True, kw_only=True)
+class Steep(LogitScorer):
+    by: float = knob(0.5)
+    %s
+
+    def weigh(self, logits, visible, learned):
+        kernel = steepen(self.by * logits).masked_fill(~visible, 0)
+        return kernel / kernel.sum(-1, keepdim=True)
+"""
+
+
+def trained_by(folder: Path, head: str, fields: str = "") -> RestoredTrial:
+    """A trial of a scorer in a file of this folder."""
+    (folder / "steep.py").write_text(STEEP % (head, fields))
+    with using(plugins_asked_for([str(folder / "steep.py")])):
+        scorer = {"name": "steep", **({"points": str(folder / "steep.py")} if fields else {})}
+        model = {"name": "transformer", "width": 8, "depth": 1, "heads": 2, "mlp_multiple": 1, "scorer": scorer}
+        return train(trial(0, configuration(model=model)))
+
+
+def test_a_plug_in_from_outside_goes_with_what_it_imports(tmp_path: Path, bare: Bare) -> None:
+    (tmp_path / "steepness.py").write_text(
+        "import torch\n\nPOWER = 3\n\ndef steepen(z):\n    return torch.exp(z) ** POWER\n"
+    )
+    restored = trained_by(tmp_path, "from steepness import steepen")
+    check_alone(restored, "own")
+    write_script(restored, "own", tmp_path / "trial.py")
+    outcome = bare.run(tmp_path / "trial.py")
+    assert outcome.status == 0, "\n".join(outcome.lines[-5:]) or outcome.status
+    assert float(outcome.agreed.rpartition(" ")[2]) <= LOOSE
+
+
+def test_a_plug_in_from_outside_that_does_not_run_by_itself_leaves_no_script(tmp_path: Path) -> None:
+    restored = trained_by(tmp_path, "import torch\nif True:\n    def steepen(z):\n        return torch.exp(z)")
+    with pytest.raises(
+        StudyError, match="does not run by itself: NameError: name 'steepen' is not defined; what a plug"
+    ):
+        write_script(restored, "own", tmp_path / "trial.py")
+    assert not (tmp_path / "trial.py").exists()
+
+
+def test_what_a_script_cannot_hold_is_refused_in_a_line(tmp_path: Path) -> None:
+    restored = trained_by(tmp_path, "def steepen(z):\n    return z.exp()", "points: object = file('.py')")
+    with pytest.raises(
+        StudyError, match="trial 0 of own cannot stand alone: 'steep' from outside reads a file; `search r"
+    ):
+        check_alone(restored, "own")
+    one = trial(0, configuration(training={"autocast": "bfloat16", "dtype": "float32"}))
+    with pytest.raises(
+        StudyError, match=r"trial 0 of own cannot stand alone: a script knows no training.autocast; `sea"
+    ):
+        check_alone(replace(restored, trial=one), "own")
+    with pytest.raises(StudyError, match=r"trial 0 of own \(finished\) has nothing that a script could check"):
+        check_alone(replace(restored, metrics=[]), "own")
 
 
 def test_a_script_that_has_data_names_the_file(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """The data of a trial whose task draws on more than random numbers, as arrays that a script can read.
 
-Of a corpus: the tokens of its parts. Of a pool of games: the games. Else the batches of all steps and the sets that the
-trial is evaluated on.
+Always the sets that the trial is evaluated on; of a corpus the tokens of its parts, of a pool of games the games, else
+the batches of all steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,12 +44,11 @@ def record_data(trial: Trial, steps: int) -> Arrays:
     if not isinstance(task, LanguageTask | ClrsText | Othello):
         return {}
     sets = evaluation_sets(task, torch.tensor([evaluation_seed_of(trial)]), training.validation_batch)
+    found = _name_sets({name or "validation": batch for name, batch in sets.items()})
     if isinstance(task, LanguageTask):
-        probes = {name: batch for name, batch in sets.items() if name.startswith("probe=")}
         parts = {split.value: task.tokenised.part(split, _CPU).numpy() for split in Split}
         numbers = {"end": np.array(task.tokenised.end), "rows of a pair": np.array(task.evaluated_together)}
-        return {**parts, **numbers, **_name_sets(probes)}
-    found = _name_sets({name or "validation": batch for name, batch in sets.items()})
+        return {**parts, **numbers, **found}
     if isinstance(task, Othello) and task.games:
         return {"pool": pool(task.games, _CPU).numpy(), **found}
     if not recipe.learning.is_plain:
@@ -90,3 +90,30 @@ def _shrink(tensor: torch.Tensor) -> NDArray[Any]:
     array = tensor.numpy()
     small = array.dtype == np.int64 and array.min() >= 0 and array.max() < 256
     return array.astype(np.uint8) if small else array
+
+
+def read_data(script: str) -> Arrays:
+    """Return the arrays of the file beside a script."""
+    with np.load(Path(script).with_suffix(".npz")) as file:
+        return dict(file)
+
+
+def read_sets(data: Arrays) -> dict[str, Batch]:
+    """Condition -> set [N, ...]; under the empty one the validation set."""
+    found: dict[str, Batch] = {}
+    for key, array in data.items():
+        condition, _, name = key.rpartition("/")
+        if condition and condition != "batches":
+            found.setdefault("" if condition == "validation" else condition, {})[name] = _widen(array)
+    return found
+
+
+def read_batch(data: Arrays, step: int) -> Batch:
+    """Return the training batch [N, ...] of a step, if there are those of all steps."""
+    rows = {key: array[step] for key, array in data.items() if key.startswith("batches/")}
+    return {key.removeprefix("batches/"): _widen(row) for key, row in rows.items()}
+
+
+def _widen(array: NDArray[Any]) -> torch.Tensor:
+    """Tokens as int64, all else as it is."""
+    return torch.from_numpy(array.astype(np.int64) if array.dtype == np.uint8 else array)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graft.exports.cutting.loading import open_file
+from graft.exports.cutting.plans import TAIL, list_parts, plan_of
+from graft.exports.cutting.shaking import Shaken, shake
 from graft.exports.huggingface.card import write_card
-from graft.exports.huggingface.shaking import Shaken, shake
 from graft.files import OutputError, writing
 from graft.retraining.restored import RestoredTrial
 from graft.retraining.weights import check_weights, restore_trained
@@ -27,22 +27,6 @@ if TYPE_CHECKING:
 
 _FILES = Path(__file__).parent / "files"
 _NETWORK = "network_graft.py"
-
-TAIL = '''
-
-# What the configuration names
-# ----------------------------------------------------------------------------------------------------
-
-
-CLASSES = {{one.__name__: one for one in ({classes},)}}
-
-
-def build(plan):
-    """An object of one of the classes from its fields, each a plain value or another such plan."""
-    fields = {{name: build(value) if isinstance(value, dict) else value for name, value in plan.items()
-              if name != "class"}}
-    return CLASSES[plan["class"]](**fields)
-'''
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,11 +156,8 @@ def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> f
     _write_json(folder / "config.json", settings)
     _write_json(folder / "generation_config.json", {"use_cache": False, **end})
     write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    try:
-        return largest_difference(trained, _load(folder / _NETWORK).build(settings["network"]))
-    except (NameError, AttributeError, ImportError, TypeError) as error:
-        told = f"the code taken out of Graft does not run by itself: {type(error).__name__}: {error}"
-        raise StudyError(f"{told}; what a plug-in needs must be imports, definitions and plain assignments") from error
+    with open_file(folder / _NETWORK) as network:
+        return largest_difference(trained, network.build(settings["network"]))
 
 
 def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Shaken) -> dict[str, Any]:
@@ -204,38 +185,6 @@ def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Sh
         "tie_word_embeddings": False,
         "use_cache": False,
     }
-
-
-def list_parts(plugin: object) -> Iterator[object]:
-    """Yield a plug-in and all that are parts of it."""
-    yield plugin
-    for name, rule in plugins.rules(type(plugin)).items():
-        if rule.family:
-            yield from list_parts(getattr(plugin, name))
-
-
-def plan_of(plugin: object, names: Mapping[type, str]) -> dict[str, Any]:
-    """Return the class and the fields of a plug-in, as `build` of the network's file reads them."""
-    found: dict[str, Any] = {"class": names[type(plugin)]}
-    for name, rule in plugins.rules(type(plugin)).items():
-        value = getattr(plugin, name)
-        found[name] = plan_of(value, names) if rule.family else value
-    return found
-
-
-def _load(path: Path) -> Any:
-    """Return a file as a module, which no other import finds."""
-    name = "graft_exported_network"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec, "it is a Python file"
-    assert spec.loader, "it is a Python file"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses look for the names of their annotations
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        del sys.modules[name]
-    return module
 
 
 # --------------------------------------------------------------------------------------------------------- tokenizers

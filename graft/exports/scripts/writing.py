@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import pprint
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
-from graft.exports.scripts.gathering import gather, piece_names
+from graft.exports.cutting.loading import open_file
+from graft.exports.cutting.plans import TAIL, list_parts, plan_of
+from graft.exports.cutting.shaking import Object, shake
+from graft.exports.scripts.standing_in import stand_ins
 from graft.files import writing
-from graft.plugins.families import family_of, packaged_names, version
+from graft.plugins.families import packaged_names, version
 from graft.retraining.restored import RestoredTrial, restore_trials
 from spaces import plugins
 from spaces.errors import StudyError
 from spaces.plugins.active import using
 from spaces.records import Trial
-from spaces.settings import Training
 from storage.frames import open_reader
 
-_SECTIONS = ("task", "model", "optimizer", "averaging", "learning")
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from workers.training.recipe import Recipe
+
 _MADE_BEFORE = ("corpus", "tokenizer")
 """Families whose work is done in the data that comes with the script."""
+_PACKAGES = ("numpy", "torch")
 _WIDTH = 110
 
 
@@ -32,41 +41,59 @@ def data_file(output: Path) -> Path:
 def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = False) -> RestoredTrial:
     """Return a trial of which a script can be written.
 
-    Raises StudyError for one that has nothing to compare, that needs a plug-in from outside, or that was trained on
-    other data, unless that is accepted.
+    Raises StudyError for one of which none can be (`check_alone`), or that was trained on other data, unless that is
+    accepted.
     """
     with open_reader(url) as reader:
         _, [restored] = restore_trials(reader, study, [number], accept_changes=accept_changes)
-    if not restored.metrics and restored.row["state"] != "diverged":
-        raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has nothing that a script could check")
-    if restored.trial.config["training"].get("autocast", "none") != "none":
-        raise StudyError(f"trial {number} of {study} cannot stand alone: a script knows no training.autocast")
-    with using(restored.outside):
-        for family, name, code in _parts(restored.trial.config):
-            if code is not None or class_name(family, name) not in piece_names():
-                raise StudyError(
-                    f"trial {number} of {study} cannot stand alone: the {family} {name!r} "
-                    + ("comes from outside" if code is not None else "has no piece in graft/exports/scripts/pieces")
-                    + "; `search replay` trains the trial again"
-                )
+    check_alone(restored, study)
     return restored
 
 
-def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path]:
-    """Write the script, and its data where it needs some; the files that were written.
-
-    Raises StudyError if the data is too large for a file.
+def check_alone(restored: RestoredTrial, study: str) -> None:
+    """Raise StudyError for a trial that has nothing to compare, that was trained with autocast, or that has a plug-in
+    from outside which reads files.
     """
-    import numpy as np
+    number = restored.trial.number
+    if not restored.metrics and restored.row["state"] != "diverged":
+        raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has nothing that a script could check")
+    reason = None
+    if restored.trial.config["training"].get("autocast", "none") != "none":
+        reason = "a script knows no training.autocast"
+    with using(restored.outside):
+        for part in _parts(_recipe(restored.trial.config)):
+            if plugins.code_of(part) is not None and any(plugins.files_of(part)):
+                reason = f"{plugins.name_of(part)!r} from outside reads a file"
+    if reason:
+        raise StudyError(
+            f"trial {number} of {study} cannot stand alone: {reason}; `search replay` trains the trial again"
+        )
 
+
+def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path]:
+    """Write the script, and its data where it needs some; return the files that were written.
+
+    Raises StudyError if the data is too large for a file, or the code of a plug-in from outside does not run by itself.
+    """
     from workers.engine.recording import record_data
 
     with using(restored.outside):
+        is_from_outside = any(map(plugins.code_of, _parts(_recipe(restored.trial.config))))
         try:
             arrays = record_data(restored.trial, restored.steps)
         except StudyError as error:
             raise StudyError(f"trial {restored.trial.number} of {study} cannot stand alone: {error}") from error
-        text = compose(restored, study, with_data=bool(arrays))
+        text = compose(restored, study, arrays)
+    if is_from_outside:
+        with TemporaryDirectory() as folder:
+            _write(Path(folder) / output.name, text, arrays)
+            _check_that_it_runs(Path(folder) / output.name)
+    return _write(output, text, arrays)
+
+
+def _write(output: Path, text: str, arrays: Mapping[str, NDArray[Any]]) -> list[Path]:
+    import numpy as np
+
     with writing(output):
         output.write_text(text, encoding="utf-8")
     if not arrays:
@@ -76,40 +103,56 @@ def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path
     return [output, data_file(output)]
 
 
-def compose(restored: RestoredTrial, study: str, *, with_data: bool = False) -> str:
-    """Return the script's text."""
+def _check_that_it_runs(output: Path) -> None:
+    """Make one step of a script; raises StudyError if its code needs something that is not there."""
+    with open_file(output) as script:
+        stages = [script.build(plan) for plan in script.STAGES]
+        script.train(stages, evaluation_seed=script.EVALUATION_SEED, until=1, steps=())
+
+
+def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> str:
+    """Return the script's text; `data` is in the file beside it, if there is some."""
+    from graft.exports.scripts.comparing import main
+    from spaces.settings import Training
+    from workers.engine.recording import read_batch, read_data, read_sets
+    from workers.training.plain import Stage, train
+    from workers.training.recipe import Recipe
+
     trial, diagnostics = restored.trial, packaged_names("diagnostic")
     metrics = [row for row in restored.metrics if row[1].partition(" ")[0] not in diagnostics]
     not_computed = sorted({row[1].partition(" ")[0] for row in restored.metrics} & set(diagnostics))
-    stages: list[dict[str, Any]] = [
-        {"seed": one.seed, "until": until, "config": _complete(one.config)}
+    stages = [
+        (one.seed, until, _recipe(one.config))
         for one, until in [*((past, past.until) for past in trial.lineage), (trial, restored.steps)]
     ]
-    parts: dict[str, dict[str, str]] = {}
-    for stage in stages:
-        for family, name, _ in _parts(stage["config"]):
-            parts.setdefault(family, {})[name] = class_name(family, name)
+    parts = [Stage, Recipe, Training, *dict.fromkeys(type(part) for *_, one in stages for part in _parts(one))]
+    reading: list[Callable[..., Any]] = [read_data, read_sets, read_batch] if data else []
+    task = type(stages[-1][-1].task)
+    shaken = shake([main, train, *parts, *reading], [], stand_ins(task, data))
+    names, [imports, code] = shaken.names, shaken.text.split("\n\n\n", 1)
+    plans = [
+        {"class": names[Stage], "seed": seed, "until": until, "recipe": _plan(recipe, names)}
+        for seed, until, recipe in stages
+    ]
     diverged = restored.row["error"] if restored.row["state"] == "diverged" else None
-    given = {
-        "STAGES": f"STAGES = {_show(stages)}",
-        "EVALUATION_SEED": f"EVALUATION_SEED = {_evaluation_seed(trial)}",
-        "STORED": "",
-        "NOT_COMPUTED": f"NOT_COMPUTED = {not_computed!r}",
-        "DIVERGENCE": f"DIVERGENCE = {diverged!r}",
-        "PARTS": "",
-    }
-    classes = [name for named in parts.values() for name in named.values()]
-    imports, _, pieces = gather(["main", *classes], given).partition("\n\n\n")
     rows = "\n".join(f"    {(step, *name)!r}: {value!r}," for step, *name, value in sorted(metrics, key=_place))
+    needed = [*_PACKAGES, *(one for one in shaken.packages if one not in (*sys.stdlib_module_names, *_PACKAGES))]
+    constants = [
+        f"STAGES = {pprint.pformat(plans, width=_WIDTH, sort_dicts=False)}",
+        f"EVALUATION_SEED = {_evaluation_seed(trial)}",
+        f"NOT_COMPUTED = {not_computed!r}",
+        f"DIVERGENCE = {diverged!r}",
+    ]
+    call = f"{names[main]}([build(plan) for plan in STAGES], EVALUATION_SEED, STORED, NOT_COMPUTED, DIVERGENCE)"
     return "\n\n".join(
         [
-            _describe(restored, study, left_out=bool(not_computed), with_data=with_data),
-            f"from __future__ import annotations\n\n{imports}",
-            "\n\n".join(given[name] for name in ("STAGES", "EVALUATION_SEED", "NOT_COMPUTED", "DIVERGENCE")),
-            f"\n{pieces}\n",
-            f"PARTS = {{\n{_table(parts)}\n}}",
+            _describe(restored, study, needed, left_out=bool(not_computed), with_data=bool(data)),
+            imports,
+            *constants,
+            f"\n{code}{TAIL.format(classes=', '.join(names[part] for part in parts))}",
+            *([f"DATA = {names[read_data]}(__file__)"] if data else []),
             f"STORED = {{\n{rows}\n}}",
-            'if __name__ == "__main__":\n    sys.exit(main())\n',
+            f'if __name__ == "__main__":\n    sys.exit({call})\n',
         ]
     )
 
@@ -118,14 +161,10 @@ def _place(metric: tuple[int, str, str, str, float | None]) -> tuple[int, str, s
     return metric[:4]
 
 
-def class_name(family: str, name: str) -> str:
-    """Return the name of a plug-in's class among the pieces: `SetComplementTask`."""
-    return "".join(word.capitalize() for word in (*name.split("_"), family))
-
-
-def _describe(restored: RestoredTrial, study: str, *, left_out: bool, with_data: bool) -> str:
+def _describe(restored: RestoredTrial, study: str, needed: list[str], *, left_out: bool, with_data: bool) -> str:
+    packages = f"{', '.join(needed[:-1])} and {needed[-1]}"
     sentences = [
-        f'"""Trial {restored.trial.number} of the study {study}, which stands alone: it needs torch and numpy.',
+        f'"""Trial {restored.trial.number} of the study {study}, which stands alone: it needs {packages}.',
         "It trains the trial from its configuration and its seed, and compares its metrics with the stored ones.\n"
         "    python FILE.py            # all steps\n"
         "    python FILE.py 100        # the first 100",
@@ -144,39 +183,30 @@ def _evaluation_seed(trial: Trial) -> int:
     return trial.seed if trial.evaluation_seed is None else trial.evaluation_seed
 
 
-def _build(config: Mapping[str, Any]) -> Mapping[str, object]:
-    """Section -> plug-in. There was no choice of `learning` before there were several ways."""
-    whole = {"learning": {"name": "weights"}, **config}
-    return {section: plugins.build(family_of(section), whole[section], section) for section in _SECTIONS}
+def _recipe(config: Mapping[str, Any]) -> Recipe:
+    from workers.training.recipe import Recipe
+
+    return Recipe.of(config)
 
 
-def _complete(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration with every default filled in."""
-    training = Training(**config["training"])
-    sections = {section: plugins.config_of(plugin) for section, plugin in _build(config).items()}
-    return {**sections, "training": {field: getattr(training, field) for field in plugins.rules(Training)}}
+def _sections(recipe: Recipe) -> Mapping[str, object]:
+    """Section -> plug-in."""
+    from workers.training.recipe import SECTIONS
+
+    return {section: getattr(recipe, section) for section in SECTIONS if section != "training"}
 
 
-def _parts(config: Mapping[str, Any]) -> Iterator[tuple[str, str, str | None]]:
-    """Family, name and outside code of every plug-in of a configuration."""
-    for section, plugin in _build(config).items():
-        yield from _parts_of(section, plugin)
+def _parts(recipe: Recipe) -> Iterator[object]:
+    """Yield every plug-in of a trial that a script needs."""
+    for plugin in _sections(recipe).values():
+        yield from list_parts(plugin, _MADE_BEFORE)
 
 
-def _parts_of(family: str, plugin: object) -> Iterator[tuple[str, str, str | None]]:
-    yield family, plugins.name_of(plugin), plugins.code_of(plugin)
-    for field, rule in plugins.rules(type(plugin)).items():
-        if rule.family and (inner := plugins.title(rule.family)) not in _MADE_BEFORE:
-            yield from _parts_of(inner, getattr(plugin, field))
-
-
-def _show(value: object) -> str:
-    return pprint.pformat(value, width=_WIDTH, sort_dicts=False)
-
-
-def _table(parts: Mapping[str, Mapping[str, str]]) -> str:
-    """Python of family -> name -> class."""
-    rows = {
-        family: ", ".join(f"{name!r}: {own}" for name, own in sorted(named.items())) for family, named in parts.items()
+def _plan(recipe: Recipe, names: Mapping[Object, str]) -> dict[str, Any]:
+    """Return a recipe as `build` of the script reads it."""
+    training = {field: getattr(recipe.training, field) for field in plugins.rules(type(recipe.training))}
+    return {
+        "class": names[type(recipe)],
+        **{section: plan_of(plugin, names, _MADE_BEFORE) for section, plugin in _sections(recipe).items()},
+        "training": {"class": names[type(recipe.training)], **training},
     }
-    return "\n".join(f"    {family!r}: {{{row}}}," for family, row in rows.items())

@@ -1,0 +1,234 @@
+"""Modules of Graft and of users as syntax trees: what each of them defines, imports and binds."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.abc import InspectLoader
+from typing import NamedTuple
+
+from spaces.plugins.bundles import PREFIX
+
+_OURS = ("graft.exports.scripts.", "spaces.", "workers.", PREFIX)
+"""How the names of the modules begin whose text is taken over."""
+
+_FIELDS = "spaces.plugins.fields"
+"""Where the functions are that say which values a plug-in's field may have."""
+
+
+class Symbol(NamedTuple):
+    """A name at the top of a module."""
+
+    module: str
+    name: str
+
+
+NEVER = frozenset(
+    {
+        Symbol("workers.numerics.native", "library"),
+        Symbol("workers.numerics.regression", "draw_prompts"),
+        Symbol("workers.numerics.stream_kernels", "draws_on"),
+    }
+)
+"""Functions that are not called in a file that stands alone, where they would return what counts as false: there is no
+native code, and no kernel of ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """A module's text, read but not run."""
+
+    title: str
+    lines: Sequence[bytes]
+    """As UTF-8, in which Python's parser counts columns."""
+    statements: Mapping[str, ast.stmt]
+    """Name -> the statement that defines it, in the order of the file."""
+    ours: Mapping[str, Symbol]
+    """Name -> what it is in another module of ours."""
+    foreign: Mapping[str, str]
+    """Name -> the statement that imports it from elsewhere."""
+
+
+@cache
+def read_module(name: str) -> Module:
+    """Return a module by its dotted name; it is imported, too, as that finds those of plug-ins from outside."""
+    spec = importlib.import_module(name).__spec__
+    assert spec, "it was imported"
+    assert isinstance(spec.loader, InspectLoader), "it has a text"
+    text = spec.loader.get_source(name) or ""
+    tree = ast.parse(text)
+    statements, ours, foreign = dict[str, ast.stmt](), dict[str, Symbol](), dict[str, str]()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            foreign |= {one.asname or one.name.partition(".")[0]: _import_line(one) for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            source = _source(node, spec.parent or "")
+            for one in node.names:
+                if f"{source}.".startswith(_OURS):
+                    ours[one.asname or one.name] = Symbol(source, one.name)
+                else:
+                    foreign[one.asname or one.name] = (
+                        f"from {source} import {_import_line(one).removeprefix('import ')}"
+                    )
+        else:
+            statements |= dict.fromkeys(definitions(node), node)
+    title = (ast.get_docstring(tree) or name).partition("\n\n")[0]
+    return Module(
+        title=" ".join(title.split()),
+        lines=text.encode().splitlines(),
+        statements=statements,
+        ours=ours,
+        foreign=foreign,
+    )
+
+
+@cache
+def parse(text: str) -> ast.Module:
+    """Return a syntax tree, the same one each time."""
+    return ast.parse(text)
+
+
+def _import_line(alias: ast.alias) -> str:
+    return f"import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
+
+
+def _source(node: ast.ImportFrom, package: str) -> str:
+    """Return the module that a statement imports from."""
+    if node.level:
+        return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+    top = (node.module or "").partition(".")[0]
+    # A plug-in from outside imports its neighbours by their bare names.
+    is_neighbour = package.startswith(PREFIX) and importlib.util.find_spec(f"{package}.{top}")
+    return f"{package}.{node.module}" if is_neighbour else node.module or ""
+
+
+def definitions(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement at the top of a module, or of a class, defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield from (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
+
+
+def defined(symbol: Symbol) -> Symbol:
+    """Return the symbol where a name is defined, which may have come through other modules."""
+    found = read_module(symbol.module).ours.get(symbol.name, symbol)
+    return symbol if found == symbol else defined(found)  # equal: a module that lies in a package
+
+
+SCOPES = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+"""What has names of its own."""
+
+
+def bound_names(node: ast.AST) -> frozenset[str]:
+    """Return the names that a function binds: its arguments, what it assigns; or those that a comprehension runs
+    over.
+
+    Those that functions and comprehensions in it bind are theirs alone.
+    """
+    found, waiting = set[str](), [*ast.iter_child_nodes(node)]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
+            found.add(one.id)
+        elif isinstance(one, ast.arg):
+            found.add(one.arg)
+        elif isinstance(one, ast.FunctionDef):
+            found.add(one.name)
+        if not isinstance(one, SCOPES):
+            waiting += ast.iter_child_nodes(one)
+    return frozenset(found)
+
+
+def is_alias(symbol: Symbol) -> bool:
+    """Return whether it is a type by another name: `Parameters`."""
+    return isinstance(read_module(symbol.module).statements.get(symbol.name), ast.Assign)
+
+
+def is_text(node: ast.stmt) -> bool:
+    """Return whether a statement is a text: a docstring, or that of the field before it."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def is_class_variable(node: ast.AnnAssign) -> bool:
+    """Return whether it is no field of a dataclass."""
+    return ast.unparse(node.annotation).startswith("ClassVar")
+
+
+def is_enumeration(node: ast.ClassDef) -> bool:
+    """Return whether a class lists values, as Purpose and Split do."""
+    return any(isinstance(base, ast.Name) and base.id in ("Enum", "IntEnum", "StrEnum") for base in node.bases)
+
+
+def is_field(node: ast.AnnAssign, module: str) -> bool:
+    """Return whether it is a plug-in's field, whose value is in the configuration."""
+    value = node.value
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
+        return False
+    return read_module(module).ours.get(value.func.id, Symbol("", "")).module == _FIELDS
+
+
+def registers(decorator: ast.expr) -> bool:
+    """Return whether a decorator makes a function an operation of torch, which the engine's recordings need."""
+    return ast.unparse(decorator).startswith("torch.library.")
+
+
+def is_defined(symbol: Symbol) -> bool:
+    """Return whether it is a name in a module, and no module itself."""
+    read = read_module(symbol.module)
+    return symbol.name in read.statements or symbol.name in read.ours
+
+
+def resolve(node: ast.AST, module: str, bound: Container[str] = ()) -> Symbol | None:
+    """Return where that is defined which an expression of a module names: `name`, or `module.name`.
+
+    `None` if it is not ours. `bound` are the names that mean something else at this place.
+    """
+    if isinstance(node, ast.Name) and node.id not in bound:
+        read = read_module(module)
+        symbol = Symbol(module, node.id) if node.id in read.statements else read.ours.get(node.id)
+        return symbol and defined(symbol)
+    if isinstance(node, ast.Attribute) and (owner := resolve(node.value, module, bound)) and not is_defined(owner):
+        return defined(Symbol(f"{owner.module}.{owner.name}", node.attr))
+    return None
+
+
+def list_unreached(node: ast.AST, module: str) -> Iterator[ast.stmt]:
+    """Yield the statements of a function that depend on one of `NEVER`: what it returns, and what is done with that."""
+    off = set[str]()
+
+    def is_off(value: ast.expr) -> bool:
+        match value:
+            case ast.Constant():
+                return not value.value
+            case ast.Name():
+                return value.id in off
+            case ast.Call():
+                return resolve(value.func, module, off) in NEVER
+            case ast.IfExp():
+                return is_off(value.body) and is_off(value.orelse)
+            case ast.BoolOp():
+                return (any if isinstance(value.op, ast.And) else all)(map(is_off, value.values))
+            case _:
+                return False
+
+    for one in ast.walk(node):
+        match one:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() | ast.IfExp()) if is_off(one.value):
+                off.add(name)
+                yield one
+            case ast.If(orelse=[]) if is_off(one.test):
+                yield one
+            case _:
+                pass
+
+
+def first_line(node: ast.stmt) -> int:
+    """Return the line on which a statement begins, its decorators included."""
+    decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
+    return min([node.lineno, *(one.lineno for one in decorators)])

@@ -1,0 +1,50 @@
+"""Plug-ins as plain values in a file that stands alone, and the code that builds them there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from graft.exports.cutting.shaking import Object
+from spaces import plugins
+from spaces.plugins.files import written_of
+
+TAIL = '''
+
+# What the configuration names
+# ----------------------------------------------------------------------------------------------------
+
+
+CLASSES = {{one.__name__: one for one in ({classes},)}}
+
+
+def build(plan):
+    """An object of one of the classes from its fields, each a plain value or another such plan."""
+    fields = {{name: build(value) if isinstance(value, dict) else value for name, value in plan.items()
+              if name != "class"}}
+    return CLASSES[plan["class"]](**fields)
+'''
+
+
+def list_parts(plugin: object, left_out: Collection[str] = ()) -> Iterator[object]:
+    """Yield a plug-in and all that are parts of it, but for those of the families that are `left_out`."""
+    yield plugin
+    for name, rule in plugins.rules(type(plugin)).items():
+        if rule.family and plugins.title(rule.family) not in left_out:
+            yield from list_parts(getattr(plugin, name), left_out)
+
+
+def plan_of(plugin: object, names: Mapping[Object, str], left_out: Collection[str] = ()) -> dict[str, Any]:
+    """Return the class and the fields of a plug-in, as `build` of the file reads them; a part that is left out is
+    its name.
+    """
+    found: dict[str, Any] = {"class": names[type(plugin)]}
+    for name, rule in plugins.rules(type(plugin)).items():
+        value = getattr(plugin, name)
+        if not rule.family:
+            found[name] = written_of(value)
+        elif plugins.title(rule.family) in left_out:
+            found[name] = plugins.name_of(value)
+        else:
+            found[name] = plan_of(value, names, left_out)
+    return found

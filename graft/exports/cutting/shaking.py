@@ -1,0 +1,322 @@
+"""One file out of the classes and functions that a program is made of: of Graft's modules, and of a user's.
+
+A statement at the top of a module is kept where kept code names it; a method of a class where kept code has an
+attribute of that name, so that what checks and describes a plug-in is left out. What computes stays as it is written,
+so that the file gives the same bits, but for what asks the engine: for that there are stand-ins.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from typing import Any
+
+from graft.exports.cutting.modules import (
+    SCOPES,
+    Module,
+    Symbol,
+    bound_names,
+    defined,
+    definitions,
+    first_line,
+    is_alias,
+    is_class_variable,
+    is_defined,
+    is_enumeration,
+    is_field,
+    is_text,
+    list_unreached,
+    parse,
+    read_module,
+    registers,
+    resolve,
+)
+from spaces.errors import StudyError
+
+Object = type | Callable[..., Any]
+"""A class or a function."""
+StandIns = Mapping[Symbol, str]
+"""What is written in place of a statement at the top of a module, or, under the name `Class.method`, of a method; an
+empty text leaves it out."""
+
+STAND_INS: StandIns = {
+    Symbol("spaces.plugins", "actual"): (
+        "def actual(plugin, field):\n"
+        '    """A size of a plug-in; nothing is padded here."""\n'
+        "    return getattr(plugin, field)"
+    ),
+    Symbol("workers.networks.activations._spline", "interpolate"): (
+        "def interpolate(points, knots, low, high):\n"
+        '    """The spline with values `knots` at evenly spaced positions; constant beyond the ends."""\n'
+        "    return gather_knots(points, knots, low, (knots.shape[-1] - 1) / (high - low))"
+    ),
+}
+"""Those of every file: for code that asks the engine for more than a model needs."""
+
+ENDS: Sequence[str] = ("build", "CLASSES", "DATA", "DIVERGENCE", "EVALUATION_SEED", "NOT_COMPUTED", "STAGES", "STORED")
+"""Names that files have for what is written at their beginning or end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shaken:
+    """The text of the file, and what the classes and functions that were wanted are called in it."""
+
+    text: str
+    names: Mapping[Object, str]
+    packages: Sequence[str]
+    """The packages that it imports from, sorted."""
+
+
+def shake(wanted: Iterable[Object], methods: Iterable[str], stand_ins: StandIns | None = None) -> Shaken:
+    """Return the classes, with these methods, and the functions, and all that they need.
+
+    Raises StudyError for code that needs a whole module of Graft, or imports different things by one name.
+    """
+    symbols = {one: Symbol(one.__module__, one.__name__) for one in wanted}
+    kept = _Kept(methods=set(methods), stand_ins={**STAND_INS, **(stand_ins or {})})
+    kept.close(symbols.values())
+    names = _name(kept)
+    sections = list[str]()
+    for module in _order(kept):
+        own = [kept.text(symbol, names) for symbol in kept.in_order(module)]
+        sections.append("\n\n\n".join([f"# {read_module(module).title}\n# {'-' * 100}", *own]))
+    imports = "\n".join(_join_imports(kept.imports))
+    text = "\n\n\n".join([f"from __future__ import annotations\n\n{imports}", *sections])
+    packages = sorted({statement.split()[1].partition(".")[0] for statement in kept.imports})
+    return Shaken(text=text, names={one: names[symbol] for one, symbol in symbols.items()}, packages=packages)
+
+
+# ------------------------------------------------------------------------------------------------------ what is needed
+
+
+@dataclass(kw_only=True)
+class _Kept:
+    """What is kept so far."""
+
+    methods: set[str]
+    """Names of attributes in kept code: a method of such a name is kept."""
+    stand_ins: StandIns
+    symbols: dict[Symbol, None] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    """What was looked into; syntax trees are read once and stay."""
+    unreached: set[int] = field(default_factory=set)
+    """Statements that are looked into no more, as nothing leads to them in the new file."""
+    imports: set[str] = field(default_factory=set)
+    used: dict[str, set[Symbol]] = field(default_factory=dict)
+    """Module -> what its kept statements name."""
+    shadows: dict[Symbol, set[str]] = field(default_factory=dict)
+    """What is named `module.name` -> names that mean something else where it is used."""
+
+    def close(self, wanted: Iterable[Symbol]) -> None:
+        """Keep these and what they need, until nothing is added: a name found late may be a method found early."""
+        self.symbols |= dict.fromkeys(wanted)
+        before = -1
+        while before != len(self.seen):
+            before = len(self.seen)
+            for symbol in [*self.symbols]:
+                for node in self._nodes(symbol):
+                    if id(node) not in self.seen:
+                        self.seen.add(id(node))
+                        self._walk(node, symbol.module)
+
+    def text(self, symbol: Symbol, names: Mapping[Symbol, str]) -> str:
+        """Return the kept part of a statement, with the names of the new file."""
+        if symbol in self.stand_ins:
+            return self.stand_ins[symbol].replace(f"def {symbol.name}(", f"def {names[symbol]}(")
+        module = read_module(symbol.module)
+        node = module.statements[symbol.name]
+        if not isinstance(node, ast.ClassDef):
+            return _cut(module, node, symbol.module, names)
+        blocks = [_cut(module, node, symbol.module, names, until=node.body[0])]
+        kept = list(self._body(node, symbol))
+        for before, one in zip([None, *kept], kept, strict=False):
+            is_apart = isinstance(one, ast.FunctionDef) or isinstance(before, ast.FunctionDef) or before is node.body[0]
+            gap = "\n" if before and is_apart else ""
+            text = self._stand_in(one, symbol) or _field_or_cut(module, one, symbol.module, names)
+            blocks.append(gap + text)
+        return "\n".join(blocks if kept else [*blocks, "    pass"])
+
+    def in_order(self, module: str) -> Sequence[Symbol]:
+        """Return the symbols of a module in the order of its file, stand-ins first."""
+        places = {name: place for place, name in enumerate(read_module(module).statements)}
+        own = [symbol for symbol in self.symbols if symbol.module == module]
+        return sorted(own, key=lambda symbol: -1 if symbol in self.stand_ins else places[symbol.name])
+
+    def _nodes(self, symbol: Symbol) -> Iterator[ast.AST]:
+        """Yield the parts of a statement that are kept."""
+        if symbol in self.stand_ins:
+            yield from parse(self.stand_ins[symbol]).body
+            return
+        node = read_module(symbol.module).statements[symbol.name]
+        if not isinstance(node, ast.ClassDef):
+            yield node
+            return
+        yield from (*node.bases, *node.keywords, *node.decorator_list)
+        for one in [*self._body(node, symbol)]:
+            yield parse(f"class _:\n{text}") if (text := self._stand_in(one, symbol)) else one
+
+    def _body(self, node: ast.ClassDef, symbol: Symbol) -> Iterator[ast.stmt]:
+        # torch.autograd.Function calls its own methods, and a loop over an enumeration meets all of its members.
+        foreign = any(isinstance(base, ast.Attribute) and not resolve(base, symbol.module) for base in node.bases)
+        whole = foreign or is_enumeration(node)
+        before_is_kept = True
+        for one in node.body:
+            if is_text(one):
+                if before_is_kept:
+                    yield one
+                continue
+            before_is_kept = whole or (self._is_kept(one) and self._stand_in(one, symbol) != "")
+            if before_is_kept:
+                yield one
+
+    def _stand_in(self, node: ast.stmt, symbol: Symbol) -> str | None:
+        """Return what stands for a method of a class, `None` if it stays as it is."""
+        if not isinstance(node, ast.FunctionDef):
+            return None
+        return self.stand_ins.get(Symbol(symbol.module, f"{symbol.name}.{node.name}"))
+
+    def _is_kept(self, node: ast.stmt) -> bool:
+        if isinstance(node, ast.FunctionDef):
+            special = node.name.startswith("__") and node.name != "__post_init__"  # that one checks what was checked
+            return special or node.name in self.methods
+        if isinstance(node, ast.AnnAssign) and not is_class_variable(node):
+            return True
+        return any(name in self.methods for name in definitions(node))
+
+    def _walk(self, node: ast.AST, module: str, bound: frozenset[str] = frozenset()) -> None:
+        """Keep what a node names, but for `bound` names; those in annotations need not be there when the file runs."""
+        if found := resolve(node, module, bound):
+            self._keep(found, module)
+            if isinstance(node, ast.Attribute):
+                self.shadows.setdefault(found, set()).update(bound)
+            return
+        if isinstance(node, ast.Attribute):
+            self.methods.add(node.attr)
+        if isinstance(node, ast.Name) and node.id not in bound and node.id in read_module(module).foreign:
+            self.imports.add(read_module(module).foreign[node.id])
+        if isinstance(node, ast.FunctionDef):
+            self.unreached.update(map(id, list_unreached(node, module)))
+        if isinstance(node, SCOPES):
+            bound |= bound_names(node)
+        for name, value in ast.iter_fields(node):
+            in_annotation = name in ("annotation", "returns")
+            if name == "value" and isinstance(node, ast.AnnAssign) and is_field(node, module):
+                continue
+            if name == "decorator_list":
+                value = [one for one in value if not registers(one)]
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST) and id(child) not in self.unreached:
+                    self._walk_annotation(child, module) if in_annotation else self._walk(child, module, bound)
+
+    def _walk_annotation(self, node: ast.AST, module: str) -> None:
+        read = read_module(module)
+        for one in ast.walk(node):
+            if not isinstance(one, ast.Name):
+                continue
+            if one.id in read.foreign:
+                self.imports.add(read.foreign[one.id])
+            if (found := resolve(one, module)) and is_defined(found) and is_alias(found):
+                self._keep(found, module)
+
+    def _keep(self, symbol: Symbol, user: str) -> None:
+        """Keep what a module's kept code names."""
+        if symbol not in self.stand_ins and symbol.name not in read_module(symbol.module).statements:
+            raise StudyError(
+                f"{user} uses the module {symbol.module}.{symbol.name}, which cannot be taken out of Graft"
+            )
+        self.symbols.setdefault(symbol)
+        self.used.setdefault(user, set()).add(symbol)
+
+
+# ------------------------------------------------------------------------------------------------------- the new file
+
+
+def _order(kept: _Kept) -> Iterable[str]:
+    """Return the modules, each after those that its statements need."""
+    modules = dict.fromkeys(symbol.module for symbol in kept.symbols)
+    needs = {
+        name: {defined(one).module for one in read_module(name).ours.values() if is_defined(one)} & modules.keys()
+        | {symbol.module for symbol in kept.used.get(name, ())}
+        for name in modules
+    }
+    # Sorted, as sets of texts come in another order in each process.
+    return TopologicalSorter({name: sorted(found - {name}) for name, found in needs.items()}).static_order()
+
+
+def _join_imports(statements: Iterable[str]) -> Iterator[str]:
+    """Yield the statements, what one module gives on one line."""
+    given = dict[str, list[str]]()
+    for statement in sorted(statements):
+        source, _, name = statement.partition(" import ")
+        if name:
+            given.setdefault(source, []).append(name)
+        else:
+            yield statement
+    for source, names in given.items():
+        yield f"{source} import {', '.join(names)}"
+
+
+def _name(kept: _Kept) -> Mapping[Symbol, str]:
+    """Choose each symbol's name in the new file: its own, with its module's beside it if that means something else.
+
+    Raises StudyError if modules import different things by one name.
+    """
+    names, taken = dict[Symbol, str](), dict.fromkeys(ENDS, "a name of the file's own")
+    for statement in sorted(kept.imports):
+        name = statement.split()[-1].partition(".")[0]
+        # `import torch` and `import torch.nn` are the same name for the same package.
+        packages = {one.partition(".")[0] for one in (statement, taken.get(name, statement))}
+        if name in taken and packages != {f"import {name}"}:
+            raise StudyError(f"{taken[name]!r} and {statement!r} cannot stand in one file; rename one of them")
+        taken[name] = statement
+    for symbol in kept.symbols:
+        name = symbol.name
+        while name in taken or name in kept.shadows.get(symbol, ()):
+            name = f"{name}_{symbol.module.replace('.', '_').removeprefix('workers_')}"
+        names[symbol] = taken[name] = name
+    return names
+
+
+def _field_or_cut(module: Module, node: ast.stmt, name: str, names: Mapping[Symbol, str]) -> str:
+    if isinstance(node, ast.AnnAssign) and is_field(node, name):
+        return f"    {ast.unparse(node.target)}: {ast.unparse(node.annotation)}"
+    return _cut(module, node, name, names)
+
+
+def _cut(module: Module, node: ast.stmt, name: str, names: Mapping[Symbol, str], until: ast.stmt | None = None) -> str:
+    """Return the lines of a statement, before `until`, with the names of the new file; decorators that register left
+    out.
+    """
+    decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
+    dropped = {line for one in decorators if registers(one) for line in range(one.lineno, (one.end_lineno or 0) + 1)}
+    first = min(node.lineno, *(one.lineno for one in decorators)) if decorators else node.lineno
+    last = first_line(until) - 1 if until else node.end_lineno or node.lineno
+    for one in list_unreached(node, name) if isinstance(node, ast.FunctionDef) else ():
+        dropped |= {*range(one.lineno, (one.end_lineno or 0) + 1)}
+    lines = {number: module.lines[number - 1] for number in range(first, last + 1) if number not in dropped}
+    renamed = [
+        (one.lineno, one.col_offset, one.end_col_offset or 0, names[symbol])
+        for one, symbol in _list_named(node, name)
+        if symbol in names
+    ]
+    is_named = isinstance(node, ast.ClassDef | ast.FunctionDef)
+    if is_named and module.statements.get(node.name) is node and (new := names[Symbol(name, node.name)]) != node.name:
+        column = lines[node.lineno].index(node.name.encode())
+        renamed.append((node.lineno, column, column + len(node.name.encode()), new))
+    for line, column, end, new in sorted(renamed, reverse=True):
+        if line in lines:
+            lines[line] = lines[line][:column] + new.encode() + lines[line][end:]
+    return b"\n".join(lines.values()).decode().rstrip()
+
+
+def _list_named(node: ast.AST, module: str, bound: frozenset[str] = frozenset()) -> Iterator[tuple[ast.expr, Symbol]]:
+    """Yield the expressions in a statement that name what is ours, but for names that something in it binds."""
+    if isinstance(node, ast.Name | ast.Attribute) and (symbol := resolve(node, module, bound)):
+        yield node, symbol
+        return
+    if isinstance(node, SCOPES):
+        bound |= bound_names(node)
+    for child in ast.iter_child_nodes(node):
+        yield from _list_named(child, module, bound)

@@ -1,0 +1,108 @@
+"""Files that stand alone, cut out of Graft's modules: what goes with what is wanted, and what stays behind."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graft.exports.cutting.modules import Symbol
+from graft.exports.cutting.shaking import Object, StandIns, shake
+from graft.plugins.collecting import plugins_asked_for
+from spaces import plugins
+from spaces.errors import StudyError
+from spaces.plugins.active import using
+from workers.data.splits import Split, draw_in_split
+from workers.data.tasks.linear_regression import LinearRegression
+from workers.networks.scorers import Scorer
+from workers.numerics.randomness import Purpose, Streams
+
+pytestmark = pytest.mark.fast
+
+
+def cut(wanted: list[Object], methods: Iterable[str], stand_ins: StandIns | None = None) -> tuple[str, Any]:
+    """The text of a file, and the file as a module."""
+    shaken = shake(wanted, methods, stand_ins)
+    module = types.ModuleType("cut")
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(shaken.text, "cut.py", "exec"), vars(module))
+    finally:
+        del sys.modules[module.__name__]
+    return shaken.text, module
+
+
+def test_what_native_code_and_kernels_do_stays_behind() -> None:
+    text, module = cut([Streams], ["normal", "words", "padded_permutations"])
+    for left in (
+        "ctypes",
+        "library",
+        "stream_kernels",
+        "def uniform_",
+        "def bytes",
+        "_native_permutations",
+        "MemoryError",
+    ):
+        assert left not in text
+    streams = Streams.of(torch.tensor([5, 7]), Purpose.DROPOUT, torch.tensor([3, 4]), 2)
+    other = module.Streams(state=streams.state)
+    assert torch.equal(other.words(9), streams.words(9))
+    torch.testing.assert_close(other.normal(9), streams.normal(9), rtol=1e-12, atol=0)
+    sizes = torch.tensor([4, 6]), torch.tensor([3, 2])
+    assert torch.equal(other.padded_permutations(5, *sizes, 6, 3), streams.padded_permutations(5, *sizes, 6, 3))
+
+
+def test_all_members_of_an_enumeration_go_with_it() -> None:
+    _, module = cut([draw_in_split], [])
+    assert [one.value for one in module.Split] == [one.value for one in Split]
+
+
+def test_a_method_has_a_stand_in_or_is_left_out() -> None:
+    words = Symbol("workers.numerics.randomness", "Streams.words")
+    text, module = cut([Streams], ["words"], {words: "    def words(self, count):\n        return math.prod([count])"})
+    assert "import math" in text
+    assert module.Streams(state=None).words(3) == 3
+    text, module = cut([Streams], ["words"], {words: ""})
+    assert not hasattr(module.Streams, "words")
+
+
+def test_what_is_named_by_its_module_has_a_name_of_its_own() -> None:
+    """`rules = plugins.rules(...)` stands in a function of linear regression."""
+    text, _ = cut([LinearRegression], ["shifted_sets"])
+    assert "rules = rules_spaces_plugins(LinearRegression)" in text
+
+
+ODD = """
+from dataclasses import dataclass
+from workers.networks import scorers
+
+@dataclass(frozen=True, kw_only=True)
+class Odd(scorers.LogitScorer):
+    def weigh(self, logits, visible, learned):
+        return getattr(scorers, "masked_softmax")(logits, visible)
+"""
+
+
+def test_a_module_itself_cannot_be_taken_out(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(ODD)
+    with (
+        using(plugins_asked_for([str(tmp_path / "odd.py")])),
+        pytest.raises(StudyError, match=r"odd uses the module workers.networks.scorers, which cannot be taken out"),
+    ):
+        shake([plugins.load(Scorer, "odd")], ["weigh"])
+
+
+def test_one_name_for_two_imports_is_refused(tmp_path: Path) -> None:
+    own = ODD.replace("from workers.networks", "from math import pi as torch\nfrom workers.networks")
+    (tmp_path / "odd.py").write_text(
+        own.replace('getattr(scorers, "masked_softmax")(', "scorers.masked_softmax(torch * ")
+    )
+    with using(plugins_asked_for([str(tmp_path / "odd.py")])):
+        scorer = plugins.load(Scorer, "odd")
+    with pytest.raises(StudyError, match=r"'from math import pi as torch' and 'import torch' cannot stand in one file"):
+        shake([scorer, Streams], ["weigh", "words"])
