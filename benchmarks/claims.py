@@ -85,7 +85,8 @@ def count_verdicts(results: list[ClaimResult]) -> dict[str, float]:
     return {verdict: counts[verdict] / len(results) for verdict in ("confirmed", "refuted", "undecided")}
 
 
-def _main() -> None:
+def main() -> None:
+    """Print the shares of verdicts, and the power that was said."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--claims", type=int, default=1_000, help="of each row and case")
     claims = parser.parse_args().claims
@@ -104,4 +105,4 @@ def _main() -> None:
 
 
 if __name__ == "__main__":
-    _main()
+    main()

@@ -122,6 +122,8 @@ class Reader:
             return side_by_side([self.apply(name, *own, function=function, **keywords) for own in each])
         places = [n for n, one in enumerate(positional) if isinstance(one, Slot | Tensor | Spot)]
         spots = {n: one if isinstance(one := positional[n], Spot) else self.spot(one) for n in places}
+        if not spots:
+            raise NotOfRows(f"{name} is given nothing that is of the rows")
         shape = _broadcast([one.shape for one in spots.values()])
         dtype = self._dtype_of(name, function, positional, keywords, spots)
 
