@@ -1,4 +1,4 @@
-"""What one client of a server can cost the others: many connections and streams, and submissions that are much work.
+"""The cost of one client of a server to all others: many connections and streams, and submissions that are much work.
 
     python -m benchmarks.edge [--rounds 3]
 

@@ -38,7 +38,7 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What is said of two arms before they are trained, and how it will be tested."""
+    """A statement about two arms, made before they are trained, and how it will be tested."""
 
     arm: str
     """The arm that is said to be better."""
@@ -58,7 +58,7 @@ class Claim:
     test: Literal["paired"] = "paired"
     """The tests of arms over equal seeds (`search.analysis.arms.comparison.compare_arms`)."""
     correction: Literal["holm", "bh"] = "holm"
-    """How p is corrected over the claims of a study."""
+    """The correction of p over the claims of a study."""
 
     def __str__(self) -> str:
         """`ssa has a higher accuracy/raw than softmax (0.02 or more is of interest)`"""

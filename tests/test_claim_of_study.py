@@ -286,7 +286,7 @@ def test_a_look_is_recorded_while_another_process_writes(url: str) -> None:
     with open_store(url), open_reader(url) as reader:
         assert "is recorded" in (note_look(reader, url, "tiny-arms", "trials") or "")
     raw(url, "UPDATE studies SET state = 'finished'")
-    with open_reader(url) as reader:  # whoever looks next finds what waited
+    with open_reader(url) as reader:  # the next look finds the one that waited
         assert note_look(reader, url, "tiny-arms", "trials") is None
     assert [(row["event"], row["command"]) for row in history(url)] == [("locked", ""), ("looked", "trials")]
 

@@ -1,4 +1,4 @@
-"""What befalls a service from outside: a disk that is full, and readers in loops beside its training."""
+"""Faults of a service from outside: a disk that is full, and readers in loops beside its training."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_full_disk_ends_a_service_in_one_line_and_room_lets_the_next_one_go_on
 
 
 def read_in_loops(address: str, first: int, is_over: threading.Event, seen: Counter[int]) -> None:
-    """Ask for one page after the other, from the `first` on, until it is over; counts the answers by their status."""
+    """Ask for one page after the other, from the `first` on, until `is_over`, and count the answers by their status."""
     for path in cycle([*PATHS[first:], *PATHS[:first]]):
         if is_over.is_set():
             return

@@ -31,7 +31,7 @@ SCORERS: Mapping[str, Mapping[str, Any]] = {
     "adaptive temperature": {"name": "adaptive_temperature", "phase": "always"},
     "SSA, b 1 and n 1.5, not trained": {"name": "ssa"},
 }
-"""What is scored; the first is the baseline."""
+"""Scorers by name; the first is the baseline."""
 NUMBERS = (2, 4, 8, 16, 32, 64)
 """Items of the prompts that ask for a maximum, as in paper 001's Figure 3."""
 SEED = 5

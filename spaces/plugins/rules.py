@@ -43,7 +43,7 @@ class Rule:
     selection: Selection = ALL_FILES
     """Of a file: which files of a folder count."""
     ending: str = ""
-    """Of a file: the field whose text, unless it is empty, says how the names of the files of a folder end instead."""
+    """For a file: the field whose text, unless it is empty, says how the names of a folder's files end instead."""
     earlier: tuple[int, float] | None = None
     """The default of another time: the last version of the numerics that had it, and its value."""
 

@@ -40,11 +40,11 @@ class Stage:
 
 
 class Trained(NamedTuple):
-    """What a training reported."""
+    """The report of a training."""
 
     metrics: Mapping[Key, float]
     divergence: str | None
-    """How the trial diverged; `None` if it did not."""
+    """The way in which the trial diverged; `None` if it did not."""
 
 
 def train(

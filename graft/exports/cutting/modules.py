@@ -14,7 +14,7 @@ from typing import NamedTuple
 from spaces.plugins.bundles import PREFIX
 
 _OURS = ("graft.exports.scripts.", "spaces.", "workers.", PREFIX)
-"""How the names of the modules begin whose text is taken over."""
+"""Prefixes of the modules whose text is taken over."""
 
 _FIELDS = "spaces.plugins.fields"
 """Where the functions are that say which values a plug-in's field may have."""

@@ -93,21 +93,21 @@ def shake(wanted: Iterable[Object], methods: Iterable[str], stand_ins: StandIns 
 
 @dataclass(kw_only=True)
 class _Kept:
-    """What is kept so far."""
+    """The symbols, imports and attribute names that are kept so far."""
 
     methods: set[str]
     """Names of attributes in kept code: a method of such a name is kept."""
     stand_ins: StandIns
     symbols: dict[Symbol, None] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
-    """What was looked into; syntax trees are read once and stay."""
+    """The nodes that were looked into, by `id`; syntax trees are read once and stay."""
     unreached: set[int] = field(default_factory=set)
     """Statements that are looked into no more, as nothing leads to them in the new file."""
     imports: set[str] = field(default_factory=set)
     used: dict[str, set[Symbol]] = field(default_factory=dict)
     """Module -> what its kept statements name."""
     shadows: dict[Symbol, set[str]] = field(default_factory=dict)
-    """What is named `module.name` -> names that mean something else where it is used."""
+    """A symbol that is used as `module.name` -> names that mean something else where it is used."""
 
     def close(self, wanted: Iterable[Symbol]) -> None:
         """Keep these and what they need, until nothing is added: a name found late may be a method found early."""

@@ -15,8 +15,9 @@ NEIGHBOURS = 8
 """Trainings from starts that differ by one last bit, which tell rounding from a mistake. Four were too few for metrics
 that count, which move in jumps."""
 MOST_OF_SPREAD = 4.0
-"""How far beyond TOLERANCE a metric may be: so many times what one last bit of the start changes it by. Rounding comes
-in at every step and not at the start alone; in trials of all families, 60 steps long, it made no more than that."""
+"""The limit beyond TOLERANCE: a metric may differ by so many times what one last bit of the start changes it by.
+Rounding comes in at every step and not at the start alone; in trials of all families, 60 steps long, it made no more
+than that."""
 Metrics = Mapping[Key, float | None]
 
 

@@ -1,4 +1,4 @@
-"""What scripts have in place of code that asks for plug-ins' rules, for padding, or for data on a disk."""
+"""Stand-ins of scripts for code that asks for plug-ins' rules, for padding, or for data on a disk."""
 
 from __future__ import annotations
 

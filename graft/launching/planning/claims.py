@@ -37,7 +37,7 @@ def add_claim(origin: str, fields: Mapping[str, str]) -> tuple[str, tuple[Claim,
 
 
 class Advice(NamedTuple):
-    """What is known before a launch about one claim."""
+    """The facts about one claim that are known before a launch."""
 
     claim: Claim
     studies: Sequence[str]

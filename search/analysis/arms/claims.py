@@ -79,7 +79,7 @@ def score_claim(compared: ComparedTrials, metrics: pl.DataFrame, claim: Claim, o
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimAdvice:
-    """What the seeds of a claim can find, by the spread of trials that exist."""
+    """The differences that the seeds of a claim can find, by the spread of trials that exist."""
 
     claim: Claim
     spread: float

@@ -37,7 +37,7 @@ class File(Corpus):
     column: str = text("text", plain=True)
     comments: str = option("none", tuple(STRIPPERS))
     ending: str = text("", plain=True)
-    """Of the files of a folder; empty: the four above."""
+    """Ending of the files of a folder that are read; empty: the four above."""
 
     def documents(self) -> Iterator[str]:
         for path in self._files():

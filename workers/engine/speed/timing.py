@@ -37,7 +37,7 @@ TURNS = 15
 Clock = Callable[[], float]
 """Gives seconds since some time."""
 VALIDATIONS = 5
-"""Of which the median is taken, where they take little time."""
+"""Bursts of which the median is taken, where they take little time."""
 VALIDATED_LANES = 2
 """Whose validation is timed on a CPU, where that of more lanes takes as much longer."""
 LARGEST_EVALUATED = 300_000_000
@@ -160,7 +160,7 @@ def rates_beside(trials: Sequence[Trial], width: int, device: str) -> list[float
 
 
 class Trains(Protocol):
-    """What makes optimizer steps: a pack, or another loop to compare one with."""
+    """A maker of optimizer steps: a pack, or another loop to compare one with."""
 
     def train(self, steps: int, /) -> object:
         """Make this many steps."""

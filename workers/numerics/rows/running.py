@@ -64,7 +64,7 @@ def run(
 
 
 class Activated(NamedTuple):
-    """What an activation's functions compute of rows [r, f]."""
+    """The results of an activation's functions for rows [r, f]."""
 
     values: Tensor
     by_hidden: Tensor

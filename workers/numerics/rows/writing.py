@@ -44,7 +44,7 @@ class Function:
     totals: Sequence[Node] = ()
     """Sums over all rows, at `totals`."""
     length: str = "visible[r]"
-    """How many keys a row has."""
+    """Number of keys in a row."""
 
 
 class _Scope:
