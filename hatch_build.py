@@ -13,7 +13,7 @@ VARIABLE = "GRAFT_COMPILE"
 CHOICES = ("here", "all", "none")
 
 
-class CompileAhead(BuildHookInterface):
+class CompileAhead(BuildHookInterface[Any]):
     """Compiles libraries into the package's folder `prebuilt`, which the wheel then carries.
 
     `$GRAFT_COMPILE` is `here` (for processors like this one; also if it is not set), `all` (for each kind of processor

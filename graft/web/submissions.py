@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graft.launching.claiming import new_study
+from graft.launching.planning.reading import CHECKED_DRAWS
 from graft.launching.planning.review import estimate_shortage, list_parts, review
-from graft.launching.run import CHECKED_DRAWS
 from graft.plugins.collecting import plugins_of_text
 from graft.plugins.families import families
 from graft.web.security.refusals import RefusalError
