@@ -59,7 +59,7 @@ class Estimate:
 
 def estimate_study(space: Space) -> Estimate:
     """Return the size of a study of this space; nothing is trained."""
-    from workers.engine.speed.timing import reported_metrics
+    from workers.engine.reported_metrics import reported_metrics
 
     search = space.search
     groups = math.ceil(search.trials / search.group)

@@ -208,7 +208,7 @@ def _check_sampler(part: Part) -> None:
 
 def _check_variant(part: Part) -> None:
     """Raise SpaceError if no trial keeps the average that the objective asks for."""
-    from workers.engine.speed.timing import variants_of
+    from workers.engine.reported_metrics import variants_of
 
     wanted = part.space.search.objective.variant
     known = dict.fromkeys(name for trial in part.trials for name in variants_of(trial.config))
@@ -222,7 +222,7 @@ def _check_objective(part: Part) -> Iterator[str]:
 
     A task of a corpus is checked with a small one.
     """
-    from workers.engine.speed.timing import reported_metrics
+    from workers.engine.reported_metrics import reported_metrics
 
     trials = _structures(part)
     reported = [reported_metrics(replace(trial, config=_sketch(trial.config))) for trial in trials]
@@ -238,7 +238,7 @@ def _check_objective(part: Part) -> Iterator[str]:
 
 def _check_claims(space: Space) -> None:
     """Raise SpaceError if no trial of an arm reports the metric of a claim about it."""
-    from workers.engine.speed.timing import reported_metrics
+    from workers.engine.reported_metrics import reported_metrics
 
     if not isinstance(space, ExperimentSpace):
         return

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
-import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from spaces.records import Trial
-from workers.data.tasks import Batch
 from workers.engine.fused.step import FusedStep
 from workers.engine.machine.process import flush_subnormals, use_device
 from workers.engine.pack import NARROWEST, Pack
 from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.stepping import stepper_of
 from workers.engine.step import Step, step_of
-from workers.numerics.layout import Layout
-from workers.numerics.parameters import Parameter
-from workers.training.averaging import RAW
-from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
+from workers.training.recipe import Recipe, layout_of
 
 WARM_UP_STEPS = 3
 BURST_SECONDS = 0.05
@@ -40,8 +32,6 @@ VALIDATIONS = 5
 """Bursts of which the median is taken, where they take little time."""
 VALIDATED_LANES = 2
 """Whose validation is timed on a CPU, where that of more lanes takes as much longer."""
-LARGEST_EVALUATED = 300_000_000
-"""Multiplications, about, of an evaluation that is made to see what it reports; a tenth of a second."""
 
 
 def model_steps_per_second(
@@ -67,70 +57,6 @@ def model_steps_per_second(
 def _clock_of(device: str) -> Clock:
     """Return a clock of seconds: on a CPU of this thread, which does all of a worker's work there."""
     return time.thread_time if torch.device(device).type == "cpu" else time.perf_counter
-
-
-def variants_of(config: Mapping[str, Any]) -> list[str]:
-    """Return the variants of its parameters that a trial is evaluated with."""
-    return [variant.name for variant in (RAW, *Recipe.of(config).averaging.variants)]
-
-
-def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
-    """Return name, variant and condition of what a trial reports each time, of whatever size its model is.
-
-    Found by an evaluation on sets of two sequences. The tensors of a large one have shapes and no numbers; of a small
-    one they have, as torch takes a second of processor time to get ready for shapes alone.
-    """
-    recipe = Recipe.of(trial.config)
-    seeds = torch.tensor([trial.seed])
-    sets = evaluation_sets(recipe.task, seeds, 2)
-    variants = [RAW, *recipe.averaging.variants]
-    found = [("loss", "raw", "")]
-    alike: dict[frozenset[str], Batch] = {}  # what a task reports of a set follows from what there is in it
-    for whole in sets.values():
-        alike.setdefault(frozenset(whole), whole)
-    trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))  # read numbers: a spline's first knots
-    layout = partial(Layout.of, trained, recipe.dtype, "cpu")
-    if _is_small(trained, alike.values()):
-        names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
-    else:
-        from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
-
-        try:
-            with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
-                names = _metric_names(recipe, layout(), seeds, alike, shapes.from_tensor)
-        except DataDependentOutputException:  # as where a mask decides how attention is computed
-            names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
-    for label, (condition, whole) in itertools.product(recipe.model.evaluations(), sets.items()):
-        for name, variant in itertools.product(names[label, frozenset(whole)], variants):
-            found.append((name, variant.name, " ".join(filter(None, (condition, label, variant.condition)))))
-    return found
-
-
-def _is_small(trained: Mapping[str, Parameter], batches: Iterable[Batch]) -> bool:
-    """Return whether a few sequences are evaluated sooner than torch is ready for shapes without numbers."""
-    parameters = sum(math.prod(parameter.shape) for parameter in trained.values())
-    positions = max(tensor[0].numel() for batch in batches for tensor in batch.values())
-    return positions * (parameters + positions) <= LARGEST_EVALUATED
-
-
-def _metric_names(
-    recipe: Recipe,
-    layout: Layout,
-    seeds: Tensor,
-    alike: Mapping[frozenset[str], Batch],
-    change: Callable[[Tensor], Tensor],
-) -> dict[tuple[str, frozenset[str]], Iterable[str]]:
-    """Return the metrics of each evaluation model on each kind of set; `change` makes the tensors that it is found
-    with.
-    """
-    names: dict[tuple[str, frozenset[str]], Iterable[str]] = {}
-    parameters = layout.initial(change(seeds))[0].to(recipe.dtype)
-    for (label, model), (kind, whole) in itertools.product(recipe.model.evaluations().items(), alike.items()):
-        few = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}
-        batch: Batch = {name: change(tensor.contiguous()) for name, tensor in few.items()}
-        metrics = evaluate(recipe, layout, model, parameters, batch)
-        names[label, kind] = recipe.task.summary(dict.fromkeys(metrics, 1.0))
-    return names
 
 
 def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> float:

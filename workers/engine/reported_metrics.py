@@ -1,0 +1,86 @@
+"""Which metrics a trial reports, found by an evaluation of two sequences."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spaces.records import Trial
+from workers.data.tasks import Batch
+from workers.numerics.layout import Layout
+from workers.numerics.parameters import Parameter
+from workers.training.averaging import RAW
+from workers.training.recipe import Recipe, evaluate, evaluation_sets
+
+LARGEST_EVALUATED = 300_000_000
+"""Multiplications, about, of an evaluation that is made to see what it reports; a tenth of a second."""
+
+
+def variants_of(config: Mapping[str, Any]) -> list[str]:
+    """Return the variants of its parameters that a trial is evaluated with."""
+    return [variant.name for variant in (RAW, *Recipe.of(config).averaging.variants)]
+
+
+def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
+    """Return name, variant and condition of what a trial reports each time, of whatever size its model is.
+
+    Found by an evaluation on sets of two sequences. The tensors of a large one have shapes and no numbers; of a small
+    one they have, as torch takes a second of processor time to get ready for shapes alone.
+    """
+    recipe = Recipe.of(trial.config)
+    seeds = torch.tensor([trial.seed])
+    sets = evaluation_sets(recipe.task, seeds, 2)
+    variants = [RAW, *recipe.averaging.variants]
+    found = [("loss", "raw", "")]
+    alike: dict[frozenset[str], Batch] = {}  # what a task reports of a set follows from what there is in it
+    for whole in sets.values():
+        alike.setdefault(frozenset(whole), whole)
+    trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))  # read numbers: a spline's first knots
+    layout = partial(Layout.of, trained, recipe.dtype, "cpu")
+    if _is_small(trained, alike.values()):
+        names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
+    else:
+        from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
+                names = _metric_names(recipe, layout(), seeds, alike, shapes.from_tensor)
+        except DataDependentOutputException:  # as where a mask decides how attention is computed
+            names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
+    for label, (condition, whole) in itertools.product(recipe.model.evaluations(), sets.items()):
+        for name, variant in itertools.product(names[label, frozenset(whole)], variants):
+            found.append((name, variant.name, " ".join(filter(None, (condition, label, variant.condition)))))
+    return found
+
+
+def _is_small(trained: Mapping[str, Parameter], batches: Iterable[Batch]) -> bool:
+    """Return whether a few sequences are evaluated sooner than torch is ready for shapes without numbers."""
+    parameters = sum(math.prod(parameter.shape) for parameter in trained.values())
+    positions = max(tensor[0].numel() for batch in batches for tensor in batch.values())
+    return positions * (parameters + positions) <= LARGEST_EVALUATED
+
+
+def _metric_names(
+    recipe: Recipe,
+    layout: Layout,
+    seeds: Tensor,
+    alike: Mapping[frozenset[str], Batch],
+    change: Callable[[Tensor], Tensor],
+) -> dict[tuple[str, frozenset[str]], Iterable[str]]:
+    """Return the metrics of each evaluation model on each kind of set; `change` makes the tensors that it is found
+    with.
+    """
+    names: dict[tuple[str, frozenset[str]], Iterable[str]] = {}
+    parameters = layout.initial(change(seeds))[0].to(recipe.dtype)
+    for (label, model), (kind, whole) in itertools.product(recipe.model.evaluations().items(), alike.items()):
+        few = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}
+        batch: Batch = {name: change(tensor.contiguous()) for name, tensor in few.items()}
+        metrics = evaluate(recipe, layout, model, parameters, batch)
+        names[label, kind] = recipe.task.summary(dict.fromkeys(metrics, 1.0))
+    return names
