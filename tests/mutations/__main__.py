@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.mutations import ROOT, Mutation
@@ -114,7 +115,8 @@ def _run_tests(copy: Path, tests: Sequence[str], postgresql: bool) -> int | None
         assert process.pid
         os.killpg(process.pid, signal.SIGINT)  # pytest ends the server that it started
         process.join(30)
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with what the tests started, where a loop does not hear SIGINT
         process.join()
         return None
     if process.exitcode not in (PASSED, FAILED):
