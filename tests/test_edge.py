@@ -22,6 +22,7 @@ import anyio
 import pytest
 
 from graft.launching.claiming import check_seconds
+from graft.web.events import Follower
 from graft.web.security.access import COOKIE, find_holder, make_token
 from graft.web.security.guard import Counts, Turns
 from graft.web.security.refusals import RefusalError
@@ -174,7 +175,7 @@ def test_a_request_that_was_done_does_not_come_back_with_the_power(
 ) -> None:
     """The folder is on the disk without it before anything else is done; see `test_power_cuts`, too."""
     name, left = box.post("x"), list[list[str]]()
-    monkeypatch.setattr(mailboxes, "_synchronise", lambda folder: left.append(box.names()))
+    monkeypatch.setattr(mailboxes, "synchronise", lambda folder: left.append(box.names()))
     box.settle(name)
     assert left == [[]]
 
@@ -560,6 +561,13 @@ def test_a_token_expires(url: str) -> None:
 
 def test_a_stream_ends_when_its_token_is_revoked(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graft.web.routes.events._SECONDS", 0.02)
+    look, looks = Follower.look, list[Follower]()
+
+    def count_look(follower: Follower) -> Any:
+        looks.append(follower)
+        return look(follower)
+
+    monkeypatch.setattr(Follower, "look", count_look)
     token = make_token(database, "ada", "read")
     with open_store(database) as store:
         store.create_study(STUDY)
@@ -570,8 +578,10 @@ def test_a_stream_ends_when_its_token_is_revoked(database: str, monkeypatch: pyt
             while b"event: change" not in seen:
                 seen += client.recv(1 << 16)
             revoke_token(database, "ada")
+            before = len(looks)
             while client.recv(1 << 16):
-                pass  # it ends
+                pass  # it ends, as each stream does after some hundred looks
+            assert len(looks) - before <= 1, "one may have been under way"
         with closing(connect(address)) as client:
             client.sendall(request("/api/studies/one/events", token))
             assert client.recv(1 << 16).startswith(b"HTTP/1.1 401")
