@@ -316,14 +316,14 @@ def test_no_action_on_anothers_study_takes_effect_in_500_runs(tmp_path: Path) ->
 def test_what_is_pending_is_its_owners_when_it_is_done(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a launch holds the file another person cancels a submission that is not in the queue yet."""
+    """While a launch holds the file another person cancels, over HTTP, a submission that is not in the queue yet."""
     monkeypatch.setattr("storage.store._ANSWER_SECONDS", 0.1)
-    for name in ("ada", "ben"):
-        make_token(database, name, "submit")
+    tokens = {name: make_token(database, name, "submit") for name in ("ada", "ben")}
     submitted = replace(QueueRequest.of_study(STUDY, Terms(owner="ada")), by="ada")
-    with open_store(database):
-        for asked in (submitted, QueueRequest(action="cancel", study="one", by="ben")):
-            assert request_queue(database, asked) is None
+    with open_store(database), client_of(database, needs_token=True) as client:
+        assert request_queue(database, submitted) is None
+        headers = {"Authorization": f"Bearer {tokens['ben']}"}
+        assert client.post("/api/queue/one/cancel", headers=headers).status_code == 202
     with open_store(database) as store:
         store.take_requests()
     assert raw(database, "SELECT owner, state FROM submissions") == [("ada", "waiting")]
