@@ -160,12 +160,14 @@ class Edge(RuleBasedStateMachine):
             content, query = None, dict[str, str]()
             if draw.random() < 0.7:
                 method, path = draw.choice(WRITING)
-                content = json.dumps(mutate(draw, BODY)).encode(errors="surrogatepass")
+                body = BODY if path == "/api/queue" else {"priority": 1}
+                content = json.dumps(mutate(draw, body)).encode(errors="surrogatepass")
             else:
                 method, path = "GET", draw.choice(READING)
                 query = {draw.choice(QUERIES): str(draw.choice(VALUES)).encode("ascii", "ignore").decode()}
             path += draw.choice([*[""] * 6, "/", "%00", "/" + "9" * 40])
-            answer = self.client.request(method, path, content=content, params=query)
+            kind = {"Content-Type": "application/json"} if draw.random() < 0.95 else {}
+            answer = self.client.request(method, path, content=content, params=query, headers=kind)
             assert answer.status_code < 500, (method, path, query, content, answer.text)
             if answer.status_code >= 400:
                 assert not path.startswith("/api") or "\n" not in answer.json()["error"]
@@ -274,6 +276,6 @@ def test_five_minutes_of_it_and_ten_thousand_of_each() -> None:
     while time.monotonic() < begun + 300 or min(Edge.counts[kind] for kind in ("messages", "requests")) < 10_000:
         fuzz(number, runs=10, steps=50)
         number += 1
-    print(f"{time.monotonic() - begun:.0f} s, {dict(Edge.counts)}")
+        print(f"{time.monotonic() - begun:.0f} s, {dict(Edge.counts)}")
     assert Edge.counts["commands"] > 3_000
     assert all(Edge.counts[f"{kind} refused"] > 1_000 for kind in ("messages", "requests", "commands")), Edge.counts
