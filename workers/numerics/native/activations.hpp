@@ -1,5 +1,6 @@
-// Activations of an MLP with their slopes, so that the gradient needs no more than a product: generated ones, and the
-// linear spline, which looks numbers up in a table that it learns and so is no formula of one number.
+// Activations with their slopes, so that the gradient needs no more than a product: generated ones, and the linear spline,
+// which looks numbers up in a table that it learns and so is no formula of one number. An MLP has one, and a scorer of
+// features of queries and keys.
 #pragma once
 #include <cmath>
 #include <vector>
@@ -62,28 +63,64 @@ template <typename T> struct Spline {
 };
 
 // Where generated functions are, and what they need: as `described` of workers/networks/gradients/activating.py.
-enum ActivationField { ACTIVATE, LEARN_ACTIVATION, FINISH_ACTIVATION, ACTIVATION_GIVEN, ACTIVATION_LEARNED, ACTIVATION_TOTALS };
+enum ActivationField {
+    ACTIVATE, LEARN_ACTIVATION, FINISH_ACTIVATION, ACTIVATION_GIVEN, ACTIVATION_LEARNED, ACTIVATION_TOTALS,
+    ACTIVATION_KNOTS, ACTIVATION_FIELDS // a spline has knots and no functions; learned: 1, or 0 where it is frozen
+};
 
-// An activation whose functions were generated (workers/numerics/rows/activations.py). Its rows have one or several parts, each
-// padded to whole registers.
+// An activation, or none. Rows of a generated one (workers/numerics/rows/activations.py) have one or several parts, each padded
+// to whole registers.
 template <typename T> class Activation : public Given<T> {
     using Given<T>::given_, Given<T>::numbers;
 
   public:
+    bool on() const { return activate_ || spline_.knots; }
+    bool learns() const { return this->learned || (spline_.knots && spline_.learned); }
+    int places() const { return spline_.knots ? 1 : this->learned; } // of which it is told where they lie
+
     void take(const int64_t *described, const int64_t *places) {
+        if (described[ACTIVATION_KNOTS]) {
+            spline_.knots = int(described[ACTIVATION_KNOTS]), spline_.learned = described[ACTIVATION_LEARNED];
+            knots_ = places[0], this->knobs = 2;
+            return;
+        }
         activate_ = reinterpret_cast<Activate>(described[ACTIVATE]);
         learn_ = reinterpret_cast<Learn>(described[LEARN_ACTIVATION]);
         this->lay_out(described[FINISH_ACTIVATION], described[ACTIVATION_GIVEN], described[ACTIVATION_LEARNED],
                       described[ACTIVATION_TOTALS], places);
     }
+    void read_knobs(const T *values) {
+        if (spline_.knots)
+            spline_.low = values[0], spline_.scale = values[1];
+        else
+            Given<T>::read_knobs(values);
+    }
+    void read(const T *parameters) {
+        if (spline_.knots)
+            spline_.read(parameters + knots_);
+        else
+            Given<T>::read(parameters);
+    }
+    void write(T *gradient) const {
+        if (!spline_.knots)
+            Given<T>::write(gradient);
+        else if (spline_.learned)
+            spline_.write(gradient + knots_);
+    }
     // Rows of hidden numbers become slopes, and `out` what the activation makes of them.
     void apply(T *hidden, int hidden_stride, T *out, int out_stride, int rows, int width) const {
+        for (int r = 0; spline_.knots && r < rows; r++)
+            spline_.apply(hidden + std::ptrdiff_t(r) * hidden_stride, out + std::ptrdiff_t(r) * out_stride, width);
+        if (spline_.knots) return;
         const int whole = padded(width, W<T>);
         activate_(numbers(given_), hidden, out, hidden_stride, out_stride, whole, rows, width, whole / W<T>);
     }
     // Adds to the sums of what is learned; `hidden` as it was before.
     void learn(const T *hidden, int hidden_stride, const T *gradient, int stride, int rows, int width) {
-        if (!this->learned) return;
+        if (!learns()) return;
+        for (int r = 0; spline_.knots && r < rows; r++)
+            spline_.learn(hidden + std::ptrdiff_t(r) * hidden_stride, gradient + std::ptrdiff_t(r) * stride, width);
+        if (spline_.knots) return;
         const int whole = padded(width, W<T>);
         this->clear();
         learn_(numbers(given_), hidden, gradient, this->added(), hidden_stride, stride, whole, rows, width, whole / W<T>);
@@ -96,6 +133,8 @@ template <typename T> class Activation : public Given<T> {
                           int);
     Activate activate_ = nullptr;
     Learn learn_ = nullptr;
+    Spline<T> spline_;
+    int64_t knots_ = 0; // where they start in the lane's parameters
 };
 
 // Slopes times the gradient by what the activation made: the gradient by the hidden numbers, in the slopes' place.

@@ -66,9 +66,6 @@ template <typename T> void Lane<T>::pass_mlp_gradient(int l, T *g) {
     one.mlp_out.learn(one.active, F, branch, D, count);
     one.mlp_out.apply_turned(active_g_, F, branch, D, count, false);
     one.activation.learn(one.points, F, active_g_, F, count, f);
-    if (one.knots >= 0 && one.spline.learned)
-        for (int r = 0; r < count; r++)
-            one.spline.learn(one.points + std::ptrdiff_t(r) * F, active_g_ + std::ptrdiff_t(r) * F, f);
     activate_gradient(one.slopes, F, active_g_, F, count, f, parts);
     const T *hidden_g = one.slopes;
     if (has(AT_D)) {
@@ -111,6 +108,10 @@ template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
                                       one.kept + kept_place(l, sequence, head), logits_at(l, at), mixed_g_, q_g_, k_g_,
                                       v_g_);
         });
+    if (one.phi.on()) {
+        make_features_gradient(one.phi, q_g_, one.q_slopes, one.q_points, count);
+        make_features_gradient(one.phi, k_g_, one.k_slopes, one.k_points, rows_);
+    }
     if (cosines_) turn_rows(q_g_, l, count, T(-1)), turn_rows(k_g_, 0, rows_, T(-1), false);
     if (has(AT_B)) {
         one.canon_query.apply_gradient(head_g_, q_g_, one.q_before, H, sequences_), std::swap(head_g_, q_g_);
@@ -129,6 +130,14 @@ template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
     }
     for (int i = 0; i < count; i++)
         add(to + std::ptrdiff_t(row_of(l, i)) * D, g + std::ptrdiff_t(i) * D, D);
+}
+
+// From the gradient by features to that by queries or keys, in place.
+template <typename T>
+void Lane<T>::make_features_gradient(Activation<T> &phi, T *rows, const T *slopes, const T *points, int count) {
+    phi.learn(points, H, rows, H, count, d);
+    for (std::ptrdiff_t e = 0; e < std::ptrdiff_t(count) * H; e += W<T>)
+        store<T>(rows + e, load<T>(rows + e) * load<T>(slopes + e));
 }
 
 // From the gradients by queries, keys and values to those by the stream, at `to`, and of what the maps learn.

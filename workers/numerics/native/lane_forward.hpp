@@ -100,6 +100,10 @@ template <typename T> void Lane<T>::attend(int l, const T *stream) {
         one.canon_value.apply(one.v, one.v_before, H, sequences_);
     }
     if (cosines_) turn_rows(one.q, l, count, T(1)), turn_rows(one.k, 0, rows_, T(1), false);
+    if (one.phi.on()) {
+        make_features(one.phi, one.q, one.q_slopes, one.q_points, count);
+        make_features(one.phi, one.k, one.k_slopes, one.k_points, rows_);
+    }
     each_sequence(
         l,
         [&](const Sequence *first, int alike, std::ptrdiff_t at) {
@@ -119,6 +123,14 @@ template <typename T> void Lane<T>::attend(int l, const T *stream) {
         add(one.middle + std::ptrdiff_t(i) * D, stream + std::ptrdiff_t(row_of(l, i)) * D, D);
     if (!plan_.pre_norm)
         norm(one.middle, one.attention_normed, one.middle, count, one.attention_gain, one.attention_bias);
+}
+
+// Rows of queries or keys become features; beside them their slopes and, where phi learns, what they were.
+template <typename T>
+void Lane<T>::make_features(const Activation<T> &phi, T *rows, T *slopes, T *points, int count) const {
+    std::memcpy(slopes, rows, sizeof(T) * count * H);
+    if (points) std::memcpy(points, rows, sizeof(T) * count * H);
+    phi.apply(slopes, H, rows, H, count, d);
 }
 
 // The attention of a layer: short sequences of one shape together, others head by head; and where their weights start.
@@ -165,9 +177,7 @@ template <typename T> const T *Lane<T>::pass_mlp(int l) {
     one.mlp_in.apply(hidden, F, one.mlp_given, D, count, one.mlp_in_bias.values);
     if (has(AT_D)) one.canon_d.apply(one.slopes, hidden, F, sequences_);
     if (one.points) std::memcpy(one.points, one.slopes, sizeof(T) * count * F);
-    if (plan_.activation) one.activation.apply(one.slopes, F, one.active, F, count, f);
-    for (int r = 0; !plan_.activation && r < count; r++)
-        one.spline.apply(one.slopes + std::ptrdiff_t(r) * F, one.active + std::ptrdiff_t(r) * F, f);
+    one.activation.apply(one.slopes, F, one.active, F, count, f);
     one.mlp_out.apply(one.out, D, one.active, F, count, one.mlp_out_bias.values);
     if (mlp_sites_[l].on) {
         draw(mlp_sites_[l], one.mlp_bytes);
