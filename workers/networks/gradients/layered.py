@@ -356,7 +356,7 @@ def tables_of(
         placed=placed,
         cosines=cosines,
         sines=sines,
-        placing=placing_of(model.scorer, length, dtype),
+        placing=placing_of(model.scorer, length, length, dtype),
     )
 
 

@@ -30,7 +30,6 @@ from workers.networks.gradients.scoring import (
 )
 from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
 from workers.networks.scorers import KernelScorer, Scorer
-from workers.networks.scorers.mixed import Mixed
 from workers.numerics.native import address
 from workers.numerics.parameters import Parameter
 from workers.numerics.randomness import Streams, drop_bytes
@@ -70,8 +69,6 @@ def obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.devic
         return reason
     if not isinstance(task, NextToken):
         return f"the loss of {name_of(task)} is not known to the native step"
-    if isinstance(model.scorer, Mixed):
-        return "mixed scorers of one head are not in the native step"
     return find_scorer_obstacle(model.scorer, dtype)
 
 
@@ -195,7 +192,7 @@ class _Gradient:
                 knobs=torch.cat([stack_knobs(model, lanes), *of_scorer], -1).to(self._dtype),
                 sizes=torch.stack([per_lane(size, lanes) for size in own], -1).long(),
                 rates={site: rates[site] for site in self._on},
-                placing=placing_of(model.scorer, length, self._dtype),
+                placing=placing_of(model.scorer, length, length, self._dtype),
             )
         return self._tables
 

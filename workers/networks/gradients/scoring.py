@@ -73,9 +73,9 @@ def features_of(scorer: Scorer) -> Activation | None:
     return scorer.features if isinstance(scorer, KernelScorer) else None
 
 
-def placing_of(scorer: Scorer, length: int, dtype: torch.dtype) -> Tensor | None:
-    """Return factors [s, s] of the products of a scorer's features; None where there are none."""
-    factors = scorer.placing(length, length, torch.device("cpu")) if isinstance(scorer, KernelScorer) else None
+def placing_of(scorer: Scorer, queries: int, keys: int, dtype: torch.dtype) -> Tensor | None:
+    """Return factors [q, k] of the products of a scorer's features; None where there are none."""
+    factors = scorer.placing(queries, keys, torch.device("cpu")) if isinstance(scorer, KernelScorer) else None
     return None if factors is None else factors.to(dtype).contiguous()
 
 

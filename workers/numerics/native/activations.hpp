@@ -3,6 +3,7 @@
 // features of queries and keys.
 #pragma once
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "given.hpp"
@@ -125,6 +126,24 @@ template <typename T> class Activation : public Given<T> {
         this->clear();
         learn_(numbers(given_), hidden, gradient, this->added(), hidden_stride, stride, whole, rows, width, whole / W<T>);
         this->add_up();
+    }
+
+    // Rows of queries or keys become features; `slopes` get theirs and `points`, where it learns, what they were.
+    void make_features(T *rows, T *slopes, T *points, int stride, int count, int width) const {
+        for (std::ptrdiff_t at = 0; at < std::ptrdiff_t(count) * stride; at += stride) {
+            std::memcpy(slopes + at, rows + at, sizeof(T) * width);
+            if (points) std::memcpy(points + at, rows + at, sizeof(T) * width);
+        }
+        apply(slopes, stride, rows, stride, count, width);
+    }
+    // From the gradient by features to that by queries or keys, in place.
+    void make_features_gradient(T *gradient, const T *slopes, const T *points, int stride, int count, int width) {
+        learn(points, stride, gradient, stride, count, width);
+        for (int r = 0; r < count; r++) {
+            T *__restrict to = gradient + std::ptrdiff_t(r) * stride;
+            const T *__restrict factors = slopes + std::ptrdiff_t(r) * stride;
+            for (int c = 0; c < width; c++) to[c] *= factors[c];
+        }
     }
 
   private:

@@ -156,7 +156,6 @@ template <typename T> class Lane {
     void embed(T *to, int64_t number) const;
     void map(int l, const T *stream);
     void attend(int l, const T *stream);
-    void make_features(const Activation<T> &phi, T *rows, T *slopes, T *points, int count) const;
     template <typename Alike, typename One> void each_sequence(int l, Alike alike, One one);
     std::ptrdiff_t weights_place(const Sequence &one, int head) const;
     std::ptrdiff_t kept_place(int l, const Sequence &one, int head) const;
@@ -177,7 +176,6 @@ template <typename T> class Lane {
     void score(T *row, int64_t number);
     void pass_mlp_gradient(int l, T *g);
     void attend_gradient(int l, T *g, T *to);
-    void make_features_gradient(Activation<T> &phi, T *rows, const T *slopes, const T *points, int count);
     const T *thinned_gradient(const Site<T> &site, const T *g, const uint8_t *bytes, int l, int count);
     void map_gradient(int l, T *to);
     void begin_gradient(T *g);

@@ -109,8 +109,8 @@ template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
                                       v_g_);
         });
     if (one.phi.on()) {
-        make_features_gradient(one.phi, q_g_, one.q_slopes, one.q_points, count);
-        make_features_gradient(one.phi, k_g_, one.k_slopes, one.k_points, rows_);
+        one.phi.make_features_gradient(q_g_, one.q_slopes, one.q_points, H, count, d);
+        one.phi.make_features_gradient(k_g_, one.k_slopes, one.k_points, H, rows_, d);
     }
     if (cosines_) turn_rows(q_g_, l, count, T(-1)), turn_rows(k_g_, 0, rows_, T(-1), false);
     if (has(AT_B)) {
@@ -130,14 +130,6 @@ template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
     }
     for (int i = 0; i < count; i++)
         add(to + std::ptrdiff_t(row_of(l, i)) * D, g + std::ptrdiff_t(i) * D, D);
-}
-
-// From the gradient by features to that by queries or keys, in place.
-template <typename T>
-void Lane<T>::make_features_gradient(Activation<T> &phi, T *rows, const T *slopes, const T *points, int count) {
-    phi.learn(points, H, rows, H, count, d);
-    for (std::ptrdiff_t e = 0; e < std::ptrdiff_t(count) * H; e += W<T>)
-        store<T>(rows + e, load<T>(rows + e) * load<T>(slopes + e));
 }
 
 // From the gradients by queries, keys and values to those by the stream, at `to`, and of what the maps learn.

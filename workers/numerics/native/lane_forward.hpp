@@ -101,8 +101,8 @@ template <typename T> void Lane<T>::attend(int l, const T *stream) {
     }
     if (cosines_) turn_rows(one.q, l, count, T(1)), turn_rows(one.k, 0, rows_, T(1), false);
     if (one.phi.on()) {
-        make_features(one.phi, one.q, one.q_slopes, one.q_points, count);
-        make_features(one.phi, one.k, one.k_slopes, one.k_points, rows_);
+        one.phi.make_features(one.q, one.q_slopes, one.q_points, H, count, d);
+        one.phi.make_features(one.k, one.k_slopes, one.k_points, H, rows_, d);
     }
     each_sequence(
         l,
@@ -123,14 +123,6 @@ template <typename T> void Lane<T>::attend(int l, const T *stream) {
         add(one.middle + std::ptrdiff_t(i) * D, stream + std::ptrdiff_t(row_of(l, i)) * D, D);
     if (!plan_.pre_norm)
         norm(one.middle, one.attention_normed, one.middle, count, one.attention_gain, one.attention_bias);
-}
-
-// Rows of queries or keys become features; beside them their slopes and, where phi learns, what they were.
-template <typename T>
-void Lane<T>::make_features(const Activation<T> &phi, T *rows, T *slopes, T *points, int count) const {
-    std::memcpy(slopes, rows, sizeof(T) * count * H);
-    if (points) std::memcpy(points, rows, sizeof(T) * count * H);
-    phi.apply(slopes, H, rows, H, count, d);
 }
 
 // The attention of a layer: short sequences of one shape together, others head by head; and where their weights start.

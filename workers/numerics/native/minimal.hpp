@@ -326,20 +326,14 @@ template <typename T> class Minimal {
         }
     }
     V<T> *logits() { return logits_buffer.get(s * s); }
-    // Queries and keys, side by side, become features; their slopes are kept and, where phi learns, what they were.
-    void make_features(T *queries_keys, int count) {
-        if (!phi.on()) return;
-        T *slopes = slopes_buffer.get(padded(count, W<T>));
-        std::memcpy(slopes, queries_keys, count * sizeof(T));
-        if (phi.learns()) std::memcpy(points_buffer.get(padded(count, W<T>)), queries_keys, count * sizeof(T));
-        phi.apply(slopes, 0, queries_keys, 0, 1, count);
+    // Queries and keys, which lie one after another, become features; and the gradient by features that by them.
+    void make_features(T *rows, int count) {
+        const int room = padded(count, W<T>);
+        if (phi.on()) phi.make_features(rows, slopes_buffer.get(room), points_buffer.get(room), room, 1, count);
     }
-    // From the gradient by features to that by queries and keys, in place.
-    void make_features_gradient(T *gradient, int count) {
-        if (!phi.on()) return;
-        phi.learn(points_buffer.get(padded(count, W<T>)), 0, gradient, 0, 1, count);
-        const T *slopes = slopes_buffer.get(padded(count, W<T>));
-        for (int c = 0; c < count; c++) gradient[c] *= slopes[c];
+    void make_features_gradient(T *rows, int count) {
+        const int room = padded(count, W<T>);
+        if (phi.on()) phi.make_features_gradient(rows, slopes_buffer.get(room), points_buffer.get(room), room, 1, count);
     }
     // Products of features times their factors, or the gradient.
     void place_rows(V<T> *rows) {
