@@ -2,66 +2,12 @@
 // which looks numbers up in a table that it learns and so is no formula of one number. An MLP has one, and a scorer of
 // features of queries and keys.
 #pragma once
-#include <cmath>
 #include <cstring>
-#include <vector>
 
 #include "given.hpp"
+#include "splines.hpp"
 
 namespace registers {
-
-// A linear spline on evenly spaced knots, constant beyond their ends (workers/networks/activations/_spline.py).
-template <typename T> struct Spline {
-    int knots = 0;
-    T low = 0, scale = 0; // the first knot's place, knots per unit
-    bool learned = true;
-    std::vector<T> left, rise;    // of knots + 1 cells: one of rise 0 at either end
-    std::vector<double> sums;     // by cell: of gradients, and of gradients times the share of the cell, side by side
-
-    void read(const T *values) {
-        left.assign(knots + 1, values[0]);
-        rise.assign(knots + 1, T(0));
-        for (int n = 0; n < knots; n++) {
-            left[n + 1] = values[n];
-            rise[n + 1] = n + 1 < knots ? values[n + 1] - values[n] : T(0);
-        }
-        sums.assign(2 * (knots + 1), 0.0);
-    }
-    // In which cell a point is, and how far from its left end, in widths; what is no number is in the first.
-    int cell(T point, T &share) const {
-        const T at = (point - low) * scale;
-        T below = std::floor(at);
-        below = below >= T(-1) ? below : T(-1);
-        below = below <= T(knots - 1) ? below : T(knots - 1);
-        share = at - below;
-        return int(below) + 1;
-    }
-    void apply(T *points, T *values, int count) const {
-        for (int c = 0; c < count; c++) {
-            T share;
-            const int n = cell(points[c], share);
-            values[c] = left[n] + share * rise[n];
-            points[c] = rise[n] * scale;
-        }
-    }
-    void learn(const T *points, const T *gradient, int count) {
-        for (int c = 0; c < count; c++) {
-            T share;
-            const int n = cell(points[c], share);
-            sums[2 * n] += gradient[c];
-            sums[2 * n + 1] += double(gradient[c] * share);
-        }
-    }
-    // Adds the knots' gradient. A cell's value is left + share * (right - left); beyond the ends nothing rises.
-    void write(T *gradient) const {
-        double carried = 0; // from the cell on the left
-        for (int n = 0; n <= knots; n++) {
-            const double shared = n == 0 || n == knots ? 0 : sums[2 * n + 1];
-            gradient[n > 1 ? n - 1 : 0] += T(sums[2 * n] - shared + carried);
-            carried = shared;
-        }
-    }
-};
 
 // Where generated functions are, and what they need: as `described` of workers/networks/gradients/activating.py.
 enum ActivationField {
