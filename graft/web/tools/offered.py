@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from graft.launching.planning.preview import list_packaged_spaces
-from graft.plugins.families import FAMILIES, packaged_names
+from graft.plugins.families import FAMILIES, packaged_names, version
 from graft.report.arms import compare_two
 from graft.report.claims import read_claim_report
 from graft.stored.claims import note_look
@@ -27,7 +27,7 @@ from graft.stored.trials import LISTED, find_varying_params, read_metrics, read_
 from graft.stored.waiting import wait_for_study
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
 from graft.web.checking import Checker
-from graft.web.routes.queue import quotas_of, send
+from graft.web.routes.queue import check_owner, quotas_of, send
 from graft.web.security.access import Holder
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import Settings
@@ -36,7 +36,7 @@ from graft.web.tools.answers import LARGEST, cut_file, digest, list_rows
 from spaces.bounds import MOST_TRIALS, PRIORITIES
 from spaces.messages import no_such
 from spaces.reading import catalogue
-from storage import QueueRequest, Terms, open_reader
+from storage import QueueRequest, Terms, open_reader, reveal_study
 from storage.frames import Reader
 from storage.queue_entries import OPEN
 from storage.tokens import Role
@@ -331,6 +331,14 @@ def _claim(caller: Caller, asked: OfStudy) -> dict[str, Any]:
     return list_rows(whole["claims"], facts={**facts, "history": lines, **note})
 
 
+def _reveal(caller: Caller, asked: OfStudy) -> dict[str, Any]:
+    with open_reader(caller.settings.database, caller.settings.answer_seconds) as reader:
+        check_owner(reader, asked.study, caller.holder)
+    holder = caller.holder
+    reveal_study(caller.settings.database, asked.study, person=holder.name, version=version(), by=holder.requester)
+    return _claim(caller, asked)
+
+
 def _show(caller: Caller, asked: Show) -> dict[str, Any]:
     with open_reader(caller.settings.database, caller.settings.answer_seconds) as reader:
         note = caller.look(reader, asked.study, "show")
@@ -377,6 +385,11 @@ _TEXTS: Mapping[str, Any] = {"type": "array", "items": _TEXT}
 _COUNT: Mapping[str, Any] = {"type": "integer"}
 _PART: Mapping[str, Any] = {"study": _TEXT, "bytes": _COUNT, "text": _TEXT, "next": _COUNT, "note": _TEXT}
 _ENTRY: Mapping[str, Any] = {"study": _TEXT, "state": _TEXT, "note": _TEXT}
+
+_VERDICTS: Mapping[str, Any] = {
+    "rows": _ROWS, "study": _TEXT, "state": _TEXT, "made_in_advance": {"type": "boolean"}, "commands": _TEXTS,
+    "history": _TEXTS, "next": _COUNT, "note": _TEXT,
+}  # fmt: skip
 
 TOOLS: Mapping[str, Tool] = {
     tool.name: tool
@@ -461,10 +474,17 @@ TOOLS: Mapping[str, Tool] = {
             "seeds still needed; and their history.",
             arguments=OfStudy,
             run=_claim,
-            answer={
-                "rows": _ROWS, "study": _TEXT, "state": _TEXT, "made_in_advance": {"type": "boolean"},
-                "commands": _TEXTS, "history": _TEXTS, "next": _COUNT, "note": _TEXT,
-            },
+            answer=_VERDICTS,
+            required=("rows", "study", "state", "made_in_advance", "commands", "history"),
+        ),
+        Tool(
+            name="reveal",
+            about="Open the sealed test results of a finished study with a claim `on: test`, and decide it. Recorded "
+            "with your name; nothing more can be trained in the study.",
+            arguments=OfStudy,
+            run=_reveal,
+            role="submit",
+            answer=_VERDICTS,
             required=("rows", "study", "state", "made_in_advance", "commands", "history"),
         ),
         Tool(
