@@ -33,9 +33,11 @@ from storage.schema import (
     claim_events,
     fingerprints,
     metrics,
+    reveals,
     sources,
     studies,
     submissions,
+    test_results,
     trial_id,
     trials,
     workers,
@@ -254,7 +256,7 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
         yield metrics, batch
     for rows in _select(connection, checkpoints, checkpoints.c.trial_id.between(first, after - 1)):
         yield checkpoints, [{**row, "trial_id": row["trial_id"] - first} for row in rows]
-    for table in (workers, sources, fingerprints, changes, claim_events, submissions):
+    for table in (workers, sources, fingerprints, changes, claim_events, test_results, reveals, submissions):
         for rows in _select(connection, table, table.c.study_id == study_id):
             yield table, [_without(row, "study_id") for row in rows]
 

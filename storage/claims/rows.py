@@ -38,7 +38,8 @@ from spaces.records import (
 )
 from storage.claims.stored_trials import split_ids
 from storage.databases.database import Database, Insert, MetricRow
-from storage.schema import Now, architectures, checkpoints, metrics, studies, trial_id, trials
+from storage.schema import Now, architectures, checkpoints, metrics, studies, test_results, trial_id, trials
+from storage.test_sets import seal
 
 _KIND = bindparam("kind", type_=Text())
 _STEPS = (
@@ -102,6 +103,11 @@ _BEYOND = delete(metrics).where(
     metrics.c.trial_id == bindparam("trial"),
     metrics.c.step > select(trials.c.steps).where(trials.c.id == bindparam("trial")).scalar_subquery(),
     exists().where(trials.c.id == bindparam("trial"), trials.c.state == "queued", trials.c.fence == bindparam("start")),
+)
+_FORGET_TEST = delete(test_results).where(
+    test_results.c.study_id == bindparam("study"),
+    test_results.c.number == bindparam("trial"),
+    test_results.c.step == bindparam("at"),
 )
 _FORGET = delete(metrics).where(metrics.c.trial_id == bindparam("trial"), metrics.c.step == bindparam("at"))
 
@@ -226,6 +232,16 @@ def report(
     if rows:
         database.insert_metrics(connection, rows)
     _insert_splines(connection, database.insert(architectures), study_id, reports)
+    sealed = [
+        {"study_id": study_id, "number": one.number, "step": one.step, "sealed": seal(one.sealed)}
+        for one in reports
+        if one.sealed
+    ]
+    if sealed:
+        statement = database.insert(test_results)
+        kept = {"sealed": statement.excluded.sealed}  # a trial that was trained again from a checkpoint reports again
+        keys = [*test_results.primary_key]
+        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=kept), sealed)
     last = {one.number: one for one in sorted(reports, key=lambda one: one.step)}
     steps = [
         {
@@ -256,9 +272,11 @@ def _insert_splines(connection: Connection, insert: Insert, study_id: int, repor
 
 def forget(connection: Connection, study_id: int, steps: Iterable[tuple[int, int]]) -> None:
     """Delete the metrics of (number, step)s."""
+    steps = list(steps)
     rows = [{"trial": trial_id(study_id, number), "at": step} for number, step in steps]
     if rows:
         connection.execute(_FORGET, rows)
+        connection.execute(_FORGET_TEST, [{"study": study_id, "trial": number, "at": step} for number, step in steps])
 
 
 def end(connection: Connection, study_id: int, results: Sequence[TrialResult]) -> None:
@@ -313,6 +331,9 @@ def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
         this = update(studies).where(studies.c.id == study_id)
         connection.execute(this.values(steps=studies.c.steps - trained.scalar_subquery()))
         connection.execute(delete(metrics).where(metrics.c.trial_id.in_(part)))
+        numbers = select(trials.c.number).where(c.id.in_(part))
+        own = test_results.c.study_id == study_id
+        connection.execute(delete(test_results).where(own, test_results.c.number.in_(numbers)))
         connection.execute(update(trials).where(c.id.in_(part)).values(NEVER_RUN))
 
 

@@ -17,10 +17,21 @@ from storage import sources
 from storage.claims.stored_trials import count_trials, find_best
 from storage.frames.answers import BATCH, Answers, quote
 from storage.frames.architectures import LearnedArchitectures
-from storage.frames.columns import CHANGES, CLAIM_EVENTS, FINGERPRINTS, METRICS, SOURCES, TRIALS, WORKERS, Schema
+from storage.frames.columns import (
+    CHANGES,
+    CLAIM_EVENTS,
+    FINGERPRINTS,
+    METRICS,
+    REVEALS,
+    SOURCES,
+    TRIALS,
+    WORKERS,
+    Schema,
+)
 from storage.frames.paths import spell_paths
 from storage.schema import trial_id
 from storage.sources import StoredBundle
+from storage.test_sets import unseal
 
 BATCH_OF_TRIALS = 1_000
 """Trials that are read at once: their JSON is some thousand bytes each."""
@@ -224,6 +235,21 @@ class StudyReader:
     def claim_events(self) -> pl.DataFrame:
         """Return when the study's claims were locked, edited, and looked at before its end; columns CLAIM_EVENTS."""
         return self._read_table("claim_events", CLAIM_EVENTS, "number")
+
+    def reveals(self) -> pl.DataFrame:
+        """Return when the study's test results were opened, and by whom; columns REVEALS."""
+        return self._read_table("reveals", REVEALS, "number")
+
+    def test_results(self) -> pl.DataFrame | None:
+        """Return the metrics of trials on their test sets; columns METRICS. None before the study is revealed."""
+        if self.reveals().is_empty():
+            return None
+        kept = self._answers.read(
+            f"SELECT number, step, sealed FROM test_results WHERE study_id = {self._id} ORDER BY number, step",
+            {"number": pl.Int64(), "step": pl.Int64(), "sealed": pl.String()},
+        )
+        rows = [(number, step, *metric) for number, step, sealed in kept.iter_rows() for metric in unseal(sealed)]
+        return pl.DataFrame(rows, schema=METRICS, orient="row")
 
     @property
     def architectures(self) -> LearnedArchitectures:

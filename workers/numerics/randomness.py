@@ -35,6 +35,7 @@ class Purpose(IntEnum):
     TRAINING_DATA = 2
     VALIDATION_DATA = 3
     DROPOUT = 4
+    TEST_DATA = 5
 
 
 def _wrap(number: int) -> int:

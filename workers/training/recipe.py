@@ -236,9 +236,14 @@ def evaluate(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: 
     return recipe.learning.evaluate(layout, flat, evaluate_model)
 
 
-def evaluation_sets(task: Task, seeds: Tensor, count: int) -> dict[str, Batch]:
-    """Condition -> the sets that trials with `seeds` [L] are evaluated on; under the empty one the validation set."""
-    plain, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
+def evaluation_sets(
+    task: Task, seeds: Tensor, count: int, purpose: Purpose = Purpose.VALIDATION_DATA
+) -> dict[str, Batch]:
+    """Condition -> the sets that trials with `seeds` [L] are evaluated on; under the empty one the validation set.
+
+    With the purpose TEST_DATA they are other draws of the same kinds: the test sets.
+    """
+    plain, shifted = (Streams.of(seeds, purpose, 0, site) for site in range(2))
     return {"": task.validation(plain, count), **task.shifted_sets(shifted, count)}
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 DRAWS = 64
 """Trials that are looked at in each part of a space."""
+MOST_SEEN = 0.1
+"""Share of a test set that may be in the validation set by chance, as where sequences are few."""
 EVALUATED = 2
 """Structures of which a validation of two sequences is made."""
 LARGEST_EVALUATED = 100_000_000
@@ -237,11 +239,13 @@ def _check_objective(part: Part) -> Iterator[str]:
 
 
 def _check_claims(space: Space) -> None:
-    """Raise SpaceError if no trial of an arm reports the metric of a claim about it."""
+    """Raise SpaceError if no trial of an arm reports the metric of a claim about it, or has no test sets of its own."""
     from workers.engine.speed.timing import reported_metrics
 
     if not isinstance(space, ExperimentSpace):
         return
+    if space.is_tested:
+        _check_test_sets(space)
     parts = {arm.name: part for arm, part in zip(space.arms, list_parts(space), strict=True)}
     for claim in space.claims:
         if claim.metric == str(space.search.objective):
@@ -257,6 +261,25 @@ def _check_claims(space: Space) -> None:
             if wanted not in found:
                 reason = no_such_metric(wanted, dict.fromkeys(found))
                 raise SpaceError(f"{space.name}: claim.metric: arm {arm}: {reason}")
+
+
+def _check_test_sets(space: ExperimentSpace) -> None:
+    """Raise SpaceError if the validation sets show more than a little of what a claim on test sets is decided by."""
+    from workers.engine.test_sets import share_seen
+
+    trial = space.sample(0, lambda _: 0.5)
+    name = trial.config["task"]["name"]
+    seen = share_seen(trial)
+    if seen is None:
+        raise SpaceError(
+            f"{space.name}: claim.on: test: the task {name} is evaluated on windows of one text, and those of a test "
+            "set overlap with those of validation; leave `on` out"
+        )
+    if seen > MOST_SEEN:
+        raise SpaceError(
+            f"{space.name}: claim.on: test: {100 * seen:.0f} % of its test set are in the validation set, too (at most "
+            f"{100 * MOST_SEEN:.0f} % may be): the task {name} has few sequences; leave `on` out, or make it larger"
+        )
 
 
 def _check_paths(part: Part) -> Iterator[str]:

@@ -28,6 +28,8 @@ class LaneTrial:
     """How the trial's parameters lie without padding."""
     recipe: Recipe
     """Of what trains here now: the trial, or one of its ancestors."""
+    tested: bool = False
+    """Whether it is evaluated on its test sets, too."""
     study: int = 0
     """Whose trial it is, where studies have lanes side by side: numbers are each study's own."""
     step: int = 0
@@ -49,6 +51,7 @@ class LaneTrial:
             steps=int(recipe.training.steps),
             layout=layout_of(recipe),
             recipe=recipe,
+            tested=trial.tested,
             study=study,
         )
 
