@@ -118,6 +118,22 @@ class StudyReader:
         schema = {name: TRIALS[name] for name in columns}
         return self._answers.read(f"{self._choose(columns)}{condition}{position}", schema)
 
+    def count(self, where: str | None = None) -> int:
+        """Return how many trials `trials` gives for a condition."""
+        condition = _spell_condition(self._answers, self._id, where)
+        return self._answers.read(f"{self._choose(['count(*)'])}{condition}", {"n": pl.Int64()}).item()
+
+    def values(self, expression: str, where: str | None = None) -> pl.DataFrame:
+        """Return the columns value and objective: an SQL expression over each trial with an objective, in no order.
+
+        Columns and paths in it, and `where`, are as in `trials`.
+        """
+        spelled = spell_paths(self._answers, self._id, expression)
+        condition = _spell_condition(self._answers, self._id, where)
+        return self._answers.infer(
+            f"{self._choose([f'({spelled}) AS value', 'objective'])} AND objective IS NOT NULL{condition}"
+        )
+
     def scores(self) -> pl.DataFrame:
         """Number and objective of the feasible trials that have one, in no order."""
         schema = {name: TRIALS[name] for name in ("number", "objective")}

@@ -167,18 +167,19 @@ def _finite(end: float) -> float | None:
     return end if math.isfinite(end) else None
 
 
-def draw_effects(effects: Sequence[Effect], label: str, title: str) -> Chart:
-    """Return a row for each difference with its interval, and a line at none."""
-    names = ["arm", label, "low", "high", "verdict"]
+def draw_effects(effects: Sequence[Effect], label: str, title: str, *, from_zero: bool = True) -> Chart:
+    """Return a row for each value with its interval; `from_zero`: they are differences, with a line at none."""
+    names = ["of", label, "low", "high", "verdict" if from_zero else "count"]
     series: list[Option] = [
         {"type": "custom", "name": "interval", "renderItem": "interval", "encode": {"x": [2, 3], "y": 0}},
-        {"type": "scatter", "name": "difference", "encode": {"x": 1, "y": 0}, "symbolSize": 10},
+        {"type": "scatter", "name": "value", "encode": {"x": 1, "y": 0}, "symbolSize": 10},
     ]
-    series[1]["markLine"] = {"data": [{"xAxis": 0}], "symbol": "none", "silent": True, "label": {"show": False}}
+    if from_zero:
+        series[1]["markLine"] = {"data": [{"xAxis": 0}], "symbol": "none", "silent": True, "label": {"show": False}}
     option = {
         "dataset": [{"dimensions": names, "source": [tuple(one) for one in effects]}],
         "series": series,
-        "xAxis": {"type": "value", "name": label},
+        "xAxis": {"type": "value", "name": label, "scale": not from_zero},
         "yAxis": {"type": "category", "data": [one.name for one in effects], "inverse": True},
     }
     return Chart(title=title, option=option, height=90 + 30 * len(effects))

@@ -45,6 +45,7 @@ _FILES = {
     "page.js": _SCRIPT,
     "style.css": _STYLE,
     "charts.js": _SCRIPT,
+    "trials.js": _SCRIPT,
     "vendored/idiomorph.min.js": _SCRIPT,
     "vendored/echarts/echarts.min.js": _SCRIPT,
 }

@@ -51,7 +51,7 @@ function option(spec, frames) {
       const index = Math.max(lines.findIndex(({ name }) => name === own.name), 0);
       const looks = {
         line: { symbolSize: 5, lineStyle: { width: 2, type: index < 8 ? "solid" : "dashed" }, emphasis: { focus: "series" } },
-        scatter: { symbolSize: coarse.matches ? 11 : 7, itemStyle: { opacity: own.name.endsWith("out of the ranges") ? 0.12 : 0.6, color: own.name.endsWith("out of the ranges") ? style("c7") : undefined } },
+        scatter: { symbolSize: coarse.matches ? 11 : 7, itemStyle: { opacity: own.name.endsWith("out of the ranges") ? 0.12 : 0.6, color: own.name.endsWith("out of the ranges") ? style("c7") : style("c0") } },
         parallel: { lineStyle: LINES[own.name] && { ...LINES[own.name], color: style(LINES[own.name].color) }, inactiveOpacity: 0.04 },
         custom: { clip: true, tooltip: { show: false } },
       };
@@ -220,7 +220,7 @@ function addTools({ spec, chart, parts, drawn }) {
   const own = charts.get(parts.root.parentElement);
   const add = (text, hint, act) => {
     const button = Object.assign(document.createElement("button"), { type: "button", textContent: text, title: hint });
-    button.setAttribute("aria-label", `${hint}: ${spec.title}`);
+    button.setAttribute("aria-label", `${text}: ${hint}, ${spec.title}`);
     button.addEventListener("click", () => act(button));
     parts.tools.append(button);
     return button;
