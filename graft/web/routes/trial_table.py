@@ -82,16 +82,20 @@ def _read(
     stored: StudyReader, where: str | None, sort: str | None, group: str | None, cursor: int, columns: Sequence[str]
 ) -> dict[str, Any]:
     """Return what the database says of one page, and of the groups."""
-    after = max(cursor, 0) if sort else cursor
-    found = stored.trial_page(where, sort, after, _ROWS + 1, (*LISTED, "draws"))
-    page = found.head(_ROWS)
-    following = None if found.height <= _ROWS else after + _ROWS if sort else page["number"][-1]
+    fitting = stored.numbers(where, sort)
+    # By number a cursor is the last trial of the page before; by an order, how many trials come before the page.
+    start = max(cursor, 0) if sort else int((fitting <= cursor).sum())
+    numbers = fitting.slice(start, _ROWS)
+    listed = ", ".join(map(str, numbers)) or "NULL"
+    page = stored.trials(f"number IN ({listed})", columns=(*LISTED, "draws"))
+    page = numbers.to_frame().join(page, on="number", maintain_order="left")
     rows = unpack_params(Renewal(stored)(page)).to_dicts() if page.height else []
+    is_last = start + _ROWS >= fitting.len()
     name = stored.row["name"]
     return {
         "rows": [_write_row(name, row, columns) for row in rows],
-        "following": following,
-        "counted": stored.count(where) if where else None,
+        "following": None if is_last else start + _ROWS if sort else numbers[-1],
+        "counted": fitting.len() if where else None,
         "groups": _group(stored.values(group, where), stored.row["objective"], group) if group else None,
     }
 
