@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from graft.serving.service import Service
 from graft.serving.submitting import submit
 from storage import Terms, open_reader

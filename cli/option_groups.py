@@ -54,7 +54,7 @@ class OverrideOptions:
     @contextmanager
     def load(self, space: str, plugins: Sequence[str]) -> Generator[Space]:
         """The space with these values, its draws tried, while its plug-ins and those of --plugins are in use."""
-        from graft.launching.run import read_space
+        from graft.launching.planning.reading import read_space
         from graft.plugins.collecting import plugins_of_space
         from spaces.plugins.active import using
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from spaces.errors import GraftError
 from storage import open_reader
 from tests.databases import DATABASES, place_for_server, raw, running_server

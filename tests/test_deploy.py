@@ -88,7 +88,7 @@ def test_the_image_is_built_from_what_the_package_needs() -> None:
     kept = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().split() if line.startswith("!")}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert kept == {*packages, "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
+    assert kept == {*packages, "pyproject.toml", "hatch_build.py", "constraints.txt", "README.md", "LICENSE"}
 
 
 def test_the_image_has_extras_that_the_package_has() -> None:

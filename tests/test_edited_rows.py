@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from graft.serving.service import Service
 from graft.serving.submitting import submit
 from graft.stored.fingerprints import StoredFingerprint, follow

@@ -17,7 +17,7 @@ import pytest
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.claiming import find_study
 from graft.launching.placement import Placement
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from graft.serving.service import Service
 from graft.serving.submitting import submit
 from spaces.errors import StorageError, StudyError

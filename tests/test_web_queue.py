@@ -18,7 +18,7 @@ import yaml
 from fastapi.testclient import TestClient
 
 import graft
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from graft.plugins.families import FAMILIES, family_of
 from graft.web.security.access import make_token
 from graft.web.server import serving

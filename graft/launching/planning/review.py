@@ -138,10 +138,10 @@ def _describe_share(part: Part, found: Sequence[bool]) -> str | None:
 
 def _look_at_steps(part: Part, device: str | None) -> Iterator[str]:
     """Notes why trials with plug-ins from outside do not train by a compiled step, and what would mend it."""
-    from workers.engine.step import describe_step
-
     if not current().bundles:
         return
+    from workers.engine.step import describe_step
+
     steps = {trial.structure: describe_step(trial.config, device or "cpu") for trial in _structures(part)}
     traced = [step.partition(": ")[2] for step in steps.values() if step.startswith("traced")]
     for reason in dict.fromkeys(traced):

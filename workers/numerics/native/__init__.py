@@ -24,13 +24,14 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
-
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from spaces.cache import cache_folder
 from workers.numerics.native import building
 from workers.numerics.native.building import Unit, packaged
+
+if TYPE_CHECKING:  # where a wheel is built, there is no torch
+    from torch import Tensor
 
 _LOG = logging.getLogger(__name__)
 
