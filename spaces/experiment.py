@@ -61,7 +61,7 @@ class Claim:
     """The correction of p over the claims of a study."""
 
     def __str__(self) -> str:
-        """`ssa has a higher accuracy/raw than softmax (0.02 or more is of interest)`"""
+        """Write the claim as a sentence, `ssa has a higher accuracy/raw than softmax (0.02 or more is of interest)`."""
         word = "lower" if self.direction == "minimize" else "higher"
         return f"{self.arm} has a {word} {self.metric} than {self.than} ({self.difference:g} or more is of interest)"
 

@@ -244,7 +244,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def mutate(draw: random.Random, value: Any) -> Any:
-    """The value with something in it replaced, removed, doubled or added."""
+    """Return the value with something in it replaced, removed, doubled or added."""
     if isinstance(value, dict | list) and value and draw.random() < 0.85:
         found = copy.deepcopy(value)
         place = draw.choice([*found] if isinstance(found, dict) else [*range(len(found))])

@@ -34,7 +34,7 @@ SMALL = ("streams.cpp", "permutations.cpp", "splitmix.hpp", "instructions.hpp")
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """A cache without libraries; no compiler of the user's own choice."""
+    """Yield a cache without libraries; no compiler of the user's own choice."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for variable in ("CXX", "CXXFLAGS"):
         monkeypatch.delenv(variable, raising=False)
@@ -45,7 +45,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Pa
 
 @pytest.fixture
 def small_sources(empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The smallest of the sources, compiled ahead."""
+    """Return the smallest of the sources, compiled ahead."""
     sources = tmp_path / "sources"
     sources.mkdir()
     for name in SMALL:
@@ -144,7 +144,7 @@ def test_two_builds_are_equal_byte_by_byte(small_sources: Path) -> None:
 
 
 def recipes(dtype: str) -> list[Recipe]:
-    """A recipe of each kind of step, and of each scorer and activation of the layered transformers."""
+    """Return a recipe of each kind of step, and of each scorer and activation of the layered transformers."""
     models = [(COMPLEMENT, {"name": "transformer", "scorer": scorer}) for scorer in SCORERS]
     models += [
         (TEXT, {"name": "transformer", "activation": activation, "mlp_dropout": 0.1}) for activation in ACTIVATIONS

@@ -62,7 +62,7 @@ class Axis:
         return [step * count for count in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
     def write(self, tick: float) -> str:
-        """What is written at a tick."""
+        """Return the label of a tick."""
         return self.words[int(tick)] if self.words else number(tick)
 
 

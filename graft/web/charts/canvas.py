@@ -16,14 +16,14 @@ _MOST_LETTERS = 14
 
 
 def element(body: Markup, title: str) -> Markup:
-    """What is drawn as an element that a page holds."""
+    """Return the drawing as an element that a page holds."""
     return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
         WIDTH, HEIGHT, title, body
     )
 
 
 def frame(body: Markup, x: Axis, y: Axis, labels: tuple[str, str], title: str) -> Markup:
-    """What is drawn, over a grid with numbers; `labels` of x and y."""
+    """Return the drawing over a grid with numbers; `labels` are those of x and y."""
     parts: list[Markup] = []
     for tick in y.ticks():
         at = up(y, tick)

@@ -77,7 +77,7 @@ def scorers_of_heads(scorer: Scorer, heads: int) -> list[Scorer]:
 
 
 def knobs_of_heads(scorer: Scorer, heads: int) -> list[Number]:
-    """What the functions of all heads are told, one head's after another's."""
+    """Return the knobs of all heads' functions, one head's after another's."""
     return [value for own in scorers_of_heads(scorer, heads) for _, value in plugins.knobs(own)]
 
 

@@ -23,7 +23,7 @@ class Scorer(ABC):
     """
 
     def parameters(self, heads: int) -> Mapping[str, Parameter]:
-        """What the scorer learns in one layer, shapes (heads, ...); most learn nothing.
+        """Return the learned parameters of the scorer in one layer, shapes (heads, ...); most learn nothing.
 
         The model names them `scorer.<name>`. A knob may set where they start.
         """
@@ -81,7 +81,7 @@ class LogitScorer(Scorer):
 
     @abstractmethod
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        """What `of_logits` returns, of logits in float32 or float64."""
+        """Return the weights of `of_logits`, for logits in float32 or float64."""
 
 
 def scaled_logits(query: Tensor, key: Tensor) -> Tensor:
