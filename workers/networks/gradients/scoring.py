@@ -94,7 +94,7 @@ def scorers_of_heads(scorer: Scorer, heads: int) -> list[Scorer]:
 
 
 def knobs_of_heads(scorer: Scorer, heads: int) -> list[Number]:
-    """What the functions of all heads are told, one head's after another's, and those of their features."""
+    """Return the knobs of all heads' functions, one head's after another's, and those of their features."""
     own = [value for one in scorers_of_heads(scorer, heads) for _, value in plugins.knobs(one)]
     return own + activating.knobs_of(features_of(scorer))
 
