@@ -32,7 +32,7 @@ from tests.inside import called
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 ROOT_PAGES = {"index.md": "README.md"} | {name: name for name in ("BENCHMARKS.md", "CHANGELOG.md", "CONTRIBUTING.md")}
-HISTORY = ("BENCHMARKS.md", "CHANGELOG.md")
+HISTORY = ("BENCHMARKS.md", "CHANGELOG.md", *(f"log/{path.name}" for path in sorted((DOCS / "log").glob("*.md"))))
 """Pages that say what was, and may name files that are gone."""
 SCRIPTS = ("slurm.sbatch", "kuberay.yaml", "figures/make")
 CUT = ["--trials=20", "--set=search.group=20", "--steps=6", "--set=training.validate_every=3"]
