@@ -7,7 +7,6 @@ written, read again and compared in one transaction, so that the target has all 
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from spaces.plugins import canonical_json
 from storage import migrations
 from storage.databases import find_database
 from storage.databases.database import Database
+from storage.databases.disk import synchronise
 from storage.databases.sqlite import Sqlite
 from storage.schema import (
     architectures,
@@ -123,17 +123,9 @@ def _publish(part: Path, target: Path) -> None:
     damage = copied.damage()
     if damage:
         raise StorageError(f"{target}: the copy is damaged ({damage[0]}); nothing was written")
-    _synchronise(part)
+    synchronise(part)
     part.rename(target)
-    _synchronise(target.parent)
-
-
-def _synchronise(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    synchronise(target.parent)
 
 
 @contextmanager

@@ -88,19 +88,19 @@ def test_it_covers_dropout_per_token(dropout: tuple[float, float]) -> None:
     assert (native.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
 
 
+KERNELS = [{"name": "cosformer"}, {"name": "spline_kernel"}, {"name": "spline_kernel", "phi": {"name": "gelu"}}]
+
+
 @pytest.mark.parametrize("dropout", DROPOUTS)
-@pytest.mark.parametrize("scorer", [{"name": "softmax", "temperature": 0.4}, {"name": "average"}, {"name": "ssa"}])
-def test_it_covers_temperature_and_uniform_attention(dropout: tuple[float, float], scorer: dict[str, Any]) -> None:
+@pytest.mark.parametrize("scorer", [{"name": "softmax", "temperature": 0.4}, {"name": "average"}, {"name": "ssa"}, *KERNELS])
+def test_it_covers_temperature_uniform_attention_and_features(dropout: tuple[float, float], scorer: dict[str, Any]) -> None:
     native, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 16), dropout, scorer=scorer, norm_epsilon=0.1))
     scale = traced.moments["first"].abs().max()
     assert (native.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
 
 
-LOGIT_SCORERS = [name for name in plugins.names(Scorer) if name not in ("cosformer", "mixed", "spline_kernel")]
-
-
-@pytest.mark.parametrize("name", LOGIT_SCORERS)
-def test_it_covers_every_scorer_of_logits(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in plugins.names(Scorer) if name != "mixed"])
+def test_it_covers_every_scorer_of_one_head(name: str) -> None:
     scorer = {"name": name, **({"phase": "always"} if name == "adaptive_temperature" else {})}
     native, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 19), (0.0, 0.2), scorer=scorer, norm_epsilon=0.1))
     scale = traced.moments["first"].abs().max()

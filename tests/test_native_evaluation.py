@@ -217,9 +217,9 @@ def test_native_evaluation_is_the_traced_one(
         ({"scorer": {"name": "ssa"}}, {"diagnostics": True}, "traced: diagnostics read attention weights"),
         ({"scorer": {"name": "entmax"}}, {}, "native"),
         (
-            {"scorer": {"name": "cosformer"}},
+            {"scorer": {"name": "spline_kernel", "phi": {"name": "chebyshev"}}},
             {},
-            "traced: the scorer cosformer is not in the native step: it reads queries and keys",
+            "traced: the activation chebyshev is not in the native step: knots is more than a number",
         ),
     ],
     ids=str,

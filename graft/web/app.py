@@ -17,7 +17,19 @@ from graft.plugins.families import version
 from graft.web.checking import Checker
 from graft.web.models import Problem
 from graft.web.reading import STRANGE, refuse_error, refuse_strange
-from graft.web.routes import events, exports, figures, frames, numbers, pages, queue, studies, study_pages, trials
+from graft.web.routes import (
+    events,
+    exports,
+    figures,
+    frames,
+    numbers,
+    pages,
+    queue,
+    studies,
+    study_pages,
+    trial_table,
+    trials,
+)
 from graft.web.security.access import Holder, find_holder
 from graft.web.security.guard import Counts, Guard
 from graft.web.security.refusals import RefusalError, answer
@@ -51,7 +63,7 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
     app.state.checker = Checker(settings.check_seconds)
     for module in _ROUTERS:
         app.include_router(module.router, prefix=API, responses=_PROBLEMS)
-    for module in (pages, study_pages):
+    for module in (pages, trial_table, study_pages):
         app.include_router(module.router)
     app.router.routes.append(Route(f"{API}/mcp", _ToolsEndpoint(), methods=["POST"]))
     for kind, make in _REFUSALS.items():

@@ -129,6 +129,26 @@ class StudyReader:
         schema = {name: TRIALS[name] for name in columns}
         return self._answers.read(f"{self._choose(columns)}{condition}{position}", schema)
 
+    def numbers(self, where: str | None = None, sort: str | None = None) -> pl.Series:
+        """Return the numbers of the trials that `trials` gives, in its order: how many fit and a page of them at once.
+
+        A condition on a path makes the database read every trial, so that to count them apart would take twice as long.
+        """
+        condition, order = _spell_condition(self._answers, self._id, where), self._spell_order(sort)
+        sql = f"{self._choose(['number'])}{condition} ORDER BY {order}number"
+        return self._answers.read(sql, {"number": pl.Int64()})["number"]
+
+    def values(self, expression: str, where: str | None = None) -> pl.DataFrame:
+        """Return the columns value and objective: an SQL expression over each trial with an objective, in no order.
+
+        Columns and paths in it, and `where`, are as in `trials`.
+        """
+        spelled = spell_paths(self._answers, self._id, expression)
+        condition = _spell_condition(self._answers, self._id, where)
+        return self._answers.infer(
+            f"{self._choose([f'({spelled}) AS value', 'objective'])} AND objective IS NOT NULL{condition}"
+        )
+
     def scores(self) -> pl.DataFrame:
         """Number and objective of the feasible trials that have one, in no order."""
         schema = {name: TRIALS[name] for name in ("number", "objective")}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
@@ -10,6 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from graft.launching.process.run_log import RunLog
+from graft.plugins.families import version
 from graft.report.compatibility.reading import MatrixRequest, read_transfer
 from graft.report.figures import draw_figures, figure_kinds
 from graft.report.nonlinearities.learned import Learned
@@ -18,8 +22,8 @@ from graft.serving.listing import read_queue
 from graft.stored.differences import compare_spaces
 from graft.stored.status import Status, read_status
 from graft.stored.studies import read_studies, read_target_objectives
-from graft.web.charts.lines import draw_curves
 from graft.web.charts.sampling import read_sample
+from graft.web.charts.specs import draw_curves
 from graft.web.charts.study_charts import SHOWN, best_so_far, draw_learned
 from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
 from graft.web.rendering import STATIC, render
@@ -40,10 +44,10 @@ _SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
 _FILES = {
     "page.js": _SCRIPT,
     "style.css": _STYLE,
-    "curves.js": _SCRIPT,
-    "vendored/idiomorph.min.js": _SCRIPT,  # 0.7.3
-    "vendored/uPlot.iife.min.js": _SCRIPT,  # 1.6.32
-    "vendored/uPlot.min.css": _STYLE,
+    "charts.js": _SCRIPT,
+    "trials.js": _SCRIPT,
+    "vendored/idiomorph.min.js": _SCRIPT,
+    "vendored/echarts/echarts.min.js": _SCRIPT,
 }
 
 _LOG_LINES = 100
@@ -59,11 +63,24 @@ _ACTIONS = {
 
 
 @router.get("/static/{name:path}")
-def send_static(name: str) -> Response:
-    """A script or a style sheet."""
+def send_static(name: str, request: Request) -> Response:
+    """A script or a style sheet; a browser that has it asks each time whether it is still the same."""
     if name not in _FILES:
         raise RefusalError(404, f"there is no file {name[:60]!r}")
-    return Response((STATIC / name).read_bytes(), media_type=_FILES[name])
+    file = STATIC / name
+    tag = f'"{file.stat().st_mtime_ns:x}-{version()}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(file.read_bytes(), media_type=_FILES[name], headers=headers)
+    return Response(_compress(file, tag), media_type=_FILES[name], headers={**headers, "Content-Encoding": "gzip"})
+
+
+@lru_cache(maxsize=8)
+def _compress(file: Path, tag: str) -> bytes:
+    """Return the content of a file that has this tag, compressed."""
+    return gzip.compress(file.read_bytes(), mtime=0)
 
 
 @router.get("/login")

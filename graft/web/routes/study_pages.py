@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -17,9 +18,9 @@ from graft.launching.progress_text import describe_time_left
 from graft.stored.status import read_status
 from graft.stored.trials import PARAMS_PREFIX
 from graft.web.charts.arms import has_arms, view_arms
-from graft.web.charts.lines import Line, draw_curves
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.sampling import numeric_params, rank_associations, read_sample
+from graft.web.charts.specs import Line, draw_curves
 from graft.web.charts.study_charts import StudyCharts
 from graft.web.events import describe_standing
 from graft.web.models import TrialDetails
@@ -147,6 +148,7 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     numeric = {name.removeprefix(PARAMS_PREFIX) for name in numeric_params(best)}
     return {
         "arms": view_arms(reader, stored.row["name"]) if has_arms(stored) else None,
+        "frames": json.dumps(charts.frames(), allow_nan=False, separators=(",", ":")),
         "ranges": ranges,
         "sample_note": sample.note,
         "history": charts.history(),
@@ -212,4 +214,4 @@ def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:
             for key, one in own.group_by("variant", "condition", maintain_order=True)
         ]
         chart = draw_curves(lines, ("step", str(name)), f"{name} over the steps")
-        yield {"name": name, "chart": chart, "labels": [line.name for line in lines]}
+        yield {"name": name, "chart": chart}
