@@ -127,7 +127,7 @@ def main() -> None:
 
 
 def _describe_misuse(error: TyperException) -> str:
-    """What was wrong in how the program was called, with the value."""
+    """Describe how the program was called wrongly, with the value."""
     context: Any = getattr(error, "ctx", None)
     told = error.format_message().strip().rstrip(".")
     if not told:  # a group without a command, whose help has been shown
@@ -146,7 +146,7 @@ def _describe_full_disk(error: Exception) -> str | None:
 
 
 def _describe_damage() -> str | None:
-    """What is wrong with the rows of the database that the command read, as one that was edited by hand may have."""
+    """Describe damaged rows of the database that the command read, as edits by hand leave them; None without any."""
     from cli.options import ASKED
 
     if not ASKED:

@@ -63,7 +63,7 @@ class Claim:
     """The sets whose values decide. Those of test sets are sealed until the study is revealed."""
 
     def __str__(self) -> str:
-        """`ssa has a higher accuracy/raw than softmax (0.02 or more is of interest)`"""
+        """Write the claim as a sentence, `ssa has a higher accuracy/raw than softmax (0.02 or more is of interest)`."""
         word = "lower" if self.direction == "minimize" else "higher"
         where = " on test sets" if self.on == "test" else ""
         difference = f"{self.difference:g} or more is of interest"

@@ -143,7 +143,7 @@ def check(url: str) -> Verdict:
 
 
 def describe_damage(url: str) -> str | None:
-    """What to tell where something went wrong over a database, if rows of it are not what Graft writes; else None.
+    """Return a line on rows of the database that Graft does not write, to be added to an error; None without any.
 
     The first such row: to find all takes a minute in a database of a million trials, and somebody waits.
     """

@@ -130,7 +130,7 @@ def _publish(part: Path, target: Path) -> None:
 
 @contextmanager
 def _snapshot(url: str) -> Generator[tuple[Database, Connection]]:
-    """A database of this code's schema in one reading transaction."""
+    """Open a database of this code's schema in one reading transaction."""
     database = find_database(url)
     with database.snapshot() as connection, database.readable_errors(), connection.begin():
         migrations.check(connection, database.name)
@@ -139,7 +139,7 @@ def _snapshot(url: str) -> Generator[tuple[Database, Connection]]:
 
 @contextmanager
 def _writer(url: str) -> Generator[tuple[Database, Connection]]:
-    """The writing end of a database, created if it is not there."""
+    """Open the writing end of a database, created if it is not there."""
     database = find_database(url)
     connection = database.writer()
     try:

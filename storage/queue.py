@@ -302,16 +302,16 @@ class Queue:
     # ------------------------------------------------------------------------------------- what the service notes
 
     def note_start(self, study_id: int) -> None:
-        """The service runs a study that waited."""
+        """Record that the service runs a study that waited."""
         self._note(study_id, ("waiting", "running"), state="running", reason="", started_at=Now())
 
     def note_end(self, study_id: int, state: QueueState, reason: str = "") -> None:
-        """The service has ended a study that it ran; one that was paused or cancelled meanwhile stays so."""
+        """Record that the service has ended a study that it ran; one paused or cancelled meanwhile stays so."""
         self._note(study_id, ("waiting", "running"), state=state, reason=reason, ended_at=Now())
         self._note(study_id, get_args(QueueState), lanes=0, share=0.0)
 
     def note_rest(self, study_id: int) -> None:
-        """The service runs a study no more that it stopped: unless it was paused or cancelled, it waits."""
+        """Record that the service stopped running a study, which waits again unless it was paused or cancelled."""
         self._note(study_id, ("running",), state="waiting", reason="")
         self._note(study_id, get_args(QueueState), lanes=0, share=0.0)
 

@@ -130,7 +130,7 @@ class Edge(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def send_messages(self, seed: int) -> None:
-        """A dozen messages that are mutated, torn, doubled or no files at all."""
+        """Send a dozen messages that are mutated, torn, doubled or no files at all."""
         draw = random.Random(seed)
         token = {"role": "read", "digest": "0", "seconds": None}
         study = draw.choice([STUDY, replace(good_study(), name="another")])
@@ -154,7 +154,7 @@ class Edge(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def ask(self, seed: int) -> None:
-        """A dozen requests over HTTP; what cannot be done is refused with a line."""
+        """Make a dozen requests over HTTP; what cannot be done is refused with a line."""
         draw = random.Random(seed)
         for _ in range(12):
             content, query = None, dict[str, str]()
@@ -177,7 +177,7 @@ class Edge(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def type_commands(self, seed: int) -> None:
-        """A few commands with words replaced, doubled or left out; each ends well or in a line."""
+        """Call a few commands with words replaced, doubled or left out; each ends well or in a line."""
         draw = random.Random(seed)
         for _ in range(4):
             arguments = [*draw.choice(COMMANDS)]
@@ -192,7 +192,7 @@ class Edge(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def submit_good(self, seed: int) -> None:
-        """A study that can be trained is sent, by a message or by HTTP."""
+        """Send a study that can be trained, by a message or by HTTP."""
         name = f"good-{len(self.good)}"
         if seed % 8:
             self.box.post(QueueRequest.of_study(replace(good_study(), name=name), TERMS).to_json())
@@ -203,14 +203,14 @@ class Edge(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        """The next process takes in all that was sent: it lives, and nothing is left over."""
+        """Let the next process take in all that was sent: it lives, and nothing is left over."""
         with open_store(self.url) as store:
             store.take_requests()
             store.queue.entries()  # whatever was written can be read
         assert self.box.names() == []
 
     def serve(self) -> None:
-        """A service runs what is in the queue until nothing is left: what is good ends well, the rest in a line."""
+        """Run a service until nothing is left in the queue: what is good ends well, the rest in a line."""
         place = Placement(executor="inline", device="cpu", workers=1, width=2)
         with Service(self.url, placement=place, checkpoints=Checkpoints(url="none", seconds=60)) as service:
             service.run(until_empty=True)

@@ -34,7 +34,7 @@ def record_program(folder: Path, seed: int, *synchronous: str) -> list[Entry]:
 
 
 def alone() -> dict[tuple[int, int], float | None]:
-    """(number, step) -> what each trial reports where nothing happens."""
+    """Return (number, step) -> what each trial reports where nothing happens."""
     memory = Rows()
     finish(Controller.begin(make_space(TRIALS), memory), FakeWorker("w", 4))
     return {(n, one.step): one.metrics[0].value for n, row in memory.rows.items() for one in row.reports}

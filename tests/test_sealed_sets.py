@@ -57,7 +57,7 @@ search: {trials: 2, objective: {minimize: mse/raw, at: last}, history: full}
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a database with the study, finished and sealed, and with the same one without test sets, `open`."""
+    """Return the folder of a database with the study, finished and sealed, and `open`, the same without test sets."""
     folder = tmp_path_factory.mktemp("sealed")
     for name, text in (("sealed", TEXT), ("open", TEXT.replace(", on: test", ""))):
         (folder / f"{name}.yaml").write_text(text)
@@ -67,7 +67,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the database, in the working folder."""
+    """Return a copy of the database, in the working folder."""
     shutil.copytree(trained, tmp_path / "copy")
     monkeypatch.chdir(tmp_path / "copy")
     return tmp_path / "copy"
@@ -78,7 +78,7 @@ def url_of(folder: Path) -> str:
 
 
 def open_all(folder: Path) -> pl.DataFrame:
-    """The sealed numbers, opened past the commands: number, step, name, variant, condition, value."""
+    """Return the sealed numbers, opened past the commands: number, step, name, variant, condition, value."""
     sealed = raw(url_of(folder), "SELECT number, step, sealed FROM test_results")
     rows = [(number, step, *metric) for number, step, text in sealed for metric in unseal(text)]
     return pl.DataFrame(rows, schema=["number", "step", "name", "variant", "condition", "value"], orient="row")
@@ -217,7 +217,7 @@ def test_the_walk_knows_every_command() -> None:
 
 
 def secrets_of(folder: Path) -> list[float]:
-    """The numbers of test sets that validation does not have, too, to six digits.
+    """Return the numbers of test sets that validation does not have, too, to six digits.
 
     Sets of some conditions are a grid, whatever the stream, and differ by its order alone.
     """

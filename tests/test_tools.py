@@ -44,7 +44,7 @@ HUGE = "x" * 150_000
 
 @pytest.fixture(scope="module")
 def count_tokens() -> Callable[[str], int]:
-    """Counts by GPT-2's own tokenizer, of the package that the extra `corpora` brings."""
+    """Count tokens by GPT-2's own tokenizer, of the package that the extra `corpora` brings."""
     encoder = Gpt2().encoder(Gpt2().learn([]))
     return lambda text: len(encoder.encode(text))
 
@@ -59,14 +59,14 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def ended(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> str:
-    """A database with a study of two arms whose claim is decided."""
+    """Return a database with a study of two arms whose claim is decided."""
     (tmp_path / "claim.yaml").write_text(CLAIMED)
     assert called(monkeypatch, capfd, "launch", "claim.yaml", "--device", "cpu", "--workers", "1")[0] == 0
     return database
 
 
 def call(database: str, name: str, holder: Holder = LOCAL, /, **arguments: Any) -> CallToolResult:
-    """A tool's answer, in this process."""
+    """Return a tool's answer, in this process."""
     settings = Settings(database=database)
     caller = Caller(settings=settings, checker=Checker(settings.check_seconds), holder=holder, client="test")
 
@@ -78,7 +78,7 @@ def call(database: str, name: str, holder: Holder = LOCAL, /, **arguments: Any) 
 
 
 def error_of(result: CallToolResult) -> str:
-    """The one line of an error."""
+    """Return the one line of an error."""
     assert result.is_error
     [content] = result.content
     assert content.type == "text"
@@ -97,7 +97,7 @@ def rows(database: str) -> dict[str, list[Any]]:
 
 
 async def ask_whether_ssa_is_better(client: Client, count: Callable[[str], int]) -> dict[str, Any]:
-    """What a program does that has read AGENTS.md and the tools' descriptions; its verdict, calls and tokens."""
+    """Do what a program does that has read AGENTS.md and the tools; returns its verdict, calls and tokens."""
     read = (ROOT / "AGENTS.md").read_text()
     tools = (await client.list_tools()).tools
     read += json.dumps([tool.model_dump(by_alias=True, exclude_none=True) for tool in tools])
@@ -357,7 +357,7 @@ async def over_http(address: str, token: str | None) -> AsyncGenerator[Client]:
 
 @pytest.fixture
 def guarded(database: str) -> Iterator[str]:
-    """The address of a server that asks for tokens."""
+    """Return the address of a server that asks for tokens."""
     with serving(Settings(database=database, needs_token=True)) as address:
         yield address
 

@@ -184,7 +184,7 @@ def test_a_page_can_be_used_without_scripts(page: Browser, shown: Shown) -> None
 
 
 def read_charts(text: str) -> list[dict[str, Any]]:
-    """The charts that a page declares."""
+    """Return the charts that a page declares."""
     return [json.loads(html.unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', text)]
 
 

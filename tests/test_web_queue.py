@@ -18,7 +18,7 @@ import yaml
 from fastapi.testclient import TestClient
 
 import graft
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from graft.plugins.families import FAMILIES, family_of
 from graft.web.security.access import make_token
 from graft.web.server import serving
@@ -63,7 +63,7 @@ def post(client: TestClient, path: str, status: int = 200, **body: Any) -> Any:
 
 
 def changed(path: str, value: Any) -> str:
-    """The space with another value."""
+    """Return the space with another value."""
     space = yaml.safe_load(TEXT)
     *sections, last = path.split(".")
     inner = space
@@ -347,7 +347,7 @@ class Asleep:
 
 @pytest.fixture
 def asleep(monkeypatch: pytest.MonkeyPatch) -> list[Asleep]:
-    """The processes that were to answer."""
+    """Return the processes that were to answer."""
     Asleep.made = []
     monkeypatch.setattr(multiprocessing.get_context("spawn"), "Process", Asleep)
     return Asleep.made
@@ -384,7 +384,7 @@ def test_what_answers_ends_with_a_service_that_is_killed(tmp_path: Path) -> None
 
 
 def answering_process(service: int) -> psutil.Process:
-    """The process that answers requests for a service."""
+    """Return the process that answers requests for a service."""
     [found] = [one for one in psutil.Process(service).children() if "spawn_main" in " ".join(one.cmdline())]
     return found
 

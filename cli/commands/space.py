@@ -138,7 +138,7 @@ def list_spaces(form: Format = "table") -> None:
 
 @contextmanager
 def _load(file: str, plugins: Sequence[str] | None, seed: int | None = None) -> Generator[Space]:
-    """The space of a file, while the plug-ins that it asks for are in use."""
+    """Yield the space of a file, while the plug-ins that it asks for are in use."""
     from graft.plugins.collecting import plugins_of_space
     from graft.plugins.families import families
     from spaces import load

@@ -16,8 +16,8 @@ from typing import Any
 from graft.launching.claiming import new_study
 from graft.launching.planning.claims import advise, plan_pilot
 from graft.launching.planning.preview import summarise
+from graft.launching.planning.reading import CHECKED_DRAWS
 from graft.launching.planning.review import estimate_shortage, list_parts, review
-from graft.launching.run import CHECKED_DRAWS
 from graft.plugins.collecting import plugins_of_text
 from graft.plugins.families import describe_plugins, families, family_of
 from graft.web.security.refusals import RefusalError

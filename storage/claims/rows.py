@@ -155,7 +155,7 @@ _FURTHER = case((_HAS_STATE, trials.c.steps), else_=_FIRST_STEP)
 
 
 def _architecture_ids(connection: Connection, study_id: int, numbers: Sequence[int]) -> Mapping[int | None, int]:
-    """Number of a trial -> id of the architecture that it learned, the first of them."""
+    """Map the numbers of trials to the ids of the architectures that they learned, the first of each."""
     c = architectures.c
     ids = {trial_id(study_id, number): number for number in numbers}
     found = select(c.trial_id, func.min(c.id)).where(c.trial_id.in_(ids)).group_by(c.trial_id)
@@ -192,14 +192,14 @@ def queued_row(study_id: int, trial: Trial) -> dict[str, Any]:
 
 
 def planned_count(study_id: int, number: int | ColumnElement[int]) -> ColumnElement[int]:
-    """`number` trials, or as many more as the highest number of the study's trials needs."""
+    """Return `number` trials, or as many more as the highest number of the study's trials needs."""
     highest = select(func.coalesce(func.max(trials.c.number) + 1, 0)).where(trials.c.study_id == study_id)
     there, wanted = highest.scalar_subquery(), cast(number, BigInteger)
     return case((there > wanted, there), else_=wanted)
 
 
 def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dict[int, tuple[int, State]]:
-    """Number -> fence and state of those that exist; their rows stay locked until the transaction ends."""
+    """Map numbers to fence and state of the trials that exist; their rows stay locked until the transaction ends."""
     found: dict[int, tuple[int, State]] = {}
     for part in split_ids([trial_id(study_id, number) for number in numbers]):
         found.update((number, (fence, state)) for number, fence, state in connection.execute(_FENCES, {"ids": part}))
@@ -207,7 +207,7 @@ def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dic
 
 
 def fences_of(connection: Connection, study_id: int, worker: str, numbers: Iterable[int]) -> dict[int, int]:
-    """Number -> fence of those that run on `worker`."""
+    """Map numbers to fences of the trials that run on `worker`."""
     found: dict[int, int] = {}
     for part in split_ids([trial_id(study_id, number) for number in numbers]):
         these = select(trials.c.number, trials.c.fence).where(trials.c.id.in_(part), trials.c.state == "running")
@@ -301,7 +301,7 @@ def end(connection: Connection, study_id: int, results: Sequence[TrialResult]) -
 
 
 def rating_row(first: float | None, second: float | None, constraints: Constraints | None) -> dict[str, Any]:
-    """What a trial has reached, by the names that statements bind."""
+    """Return what a trial has reached, by the names that statements bind."""
     return {
         "first": finite(first),
         "second": finite(second),

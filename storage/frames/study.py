@@ -98,7 +98,7 @@ class StudyReader:
         top: int | None = None,
         columns: Sequence[str] = tuple(TRIALS),
     ) -> Iterator[pl.DataFrame]:
-        """What `trials` gives, BATCH_OF_TRIALS rows at a time; at least one frame."""
+        """Return the rows of `trials`, BATCH_OF_TRIALS at a time; at least one frame."""
         condition = _spell_condition(self._answers, self._id, where)
         is_ranking = top is not None and (sort is None or _bare(sort) == "objective")
         if is_ranking:
@@ -150,13 +150,13 @@ class StudyReader:
         )
 
     def scores(self) -> pl.DataFrame:
-        """Number and objective of the feasible trials that have one, in no order."""
+        """Return number and objective of the feasible trials that have one, in no order."""
         schema = {name: TRIALS[name] for name in ("number", "objective")}
         has_score = "objective IS NOT NULL AND feasible IS NOT FALSE"
         return self._answers.read(f"{self._choose(tuple(schema))} AND {has_score}", schema)
 
     def contenders(self) -> pl.DataFrame:
-        """number, objective and second_objective of trials that hold the Pareto front of a study of two objectives.
+        """Return number, objective and second_objective of the trials on the Pareto front of a study of two objectives.
 
         The trials are feasible and have both; left out are those that another one beats in both.
         """
@@ -181,7 +181,7 @@ class StudyReader:
     def metric_batches(
         self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS
     ) -> Generator[pl.DataFrame]:
-        """What `metrics` gives, some BATCH rows at a time, each time all of some trials; at least one frame."""
+        """Yield the rows of `metrics`, some BATCH at a time, all of a trial in one; at least one frame."""
         if isinstance(names, str):  # whose letters would be names
             raise StudyError(f"names: {names!r} is one text; write [{names!r}]")
         first = trial_id(self._id, 0)
@@ -245,11 +245,11 @@ class StudyReader:
             raise RowError(f"the data of study {self.row['name']} is not what Graft writes there") from None
 
     def fingerprints(self) -> pl.DataFrame:
-        """What determined the numbers of the study's trials, by number; columns FINGERPRINTS."""
+        """Return the conditions that determined the numbers of the study's trials, by number; columns FINGERPRINTS."""
         return self._read_table("fingerprints", FINGERPRINTS, "number")
 
     def changes(self) -> pl.DataFrame:
-        """What was changed in the study's space since its launch, in order; columns CHANGES."""
+        """Return the changes of the study's space since its launch, in order; columns CHANGES."""
         return self._read_table("changes", CHANGES, "number")
 
     def claim_events(self) -> pl.DataFrame:

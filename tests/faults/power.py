@@ -147,7 +147,7 @@ class Disk:
                 path.write_bytes(file.after_cut(kept, chance))
 
     def _synchronise(self, file: _File) -> None:
-        """A file's content is on the disk; or the names in a folder are."""
+        """Record that a file's content, or the names in a folder, are on the disk."""
         file.synchronise()
         folders = {name for name, one in self._names.items() if one is file}
         waiting = list[tuple[Entry, _File]]()

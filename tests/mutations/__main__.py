@@ -110,7 +110,7 @@ def _kill(copy: Path, number: int, mutation: Mutation) -> bool:
 
 
 def _run_tests(copy: Path, tests: Sequence[str], postgresql: bool, seconds: float = SECONDS) -> int | None:
-    """The exit status of pytest on these tests of the copy; None if it took too long."""
+    """Return the exit status of pytest on these tests of the copy; None if it took too long."""
     process = _FORK.Process(target=_run_pytest, args=(copy, tests, postgresql))
     process.start()
     process.join(seconds)
@@ -128,7 +128,7 @@ def _run_tests(copy: Path, tests: Sequence[str], postgresql: bool, seconds: floa
 
 
 def _first_failure(copy: Path) -> str:
-    """The first test that failed in the last run, or what ended it."""
+    """Return the first test that failed in the last run, or what ended it."""
     found = re.search(r"^(?:FAILED|ERROR) tests/(.*?)(?: - .*)?$", (copy.parent / "output").read_text(), re.MULTILINE)
     return found[1] if found else f"the limit of {SECONDS:.0f} s"
 

@@ -214,7 +214,7 @@ def apply_gradient(recipe: Recipe, layout: Layout, state: State, gradient: Tenso
 
 
 def progress(step: Tensor, loss: Tensor, loss_sum: Tensor, diverged_at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Steps made, sum of losses and step of the divergence after a step whose loss had this value."""
+    """Return the steps made, the sum of losses and the step of the divergence after a step with this loss."""
     after = step + 1
     first_bad = (diverged_at == 0) & ~loss.isfinite()
     return after, loss_sum + loss.double(), torch.where(first_bad, after, diverged_at)
@@ -248,7 +248,7 @@ def evaluation_sets(
 
 
 def update_key(recipe: Recipe) -> str:
-    """What `apply_gradient` does but for numbers: recipes of equal keys share its recordings."""
+    """Return a key of what `apply_gradient` does apart from numbers: recipes of equal keys share its recordings."""
     parameters = layout_of(recipe).parameters.items()
     layout = [(name, one.shape, one.decay, one.matrices, one.frozen, one.nonlinearity) for name, one in parameters]
     parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging, recipe.learning)]
@@ -256,7 +256,7 @@ def update_key(recipe: Recipe) -> str:
 
 
 def metrics_key(recipe: Recipe) -> str:
-    """What the task's metrics do with outputs but for numbers; recipes of equal keys share recordings."""
+    """Return a key of what the task's metrics do apart from numbers; recipes of equal keys share recordings."""
     knobs = [path for path in recipe.knobs() if path.startswith("task.")]
     return plugins.canonical_json([plugins.structure_of(recipe.task), recipe.training.dtype, knobs])
 

@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]:
-    """What a person may not have meant, a line each; `lanes`: of a pack, where a person says how many.
+    """Return notes on what a person may not have meant, a line each; `lanes` is the width of a pack, if it was given.
 
     Raises SpaceError, one line, where no validation would report the objective, and where a single trial needs more
     memory than `device` has free. None: where it will run is not known, so that a trial too large for this machine is
@@ -137,11 +137,11 @@ def _describe_share(part: Part, found: Sequence[bool]) -> str | None:
 
 
 def _look_at_steps(part: Part, device: str | None) -> Iterator[str]:
-    """Notes why trials with plug-ins from outside do not train by a compiled step, and what would mend it."""
-    from workers.engine.step import describe_step
-
+    """Yield a note for trials with outside plug-ins that do not train by a compiled step: the reason and its mend."""
     if not current().bundles:
         return
+    from workers.engine.step import describe_step
+
     steps = {trial.structure: describe_step(trial.config, device or "cpu") for trial in _structures(part)}
     traced = [step.partition(": ")[2] for step in steps.values() if step.startswith("traced")]
     for reason in dict.fromkeys(traced):

@@ -64,7 +64,7 @@ _ACTIONS = {
 
 @router.get("/static/{name:path}")
 def send_static(name: str, request: Request) -> Response:
-    """A script or a style sheet; a browser that has it asks each time whether it is still the same."""
+    """Return a script or a style sheet; a browser that has it asks each time whether it is still the same."""
     if name not in _FILES:
         raise RefusalError(404, f"there is no file {name[:60]!r}")
     file = STATIC / name
@@ -118,7 +118,7 @@ def show_studies(reader: OpenReader) -> HTMLResponse:
 
 @router.get("/queue")
 def show_queue(reader: OpenReader, request: Request) -> HTMLResponse:
-    """The queue of the service."""
+    """Return the queue of the service."""
     return render(
         "queue",
         title="Queue",
@@ -138,14 +138,14 @@ def change_queue(
     holder: Submitter,
     request: Request,
 ) -> Response:
-    """What a button of the queue's page asks."""
+    """Do what a button of the queue's page asks."""
     send(settings_of(request), holder, QueueRequest(action=action, study=study))
     return RedirectResponse("/queue", 303)
 
 
 @router.get("/addresses")
 def show_addresses(request: Request) -> HTMLResponse:
-    """What programs can ask, from the OpenAPI description, without a network."""
+    """Return the page of addresses for programs, from the OpenAPI description, without a network."""
     paths: Mapping[str, Mapping[str, Any]] = request.app.openapi()["paths"]
     addresses = [
         {
@@ -164,7 +164,7 @@ def show_addresses(request: Request) -> HTMLResponse:
 def show_figures(
     stored: OpenStudy, reader: OpenReader, kind: Annotated[str, Query(pattern=r"^[a-z0-9_]{0,60}$")] = ""
 ) -> HTMLResponse:
-    """The figures of the study's report, one kind at a time."""
+    """Return the figures of the study's report, one kind at a time."""
     data = read_report(reader, stored.row["name"])
     with drawing:
         kinds = figure_kinds(data)
@@ -183,7 +183,7 @@ def show_figures(
 
 @router.get("/studies/{study}/workers")
 def show_workers(stored: OpenStudy, request: Request) -> HTMLResponse:
-    """The workers that trained for a study, those seen last first, and the last lines of its runs."""
+    """Return the workers that trained for a study, those seen last first, and the last lines of its runs."""
     name: str = stored.row["name"]
     rows = stored.workers().sort("heartbeat_at", descending=True).to_dicts()
     lines = RunLog.of(settings_of(request).database).read(name, _LOG_LINES)
@@ -194,7 +194,7 @@ def show_workers(stored: OpenStudy, request: Request) -> HTMLResponse:
 
 @router.get("/studies/{study}/nonlinearities")
 def show_nonlinearities(stored: OpenStudy, reader: OpenReader) -> HTMLResponse:
-    """The non-linearities that trials of a study learned, those of the best trials."""
+    """Return the non-linearities that trials of a study learned, those of the best trials."""
     name: str = stored.row["name"]
     if is_transfer_text(stored.row["space"]):
         _refuse_own_code(stored)
@@ -216,7 +216,7 @@ def show_matrix(
     source: Annotated[str, Query(max_length=200)] = "",
     target: Annotated[str, Query(max_length=200)] = "",
 ) -> HTMLResponse:
-    """The compatibility matrix of a transfer, and the pairs of one of its cells."""
+    """Return the compatibility matrix of a transfer, and the pairs of one of its cells."""
     name: str = stored.row["name"]
     _refuse_own_code(stored)
     try:

@@ -42,7 +42,7 @@ Submitter = Annotated[Holder, Depends(require("submit"))]
 
 @router.get("/queue")
 def show_queue(reader: OpenReader) -> QueueState:
-    """The open entries in the order of the service, then the others, the newest first."""
+    """Return the open entries in the order of the service, then the others, the newest first."""
     return QueueState(service=reader.service(), entries=reader.queue())
 
 

@@ -65,7 +65,7 @@ ChosenRanges = Annotated[Ranges, Depends(read_ranges)]
 def show_study(
     stored: OpenStudy, reader: OpenReader, request: Request, ranges: ChosenRanges, trials: Chosen = ""
 ) -> StreamingResponse:
-    """A study, whose lower part is refreshed whenever something changes; its figures come after the rest."""
+    """Return a study, whose lower part is refreshed whenever something changes; its figures come after the rest."""
     row = stored.row
     return stream(
         "study",
@@ -83,7 +83,7 @@ def show_study(
 def compare_arms(
     stored: OpenStudy, reader: OpenReader, baseline: Annotated[str | None, Query(max_length=200)] = None
 ) -> HTMLResponse:
-    """The arms of an experiment against any of them."""
+    """Return the arms of an experiment against any of them."""
     name: str = stored.row["name"]
     if not has_arms(stored):
         raise RefusalError(404, f"study {name} has no arms; a space with arms: or seeds: makes such studies")
@@ -98,7 +98,7 @@ def compare_arms(
 def show_live(
     stored: OpenStudy, reader: OpenReader, request: Request, ranges: ChosenRanges, trials: Chosen = ""
 ) -> HTMLResponse:
-    """The part of a study's page that changes."""
+    """Return the part of a study's page that changes."""
     return render("live", **_read_live(stored, reader, request, partial(_draw_sample, stored, reader, trials, ranges)))
 
 
@@ -120,7 +120,7 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw
 
 
 def _draw_or_refuse(draw: Draw, database: str, request: Request) -> Mapping[str, Any]:
-    """What is drawn; what is refused is said in its place, as the page has begun."""
+    """Return the drawing, or a refusal in its place, as the page has begun already."""
     try:
         return draw()
     except (GraftError, *STRANGE) as error:
