@@ -217,18 +217,22 @@ def test_the_walk_knows_every_command() -> None:
 
 
 def secrets_of(folder: Path) -> list[float]:
-    """Return the numbers of test sets that validation does not have, too."""
-    known = {value for (value,) in raw(url_of(folder), "SELECT value FROM metrics")}
-    found = set(open_all(folder)["value"]) - known
-    values = [value for value in found if len(f"{value:.12g}") >= 8]
+    """Return the numbers of test sets that validation does not have, too, to six digits.
+
+    Sets of some conditions are a grid, whatever the stream, and differ by its order alone.
+    """
+    known = {f"{value:.6g}" for (value,) in raw(url_of(folder), "SELECT value FROM metrics")}
+    found = [value for value in set(open_all(folder)["value"]) if f"{value:.6g}" not in known]
+    spelled = ((value, f"{value:.8g}") for value in found)
+    values = [value for value, text in spelled if "." in text and len(text.replace(".", "").lstrip("-0")) == 8]
     assert len(values) > 100
     return values
 
 
 def check_hidden(text: str, secrets: list[float], where: str) -> None:
     """No number of the text is one of the secrets, to the digits that it has: at least six."""
-    said = {word for word in re.findall(r"\d+\.\d+(?:e-?\d+)?", text) if len(word.replace(".", "").lstrip("0")) >= 6}
-    spelled = {f"{value:.{digits}g}" for value in secrets for digits in range(6, 18)}
+    said = {word for word in re.findall(r"\d+\.\d+(?:e[+-]?\d+)?", text) if len(word.replace(".", "").lstrip("0")) >= 6}
+    spelled = {f"{abs(value):.{digits}g}" for value in secrets for digits in range(6, 18)}
     assert not said & spelled, where
 
 
@@ -262,7 +266,7 @@ def test_no_command_address_file_or_tool_shows_a_test_metric_before_the_reveal(
             if path.endswith("/events"):  # what they tell is in the addresses of the study
                 continue
             for values in ({"table": "trials", "form": "json"}, {"table": "metrics", "form": "csv"}):
-                there = path.format(study="sealed", number=7, kind="arms", index=1, **values)
+                there = path.format(study="sealed", number=7, kind="arm_differences", index=1, **values)
                 answer = client.get(there)
                 assert answer.status_code in (200, 400, 404), there  # no front, or no such figure
                 if answer.content.startswith(b"PAR1"):
@@ -282,8 +286,9 @@ def test_no_command_address_file_or_tool_shows_a_test_metric_before_the_reveal(
     with open_reader(url) as reader:
         assert reader.study("sealed").test_results() is None
     check_hidden(str(graft.Database(url)["sealed"].metrics().to_dicts()), secrets, "Python")
-    with pytest.raises(AssertionError, match="a claim"):  # the walk finds one that is shown
-        check_hidden(f"{secrets[0]:.8g}", secrets, "a claim")
+    for shown in secrets[:20]:  # the walk finds one that is shown
+        with pytest.raises(AssertionError, match="a claim"):
+            check_hidden(f"value {shown:.8g}, and more", [shown], "a claim")
 
 
 # ----------------------------------------------------------------------------------------------------------- the reveal

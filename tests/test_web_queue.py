@@ -95,6 +95,14 @@ def test_an_entry_is_paused_resumed_reprioritised_and_cancelled(client: TestClie
     assert client.post("/api/studies/tiny/stop").status_code == 202
 
 
+def test_the_buttons_of_the_page_change_an_entry(client: TestClient, database: str) -> None:
+    post(client, "", space=TEXT)
+    for action, state in (("pause", "paused"), ("resume", "waiting"), ("cancel", "cancelled")):
+        answer = client.post(f"/queue/tiny/{action}", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/queue")
+        assert queue(database)["tiny"].state == state
+
+
 def test_what_another_process_writes_is_taken_later(
     client: TestClient, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,7 +139,7 @@ def change_queue(
     request: Request,
 ) -> Response:
     """Do what a button of the queue's page asks."""
-    send(request, holder, QueueRequest(action=action, study=study))
+    send(settings_of(request), holder, QueueRequest(action=action, study=study))
     return RedirectResponse("/queue", 303)
 
 
