@@ -92,8 +92,12 @@ KERNELS = [{"name": "cosformer"}, {"name": "spline_kernel"}, {"name": "spline_ke
 
 
 @pytest.mark.parametrize("dropout", DROPOUTS)
-@pytest.mark.parametrize("scorer", [{"name": "softmax", "temperature": 0.4}, {"name": "average"}, {"name": "ssa"}, *KERNELS])
-def test_it_covers_temperature_uniform_attention_and_features(dropout: tuple[float, float], scorer: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "scorer", [{"name": "softmax", "temperature": 0.4}, {"name": "average"}, {"name": "ssa"}, *KERNELS]
+)
+def test_it_covers_temperature_uniform_attention_and_features(
+    dropout: tuple[float, float], scorer: dict[str, Any]
+) -> None:
     native, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 16), dropout, scorer=scorer, norm_epsilon=0.1))
     scale = traced.moments["first"].abs().max()
     assert (native.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale

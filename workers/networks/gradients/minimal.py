@@ -203,7 +203,10 @@ def own_sizes(model: Minimal, task: NextToken, length: int | Tensor) -> list[int
 
 
 def stack_knobs(model: Minimal, lanes: int, device: torch.device | None = None) -> Tensor:
-    """[L, 4] float64 scale of logits (1 for products of features), epsilon of the norm, and scales of both dropouts; of a model bound to lanes."""
+    """[L, 4] float64 scale of logits, epsilon of the norm, and scales of both dropouts; of a model bound to lanes.
+
+    Products of features have the scale 1.
+    """
     rates = [per_lane(rate, lanes, device) for rate in (model.embedding_dropout, model.residual_dropout)]
     unscaled = isinstance(model.scorer, KernelScorer)
     scale = 1 / per_lane(1 if unscaled else actual(model, "key_width"), lanes, device).sqrt()
