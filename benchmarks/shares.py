@@ -121,7 +121,7 @@ def measure(url: str, seconds: float, overrides: Mapping[str, str]) -> tuple[Loo
 
 
 def compare(before: Look, after: Look) -> list[Row]:
-    """A row for each study, by what it trained between two looks."""
+    """Return a row for each study, by what it trained between two looks."""
     weights = sum(weight for _, weight in STUDIES.values())
 
     def parts(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:

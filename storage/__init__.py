@@ -9,6 +9,7 @@ claims/                  what the controller of a claimed study writes
 frames/                  reading: typed Polars frames, of a database and of one study
 tokens.py                who may reach the service over HTTP
 claim_events.py          the claims about a study's arms: locked, edited, looked at
+test_sets.py             results on test sets: sealed until a study is revealed
 sources.py               the files of a study's plug-ins from outside
 checking.py, copying.py  whether a database is whole; copies of it
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         request_queue,
         request_service,
         request_stop,
+        reveal_study,
         revoke_token,
         take_waiting_requests,
     )
@@ -65,6 +67,7 @@ __all__ = [
     "request_queue",
     "request_service",
     "request_stop",
+    "reveal_study",
     "revoke_token",
     "take_waiting_requests",
 ]
@@ -91,6 +94,7 @@ _HOME = {
     "request_queue": "store",
     "request_service": "store",
     "request_stop": "store",
+    "reveal_study": "store",
     "revoke_token": "store",
     "take_waiting_requests": "store",
 }

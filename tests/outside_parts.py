@@ -1,4 +1,4 @@
-"""A scorer and an activation that are in no package, as a researcher writes them into files."""
+"""Scorers and an activation that are in no package, as a researcher writes them into files."""
 
 from __future__ import annotations
 
@@ -55,6 +55,50 @@ class Curved(Activation):
     def apply(self, values: Tensor, learned: Parameters) -> Tensor:
         return values * (learned["w"] * values).sigmoid() + self.bend * values.sin()
 '''
+
+KERNEL = '''
+"""An own scorer of features."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import knob, part
+from workers.networks.activations import Activation
+from workers.networks.scorers import KernelScorer, per_head
+from workers.numerics.parameters import Constant, Parameter, Parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Near(KernelScorer):
+    """A power of 1 + w (phi(q) . phi(k) / (1 + distance))^2 over its sum, w learned."""
+
+    power: float = knob(1.0)
+    phi: Activation = part(Activation, "gelu")
+
+    @property
+    def features(self) -> Activation:
+        return self.phi
+
+    def parameters(self, heads: int):
+        return {**super().parameters(heads), "w": Parameter(shape=(heads,), start=Constant(value=0.7), decay=False)}
+
+    def placing(self, queries: int, keys: int, device: torch.device) -> Tensor:
+        rows, columns = (torch.arange(count, device=device) for count in (queries, keys))
+        return 1 / (1 + (rows[:, None] - columns).abs().double())
+
+    def weigh(self, products: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        kernel = (1 + per_head(learned["w"]) * products.square()) ** self.power
+        kernel = kernel.masked_fill(~visible, 0.0)
+        return kernel / kernel.sum(-1, keepdim=True)
+'''
+
+
+def write_kernel(folder: Path) -> str:
+    """Write the scorer `near`; returns its file."""
+    (folder / "near.py").write_text(KERNEL)
+    return str(folder / "near.py")
 
 
 def write_parts(folder: Path) -> list[str]:

@@ -59,7 +59,7 @@ def recipe_of(shape: tuple[int, ...], dropout: tuple[float, float], dtype: str =
 
 
 def both_steps(recipe: Recipe, lanes: int = 3) -> tuple[Any, Any]:
-    """The state after one native and one traced step, from the same numbers."""
+    """Return the state after one native and one traced step, from the same numbers."""
     layout, seeds = layout_of(recipe), torch.arange(lanes) * 7919 + 3
     knobs = {path: torch.full((lanes,), float(value)).double() for path, value in recipe.knobs().items()}
     parameters = (layout.initial(seeds) * 10).to(recipe.dtype)
@@ -88,19 +88,23 @@ def test_it_covers_dropout_per_token(dropout: tuple[float, float]) -> None:
     assert (native.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
 
 
+KERNELS = [{"name": "cosformer"}, {"name": "spline_kernel"}, {"name": "spline_kernel", "phi": {"name": "gelu"}}]
+
+
 @pytest.mark.parametrize("dropout", DROPOUTS)
-@pytest.mark.parametrize("scorer", [{"name": "softmax", "temperature": 0.4}, {"name": "average"}, {"name": "ssa"}])
-def test_it_covers_temperature_and_uniform_attention(dropout: tuple[float, float], scorer: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "scorer", [{"name": "softmax", "temperature": 0.4}, {"name": "average"}, {"name": "ssa"}, *KERNELS]
+)
+def test_it_covers_temperature_uniform_attention_and_features(
+    dropout: tuple[float, float], scorer: dict[str, Any]
+) -> None:
     native, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 16), dropout, scorer=scorer, norm_epsilon=0.1))
     scale = traced.moments["first"].abs().max()
     assert (native.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
 
 
-LOGIT_SCORERS = [name for name in plugins.names(Scorer) if name not in ("cosformer", "mixed", "spline_kernel")]
-
-
-@pytest.mark.parametrize("name", LOGIT_SCORERS)
-def test_it_covers_every_scorer_of_logits(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in plugins.names(Scorer) if name != "mixed"])
+def test_it_covers_every_scorer_of_one_head(name: str) -> None:
     scorer = {"name": name, **({"phase": "always"} if name == "adaptive_temperature" else {})}
     native, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 19), (0.0, 0.2), scorer=scorer, norm_epsilon=0.1))
     scale = traced.moments["first"].abs().max()
@@ -178,7 +182,7 @@ def test_without_a_working_compiler_the_traced_step_runs_which_is_said_in_a_line
 
 @pytest.fixture
 def small_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """The smallest of the sources in place of all, and no cache of libraries."""
+    """Yield the smallest of the sources in place of all, and no cache of libraries."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for variable in ("CXX", "CXXFLAGS"):
         monkeypatch.delenv(variable, raising=False)

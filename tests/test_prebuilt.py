@@ -38,7 +38,7 @@ SMALL = ("streams.cpp", "permutations.cpp", "splitmix.hpp", "instructions.hpp")
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """A cache without libraries; no compiler of the user's own choice."""
+    """Yield a cache without libraries; no compiler of the user's own choice."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for variable in ("CXX", "CXXFLAGS"):
         monkeypatch.delenv(variable, raising=False)
@@ -49,7 +49,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Pa
 
 @pytest.fixture
 def small_sources(empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The smallest of the sources, compiled ahead."""
+    """Return the smallest of the sources, compiled ahead."""
     sources = tmp_path / "sources"
     sources.mkdir()
     for name in SMALL:
@@ -181,7 +181,7 @@ def run_hook(root: Path, **variables: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def small_package(tmp_path: Path) -> Path:
-    """What the hook needs of the package, with the smallest of its sources."""
+    """Return what the hook needs of the package, with the smallest of its sources."""
     root, native_folder = tmp_path / "package", Path("workers") / "numerics" / "native"
     (root / native_folder).mkdir(parents=True)
     for name in ("hatch_build.py", "workers/__init__.py", "workers/numerics/__init__.py"):
@@ -230,7 +230,7 @@ def test_a_build_without_libraries_is_a_line_and_no_failure(
 
 
 def recipes(dtype: str) -> list[Recipe]:
-    """A recipe of each kind of step, and of each scorer and activation of the layered transformers."""
+    """Return a recipe of each kind of step, and of each scorer and activation of the layered transformers."""
     models = [(COMPLEMENT, {"name": "transformer", "scorer": scorer}) for scorer in SCORERS]
     models += [
         (TEXT, {"name": "transformer", "activation": activation, "mlp_dropout": 0.1}) for activation in ACTIVATIONS

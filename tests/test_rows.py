@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from graft.plugins.collecting import plugins_asked_for
 from spaces import plugins
 from spaces.plugins.active import using
-from tests.outside_parts import write_parts
+from tests.outside_parts import write_kernel, write_parts
 from tests.test_native import lanes_alone_and_together
 from tests.test_native_layered import assert_torchs, recipe_of
 from tests.trials import config, trial
@@ -24,13 +24,14 @@ from workers.engine.step import describe_step
 from workers.networks.activations import Activation
 from workers.networks.gradients import activating
 from workers.networks.gradients.scoring import find_obstacle, functions_of
-from workers.networks.scorers import LogitScorer, Scorer, masked_softmax
+from workers.networks.scorers import KernelScorer, LogitScorer, Scorer, masked_softmax
 from workers.numerics import native
 from workers.numerics.native.building import Unit
 from workers.numerics.rows.activations import ActivationProgram, write_activation
 from workers.numerics.rows.nodes import NotOfRows
 from workers.numerics.rows.programs import Program, write_scorer
 from workers.numerics.rows.running import Found, run, run_activation
+from workers.training.recipe import Recipe
 
 functional = nn.functional
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
@@ -38,7 +39,7 @@ pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler 
 VISIBLE, KEYS = (1, 2, 5, 16, 17, 23), 23
 CLOSE = {torch.float32: 1e-5, torch.float64: 1e-10}
 CONFIGS: list[dict[str, Any]] = [
-    *({"name": name} for name in plugins.names(Scorer) if name not in ("cosformer", "mixed", "spline_kernel")),
+    *({"name": name} for name in plugins.names(Scorer) if name != "mixed"),
     {"name": "adaptive_temperature", "phase": "always"},
     {"name": "polynomial", "power": 2, "keys": "all"},
     *({"name": "entmax", "alpha": alpha} for alpha in (1.0, 1.05, 2.0, 3.5)),
@@ -65,7 +66,7 @@ def exact(
     gradient: Tensor,
     visible: tuple[int, ...],
 ) -> Found:
-    """The same by torch in float64."""
+    """Return the same by torch in float64."""
     mask = torch.arange(logits.shape[1]) < torch.tensor(visible)[:, None]
     leaf = logits.double().requires_grad_()
     own = {name: torch.tensor([value], dtype=torch.float64, requires_grad=True) for name, value in learned.items()}
@@ -88,14 +89,15 @@ def of_config(
     settings_: dict[str, Any], dtype: torch.dtype
 ) -> tuple[Program, ctypes.CDLL, Weigh, dict[str, float], dict[str, float]]:
     scorer = plugins.build(Scorer, settings_)
-    assert isinstance(scorer, LogitScorer)
+    assert isinstance(scorer, LogitScorer | KernelScorer)
     assert find_obstacle(scorer, dtype) is None
     functions = functions_of(scorer, dtype)
     uniform = torch.full((1, 1), 0.5, dtype=torch.float64)
-    learned = {name: float(one.start.values(uniform)) for name, one in scorer.parameters(1).items()}
+    own = {name: one for name, one in scorer.parameters(1).items() if not name.startswith("phi.")}
+    learned = {name: float(one.start.values(uniform)) for name, one in own.items()}
 
     def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
-        return plugins.bind(scorer, told).of_logits(logits, visible, own)
+        return plugins.bind(scorer, told).weigh(logits, visible, own)
 
     return functions.program, functions.library, weigh, learned, dict(plugins.knobs(scorer))
 
@@ -111,9 +113,12 @@ def test_generated_functions_are_the_scorers(configuration: dict[str, Any], dtyp
         if scale == 1e4 and configuration["name"] in ("polynomial", "square", "linear", "linearised_softmax", "relu"):
             continue
         logits, gradient = numbers(len(VISIBLE), KEYS, dtype, scale)
+        if configuration["name"] in ("cosformer", "spline_kernel"):
+            logits = logits.abs()  # it divides by their sum
         found = run(program, library, told, logits, gradient, VISIBLE)
         assert_close(found, exact(weigh, learned, knobs, logits, gradient, VISIBLE), dtype)
     logits, gradient = numbers(7, 8, dtype)
+    logits = logits.abs() if configuration["name"] in ("cosformer", "spline_kernel") else logits
     found = run(program, library, told, logits, gradient, (6,) * 7, beside=True)
     assert_close(found, exact(weigh, learned, knobs, logits, gradient, (6,) * 7), dtype)
 
@@ -382,11 +387,33 @@ def test_a_scorer_of_an_own_file_is_native(tmp_path: Path, task: dict[str, Any],
         assert describe_step(own, "cpu") == "native"
 
 
+def test_a_kernel_of_an_own_file_is_native_and_exact_in_every_model(tmp_path: Path) -> None:
+    """With features, factors by position, a knob and a learned number of each head."""
+    with using(plugins_asked_for([*write_parts(tmp_path), write_kernel(tmp_path)])):
+        scorer = {"name": "near", "power": 1.7, "phi": {"name": "curved", "bend": 0.4}}
+        for task, model in (
+            ({"name": "add_mod", "modulus": 7}, {"name": "transformer", "width": 8, "heads": 2}),
+            ({"name": "affine", "points": 9}, {"name": "regressor", "width": 8, "heads": 2, "canon": "AB"}),
+            ({"name": "max_retrieval", "smallest": 1, "items": 9}, {"name": "attention_pooling", "width": 12}),
+            (
+                {"name": "set_complement", "length": 4, "vocabulary": 9},
+                {"name": "minimal", "width": 6, "key_width": 5, "value_width": 4, "embedding_dropout": 0.3},
+            ),
+        ):
+            one = config(steps=9, every=9, dtype="float64")
+            one["task"], one["model"], one["training"]["batch"] = task, {**model, "scorer": scorer}, 5
+            assert describe_step(one, "cpu") == "native"
+            assert_torchs(Recipe.of(one))
+
+
+MIXED = {"name": "mixed", "first": {"name": "entmax_learned"}, "second": {"name": "sa_softmax"}}
+
+
+@pytest.mark.parametrize("scorer", [MIXED, {"name": "cosformer"}, {"name": "spline_kernel"}], ids=str)
 @pytest.mark.parametrize("width", [2, 7, 33])
-def test_a_trial_has_the_same_bits_in_packs_of_any_width(width: int) -> None:
+def test_a_trial_has_the_same_bits_in_packs_of_any_width(width: int, scorer: dict[str, Any]) -> None:
     own = config(steps=4, every=2, dtype="float32")
     own["task"] = {"name": "add_mod", "modulus": 7}
-    scorer = {"name": "mixed", "first": {"name": "entmax_learned"}, "second": {"name": "sa_softmax"}}
     own["model"] = {"name": "transformer", "width": 8, "heads": 2, "scorer": scorer}
     own["training"]["batch"] = 9
     in_pack, alone = lanes_alone_and_together([trial(number, own) for number in range(width)])

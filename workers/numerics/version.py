@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NUMERICS = 8
+NUMERICS = 9
 """Counted up with every change that may move a bit of what a trial computes: an order of additions, a precision, an
 initialisation. Stored with each study; bits are promised between equal numbers alone.
 
@@ -15,4 +15,5 @@ initialisation. Stored with each study; bits are promised between equal numbers 
    steps of linearised attention add up several prompts side by side, and take a batch in parts as a whole
 7  the default of BEMA's eta is 0.6, before 0.2, which studies of earlier versions keep
 8  compiled steps compute activations by functions that are generated from them
+9  compiled steps train models whose scorer weighs products of features (cosformer, spline_kernel)
 """

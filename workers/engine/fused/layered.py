@@ -109,7 +109,8 @@ def sizes_of(recipe: Recipe) -> Sizes:
     return Sizes(
         batch=recipe.training.batch,
         length=task.context,
-        **{name: structure[name] for name in ("width", "heads", "hidden", "gates", "outputs", "knots")},
+        **{name: structure[name] for name in ("width", "heads", "hidden", "gates", "outputs")},
+        knots=model.activation.knots if isinstance(model.activation, Spline) and model.mlp_multiple else 0,
         splines=(model.depth if model.activation_per_layer else 1) if spline else 0,
         depth=model.depth,
         parameters=parameters,

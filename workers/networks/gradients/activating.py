@@ -10,7 +10,8 @@ from torch import Tensor
 
 from spaces import plugins
 from workers.networks.activations import Activation
-from workers.networks.gradients.generated import Generated, addresses_of, example_knobs, starts
+from workers.networks.activations.spline import Spline
+from workers.networks.gradients.generated import Generated, Number, addresses_of, example_knobs, starts
 from workers.numerics.native.building import Unit
 from workers.numerics.rows.activations import ActivationProgram, write_activation
 from workers.numerics.rows.running import run_activation
@@ -55,8 +56,39 @@ def packaged_units() -> list[Unit]:
     return FUNCTIONS.packaged_units(plugins.build(Activation, {"name": name}) for name in plugins.names(Activation))
 
 
-def described(activation: Activation, dtype: torch.dtype) -> Tensor:
+def begin_compiling(activation: Activation | None, dtype: torch.dtype) -> None:
+    """Compile an activation, if there is one, in the background."""
+    FUNCTIONS.begin(_generated(activation), dtype)
+
+
+def find_obstacle(activation: Activation | None, dtype: torch.dtype) -> str | None:
+    """Return why an activation is not in the native steps, or None."""
+    return next((reason for one in _generated(activation) if (reason := FUNCTIONS.find_obstacle(one, dtype))), None)
+
+
+def described(activation: Activation | None, dtype: torch.dtype) -> Tensor:
     """[fields] int64 of an activation without an obstacle, in the order of ActivationField (native/activations.hpp)."""
+    if activation is None:
+        return torch.zeros(7, dtype=torch.int64)
+    if isinstance(activation, Spline):
+        return torch.tensor([0, 0, 0, 0, int(not activation.frozen), 0, activation.knots])
     program, library = FUNCTIONS.load(activation, dtype)
     addresses = addresses_of(library, ("activate_rows", "learn_rows", "finish"))
-    return torch.tensor([*addresses, program.given, program.learned, program.totals])
+    return torch.tensor([*addresses, program.given, program.learned, program.totals, 0])
+
+
+def knobs_of(activation: Activation | None) -> list[Number]:
+    """Return what the functions of an activation are told."""
+    if isinstance(activation, Spline):
+        return [activation.low, (activation.knots - 1) / (activation.high - activation.low)]
+    return [value for _, value in plugins.knobs(activation)] if activation else []
+
+
+def learned_by(activation: Activation | None, prefix: str) -> list[tuple[str, int]]:
+    """Return what an activation learns: the name of each parameter, and where in it the first number lies."""
+    return [(f"{prefix}.{name}", 0) for name in activation.parameters()] if activation else []
+
+
+def _generated(activation: Activation | None) -> list[Activation]:
+    """Return the activation if it has generated functions: a spline looks numbers up in a table."""
+    return [activation] if activation and not isinstance(activation, Spline) else []

@@ -37,9 +37,11 @@ from workers.networks.gradients.plans import (
 from workers.networks.gradients.scoring import (
     begin_compiling,
     described,
+    features_of,
     functions_of,
     knobs_of_heads,
     learned_by,
+    placing_of,
     scorers_of_heads,
 )
 from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
@@ -64,15 +66,15 @@ _END_PLACES = (
 )
 _SIZES = (
     *("lanes", "batch", "length", "width", "heads", "depth", "hidden", "gates", "outputs", "features", "total"),
-    *("causal", "pre_norm", "centred", "query_key_norm", "canon", "knots", "knots_learned", "tied"),
-    *("capped", "loss", "scorer_knobs", "learned_numbers", "activation_knobs"),
-    *("activation_learned", "dropout"),
+    *("causal", "pre_norm", "centred", "query_key_norm", "canon", "tied"),
+    *("capped", "loss", "own_knobs", "own_places", "dropout"),
 )
 _TENSORS = (
     *(
         "layers",
         "ends",
         "scorers",
+        "phi",
         "activation",
         "learned",
         "parameters",
@@ -82,7 +84,7 @@ _TENSORS = (
         "targets",
         "weights",
     ),
-    *("lengths", "placed", "cosines", "sines", "slopes", "knobs", "states", "thresholds", "outputs_values"),
+    *("lengths", "placed", "cosines", "sines", "slopes", "placing", "knobs", "states", "thresholds", "outputs_values"),
 )
 
 
@@ -96,23 +98,19 @@ def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.devic
     """Why the model's gradient on this task is not computed here; None: it is."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
-        activating.FUNCTIONS.begin(_generated_activation(model), dtype)
+        activating.begin_compiling(_activation_of(model), dtype)
     if reason := find_obstacle("layered", dtype, device):
         return reason
     if task.position_loss is None:
         return unknown_loss(task)
     if type(model.position) not in POSITIONS:
         return f"positions of {name_of(model.position)} are not in the native step"
-    for activation in _generated_activation(model):
-        if reason := activating.FUNCTIONS.find_obstacle(activation, dtype):
-            return reason
-    return find_scorer_obstacle(model.scorer, dtype)
+    return activating.find_obstacle(_activation_of(model), dtype) or find_scorer_obstacle(model.scorer, dtype)
 
 
-def _generated_activation(model: Layered) -> list[Activation]:
-    """Return the activation that has generated functions, if there is one: a spline looks numbers up in a table."""
-    has_one = model.mlp_multiple and type(model.activation) is not Spline
-    return [model.activation] if has_one else []
+def _activation_of(model: Layered) -> Activation | None:
+    """Return the activation, if there is an MLP."""
+    return model.activation if model.mlp_multiple else None
 
 
 def native_gradient(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
@@ -142,11 +140,12 @@ class Tables:
     """The model's knobs: a trial that takes a lane writes into them."""
     lanes: int
     length: int
-    knobs: Tensor  # [L, 8 + knobs of the scorers and of the activation]
+    knobs: Tensor  # [L, 8 + knobs of the scorers, of their features and of the activation]
     rates: Tensor  # [4, L] float64
     placed: Tensor | None  # [L, s, d]
     cosines: Tensor | None  # [L, s, c / 2]
     sines: Tensor | None
+    placing: Tensor | None  # [s, s]
 
     def serve(self, model: Layered, lanes: int, length: int) -> bool:
         """Return whether they are those of this model's knobs."""
@@ -170,14 +169,12 @@ class _Gradient:
         self._ends = torch.tensor(end_places(places))
         heads = scorers_of_heads(model.scorer, model.heads)
         self._scorers = described([functions_of(scorer, dtype) for scorer in heads])
+        phi, activation = features_of(model.scorer), _activation_of(model)
+        self._phi, self._activation = activating.described(phi, dtype), activating.described(activation, dtype)
         learned = [one for names in learned_by(model.scorer, model.heads) for one in names]
-        activations = _generated_activation(model)
-        self._activation = activating.described(activations[0], dtype) if activations else None
-        own = [(f"activation.{name}", 0) for one in activations for name in one.parameters()]
+        learned += activating.learned_by(phi, "scorer.phi") + activating.learned_by(activation, "activation")
         layers = range(model.depth)
-        self._learned = torch.tensor(
-            [learned_places(places, layer, learned + own) for layer in layers], dtype=torch.int64
-        )
+        self._learned = torch.tensor([learned_places(places, layer, learned) for layer in layers], dtype=torch.int64)
         alibi = isinstance(model.position, Alibi)
         self._slopes = torch.tensor(slopes(model.heads), dtype=dtype) if alibi else None
         rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
@@ -186,10 +183,8 @@ class _Gradient:
         self._sizes = {
             **structure_of(model, task),
             "total": self._total,
-            "scorer_knobs": len(knobs_of_heads(model.scorer, model.heads)),
-            "learned_numbers": len(learned),
-            "activation_knobs": len(_knobs_of_activation(model)),
-            "activation_learned": len(own),
+            "own_knobs": len(_own_knobs(model)),
+            "own_places": len(learned),
         }
         self._dropout = sum(1 << bit for bit, used in enumerate(on) if used)
 
@@ -222,6 +217,7 @@ class _Gradient:
             "layers": self._layers,
             "ends": self._ends,
             "scorers": self._scorers,
+            "phi": self._phi,
             "activation": self._activation,
             "learned": self._learned,
             "parameters": parameters.contiguous(),
@@ -231,6 +227,7 @@ class _Gradient:
             "cosines": tables.cosines,
             "sines": tables.sines,
             "slopes": self._slopes,
+            "placing": tables.placing,
             "knobs": tables.knobs,
             **wanted,
         }
@@ -280,7 +277,6 @@ def _sites(model: Layered, task: Task, on: Sequence[bool]) -> list[_Site]:
 def structure_of(model: Layered, task: Task) -> dict[str, int]:
     """Sizes and choices as plan.hpp has them."""
     parameters, has_mlp = model.parameters(task), model.mlp_multiple > 0
-    spline = model.activation if has_mlp and isinstance(model.activation, Spline) else None
     unembedding = parameters.get("unembedding") or parameters.get("read_out")
     assert task.position_loss, "obstacle() knows all others"
     return {
@@ -296,8 +292,6 @@ def structure_of(model: Layered, task: Task) -> dict[str, int]:
         "centred": int(model.norm == "layer_norm"),
         "query_key_norm": int(model.query_key_norm),
         "canon": sum(1 << "ABCD".index(letter) for letter in set(model.canon) & set("ABCD")),
-        "knots": spline.knots if spline else 0,
-        "knots_learned": int(not spline.frozen) if spline else 0,
         "tied": int(unembedding is None),
         "capped": int(bool(getattr(model, "logit_cap", 0.0))),
         "loss": LOSSES.index(task.position_loss),
@@ -335,9 +329,9 @@ def _tensors_of(model: Layered) -> list[Tensor]:
     return [value for value in values if isinstance(value, Tensor)]
 
 
-def _knobs_of_activation(model: Layered) -> list[Number]:
-    """Return what the generated functions of the activation are told."""
-    return [value for activation in _generated_activation(model) for _, value in plugins.knobs(activation)]
+def _own_knobs(model: Layered) -> list[Number]:
+    """Return what the functions of the scorers, of their features and of the activation are told."""
+    return knobs_of_heads(model.scorer, model.heads) + activating.knobs_of(_activation_of(model))
 
 
 def tables_of(
@@ -348,7 +342,7 @@ def tables_of(
     spline = model.activation if isinstance(model.activation, Spline) else Spline()
     columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
     columns += [spline.low, (spline.knots - 1) / (spline.high - spline.low)]
-    columns += knobs_of_heads(model.scorer, model.heads) + _knobs_of_activation(model)
+    columns += _own_knobs(model)
     placed, cosines, sines = (
         table if table is None else table.to(device=device) for table in _positions(model, lanes, length, dtype)
     )
@@ -362,13 +356,14 @@ def tables_of(
         placed=placed,
         cosines=cosines,
         sines=sines,
+        placing=placing_of(model.scorer, length, length, dtype),
     )
 
 
 def _positions(
     model: Layered, lanes: int, length: int, dtype: torch.dtype
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """What is added to the stream [L, s, d], and cosines and sines [L, s, c / 2] that turn queries and keys."""
+    """Return what positions add to the stream [L, s, d], and cosines and sines [L, s, c / 2] for queries and keys."""
     position, channels = model.position, model.width // model.heads
     if isinstance(position, Sinusoidal):
         nothing = torch.zeros(1, length, model.width, dtype=dtype)

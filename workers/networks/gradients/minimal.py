@@ -6,6 +6,7 @@ The same function as the model `minimal` differentiated by torch, to 1e-10 in fl
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,13 +17,21 @@ from torch import Tensor
 from spaces import plugins
 from spaces.plugins import actual, name_of
 from workers.data.tasks import Batch, NextToken, Task
-from workers.networks.gradients import NativeGradient, NativeOutputs
-from workers.networks.gradients.plans import find_obstacle, function_of, per_lane
-from workers.networks.gradients.scoring import begin_compiling, described, functions_of, knobs_of_heads
+from workers.networks.gradients import NativeGradient, NativeOutputs, activating
+from workers.networks.gradients.plans import find_obstacle, function_of, per_lane, starts_of
+from workers.networks.gradients.scoring import (
+    begin_compiling,
+    described,
+    features_of,
+    functions_of,
+    knobs_of_heads,
+    learned_by,
+    placing_of,
+)
 from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
-from workers.networks.scorers import Scorer
-from workers.networks.scorers.mixed import Mixed
+from workers.networks.scorers import KernelScorer, Scorer
 from workers.numerics.native import address
+from workers.numerics.parameters import Parameter
 from workers.numerics.randomness import Streams, drop_bytes
 from workers.numerics.tensors import Versions, are_of, versions_of
 
@@ -49,6 +58,7 @@ class Minimal(Protocol):
     def residual_dropout(self) -> float: ...
     @property
     def dropout_unit(self) -> str: ...
+    def parameters(self, task: Task, /) -> Mapping[str, Parameter]: ...
 
 
 def obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
@@ -59,8 +69,6 @@ def obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.devic
         return reason
     if not isinstance(task, NextToken):
         return f"the loss of {name_of(task)} is not known to the native step"
-    if isinstance(model.scorer, Mixed):
-        return "mixed scorers of one head are not in the native step"
     return find_scorer_obstacle(model.scorer, dtype)
 
 
@@ -82,10 +90,11 @@ class _Tables:
     length: int
     seen: Versions
     """The knobs and actual sizes: a trial that takes a lane writes into them."""
-    knobs: Tensor  # [L, 4 + knobs of the scorer]
+    knobs: Tensor  # [L, 4 + knobs of the scorer and its features]
     sizes: Tensor  # [L, 5] int64
     rates: Mapping[int, Tensor]
     """Number of each dropout site that is on -> its rates [L]."""
+    placing: Tensor | None  # [s, s]
 
     def serve(self, model: Minimal, length: int) -> bool:
         """Return whether they are those of this bound model."""
@@ -103,7 +112,11 @@ class _Gradient:
         self._function = function_of("minimal", dtype)
         self._outputs = function_of("minimal", dtype, "minimal_outputs")
         self._dtype = dtype
-        self._scorer = described([functions_of(model.scorer, dtype)])
+        starts, self._total = starts_of(model.parameters(task))
+        phi, [own] = features_of(model.scorer), learned_by(model.scorer, heads=1)
+        places = [starts[name] for name, _ in own + activating.learned_by(phi, "scorer.phi")]
+        of_scorer = described([functions_of(model.scorer, dtype)])[0]
+        self._scorer = torch.cat([of_scorer, activating.described(phi, dtype), torch.tensor(places).long()])
         self._sizes = task.tokens, model.width, model.key_width, model.value_width
         rates = model.embedding_dropout, model.residual_dropout
         self._on = [number for number, rate in enumerate(rates) if rate]
@@ -126,7 +139,6 @@ class _Gradient:
             states[:, site], thresholds[:, site] = drop_bytes(streams[site], rates)
         gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
         tensors = (
-            self._scorer,
             tables.sizes,
             parameters,
             gradient,
@@ -138,7 +150,7 @@ class _Gradient:
             thresholds,
         )
         status = self._function(
-            *(sequences, length, *self._sizes, lanes),
+            *self._told(sequences, length, lanes, tables),
             *map(address, tensors),
             sum(_SITES[site] for site in self._on) + self._whole_tokens,
         )
@@ -153,10 +165,16 @@ class _Gradient:
         # What is padding of a sequence is computed too: no position sees a later one, and no metric reads it.
         tables = self._tables_of(model, task, lanes, length, length)
         outputs = parameters.new_empty(*inputs.shape, task.tokens)
-        tensors = self._scorer, tables.sizes, parameters, outputs, inputs, tables.knobs
-        if self._outputs(*(sequences, length, *self._sizes, lanes), *map(address, tensors)):
+        tensors = tables.sizes, parameters, outputs, inputs, tables.knobs
+        if self._outputs(*self._told(sequences, length, lanes, tables), *map(address, tensors)):
             raise MemoryError("the native step")
         return outputs
+
+    def _told(self, sequences: int, length: int, lanes: int, tables: _Tables) -> list[Any]:
+        """Return the first arguments of both functions."""
+        placing = None if tables.placing is None else address(tables.placing)
+        sizes = sequences, length, *self._sizes, lanes
+        return [*sizes, ctypes.c_int64(self._total), address(self._scorer), placing]
 
     def _tables_of(
         self, model: Minimal, task: NextToken, lanes: int, length: int, actual_length: int | Tensor
@@ -174,6 +192,7 @@ class _Gradient:
                 knobs=torch.cat([stack_knobs(model, lanes), *of_scorer], -1).to(self._dtype),
                 sizes=torch.stack([per_lane(size, lanes) for size in own], -1).long(),
                 rates={site: rates[site] for site in self._on},
+                placing=placing_of(model.scorer, length, length, self._dtype),
             )
         return self._tables
 
@@ -184,7 +203,11 @@ def own_sizes(model: Minimal, task: NextToken, length: int | Tensor) -> list[int
 
 
 def stack_knobs(model: Minimal, lanes: int, device: torch.device | None = None) -> Tensor:
-    """[L, 4] float64 scale of logits, epsilon of the norm, and scales of both dropouts; of a model bound to lanes."""
+    """Return [L, 4] float64 of a model bound to lanes.
+
+    The columns: scale of logits (1 for products of features), epsilon of the norm, scales of both dropouts.
+    """
     rates = [per_lane(rate, lanes, device) for rate in (model.embedding_dropout, model.residual_dropout)]
-    scale = 1 / per_lane(actual(model, "key_width"), lanes, device).sqrt()
+    unscaled = isinstance(model.scorer, KernelScorer)
+    scale = 1 / per_lane(1 if unscaled else actual(model, "key_width"), lanes, device).sqrt()
     return torch.stack([scale, per_lane(model.norm_epsilon, lanes, device), *(1 / (1 - rate) for rate in rates)], -1)

@@ -24,10 +24,17 @@ from workers.networks.gradients.plans import (
     starts_of,
     unknown_loss,
 )
-from workers.networks.gradients.scoring import begin_compiling, described, functions_of, knobs_of_heads, learned_by
+from workers.networks.gradients.scoring import (
+    begin_compiling,
+    described,
+    features_of,
+    functions_of,
+    knobs_of_heads,
+    learned_by,
+    placing_of,
+)
 from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
 from workers.networks.scorers import Scorer
-from workers.networks.scorers.mixed import Mixed
 from workers.numerics.parameters import Parameter
 from workers.numerics.randomness import Streams
 
@@ -38,6 +45,8 @@ _TENSORS = (
         "places",
         "scorer",
         "learned",
+        "phi",
+        "placing",
         "activation",
         "parameters",
         "gradient",
@@ -74,14 +83,12 @@ def obstacle(model: Pooling, task: Task, dtype: torch.dtype, device: torch.devic
     """Why the model's gradient on this task is not computed here; None: it is."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
-        activating.FUNCTIONS.begin([_ACTIVATION], dtype)
+        activating.begin_compiling(_ACTIVATION, dtype)
     if reason := find_obstacle("pooling", dtype, device):
         return reason
     if task.position_loss != "cross_entropy":
         return unknown_loss(task)
-    if isinstance(model.scorer, Mixed):
-        return "mixed scorers of one head are not in the native step"
-    return activating.FUNCTIONS.find_obstacle(_ACTIVATION, dtype) or find_scorer_obstacle(model.scorer, dtype)
+    return activating.find_obstacle(_ACTIVATION, dtype) or find_scorer_obstacle(model.scorer, dtype)
 
 
 def native_gradient(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
@@ -107,11 +114,13 @@ class _Gradient:
             places += [starts[name], starts[f"{name}_bias"]]
             if name == "key_value":  # two maps side by side
                 places += [starts[name] + model.width, starts[f"{name}_bias"] + model.width]
-        (learned,) = learned_by(model.scorer, heads=1)
+        (learned,), phi = learned_by(model.scorer, heads=1), features_of(model.scorer)
+        learned += activating.learned_by(phi, "scorer.phi")
         self._tables = {
             "places": torch.tensor(places),
             "scorer": described([functions_of(model.scorer, dtype)]),
             "activation": activating.described(_ACTIVATION, dtype),
+            "phi": activating.described(phi, dtype),
             "learned": torch.tensor([starts[name] for name, _ in learned], dtype=torch.int64),
         }
         self._sizes = {
@@ -145,6 +154,7 @@ class _Gradient:
             "inputs": inputs,
             "queries": batch["query"].to(self._dtype).contiguous(),
             "lengths": batch["lengths"].contiguous(),
+            "placing": placing_of(model.scorer, 1, items, self._dtype),
             "knobs": torch.stack(knobs, -1).to(self._dtype).contiguous() if knobs else None,
             **wanted,
         }

@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from spaces import plugins
+from workers.networks.activations import Activation
+from workers.networks.gradients import activating
 from workers.networks.gradients.generated import Generated, Number, addresses_of, example_knobs, starts
-from workers.networks.scorers import LogitScorer, Scorer
+from workers.networks.scorers import KernelScorer, LogitScorer, Scorer
 from workers.networks.scorers.mixed import Mixed
 from workers.numerics.native.building import Unit
+from workers.numerics.parameters import Parameter
 from workers.numerics.rows.nodes import NotOfRows
 from workers.numerics.rows.programs import Program, write_scorer
 from workers.numerics.rows.running import run
@@ -49,8 +52,9 @@ def parts_of(scorer: Scorer) -> list[Scorer]:
 
 
 def begin_compiling(scorer: Scorer, dtype: torch.dtype) -> None:
-    """Compile a scorer, or those that it mixes, in the background, side by side."""
+    """Compile a scorer with its features, or those that it mixes, in the background, side by side."""
     _GENERATED.begin(parts_of(scorer), dtype)
+    activating.begin_compiling(features_of(scorer), dtype)
 
 
 def packaged_units() -> list[Unit]:
@@ -61,7 +65,19 @@ def packaged_units() -> list[Unit]:
 
 def find_obstacle(scorer: Scorer, dtype: torch.dtype) -> str | None:
     """Return why a scorer, or one that it mixes, is not in the native steps, or None."""
-    return next((reason for part in parts_of(scorer) if (reason := _GENERATED.find_obstacle(part, dtype))), None)
+    reasons = (_GENERATED.find_obstacle(part, dtype) for part in parts_of(scorer))
+    return next(filter(None, reasons), None) or activating.find_obstacle(features_of(scorer), dtype)
+
+
+def features_of(scorer: Scorer) -> Activation | None:
+    """Return the function of queries and keys whose products a scorer weighs; None for a scorer of logits."""
+    return scorer.features if isinstance(scorer, KernelScorer) else None
+
+
+def placing_of(scorer: Scorer, queries: int, keys: int, dtype: torch.dtype) -> Tensor | None:
+    """Return factors [q, k] of the products of a scorer's features; None where there are none."""
+    factors = scorer.placing(queries, keys, torch.device("cpu")) if isinstance(scorer, KernelScorer) else None
+    return None if factors is None else factors.to(dtype).contiguous()
 
 
 def functions_of(scorer: Scorer, dtype: torch.dtype) -> RowFunctions:
@@ -78,32 +94,38 @@ def scorers_of_heads(scorer: Scorer, heads: int) -> list[Scorer]:
 
 
 def knobs_of_heads(scorer: Scorer, heads: int) -> list[Number]:
-    """What the functions of all heads are told, one head's after another's."""
-    return [value for own in scorers_of_heads(scorer, heads) for _, value in plugins.knobs(own)]
+    """Return the knobs of all heads' functions, one head's after another's, and those of their features."""
+    own = [value for one in scorers_of_heads(scorer, heads) for _, value in plugins.knobs(one)]
+    return own + activating.knobs_of(features_of(scorer))
 
 
 def learned_by(scorer: Scorer, heads: int, prefix: str = "scorer") -> list[list[tuple[str, int]]]:
-    """Of each head what its scorer learns: the parameter's name, and the head's number in it."""
+    """Of each head what its scorer learns: the parameter's name, and the head's number in it; not of its features."""
     if isinstance(scorer, Mixed):
         first = scorer.split(heads)
         return learned_by(scorer.first, first, f"{prefix}.first") + learned_by(
             scorer.second, heads - first, f"{prefix}.second"
         )
-    names = scorer.parameters(heads)
+    names = _own_parameters(scorer, heads)
     return [[(f"{prefix}.{name}", head) for name in names] for head in range(heads)]
 
 
+def _own_parameters(scorer: Scorer, heads: int) -> dict[str, Parameter]:
+    """Return what a scorer learns beside its features."""
+    of_features = ("phi.",) if isinstance(scorer, KernelScorer) else ()
+    return {name: one for name, one in scorer.parameters(heads).items() if not name.startswith(of_features)}
+
+
 def _write(scorer: Scorer, dtype: torch.dtype) -> Program:
-    if not isinstance(scorer, LogitScorer):
+    if not isinstance(scorer, LogitScorer | KernelScorer):
         raise NotOfRows("it reads queries and keys")
-    parameters = scorer.parameters(1)
+    parameters = _own_parameters(scorer, 1)
     if unfit := next((name for name, one in parameters.items() if one.shape != (1,)), None):
         raise NotOfRows(f"{unfit} is more than a number a head")
     learned = {name: float(value) for name, value in starts(parameters).items()}
 
     def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
-        bound = plugins.bind(scorer, told)
-        return bound.of_logits(logits, visible, own)
+        return plugins.bind(scorer, told).weigh(logits, visible, own)
 
     return write_scorer(weigh, learned, example_knobs(scorer), dtype)
 
@@ -112,11 +134,11 @@ def _compare(
     scorer: Scorer, program: Program, library: ctypes.CDLL, dtype: torch.dtype
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows of one, of some and of all visible keys; sums over keys alone differ, by a few roundings."""
-    assert isinstance(scorer, LogitScorer), "it has a program"
+    assert isinstance(scorer, LogitScorer | KernelScorer), "it has a program"
     visible, keys = (1, 3, 8, 19, 21), 21
     generator = torch.Generator().manual_seed(2)
     logits, gradient = (2 * torch.randn(5, keys, dtype=dtype, generator=generator) for _ in range(2))
-    own = {name: value.to(dtype).requires_grad_() for name, value in starts(scorer.parameters(1)).items()}
+    own = {name: value.to(dtype).requires_grad_() for name, value in starts(_own_parameters(scorer, 1)).items()}
     knobs = example_knobs(scorer)
     given = [*(float(one.detach()) for one in own.values()), *knobs.values()]
     found = run(program, library, given, logits, gradient, visible)
@@ -124,7 +146,7 @@ def _compare(
     leaf = logits.clone().requires_grad_()
     told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
     with torch.enable_grad():
-        weights = plugins.bind(scorer, told).of_logits(leaf[None], mask, own)[0]
+        weights = plugins.bind(scorer, told).weigh(leaf[None], mask, own)[0]
     wanted = [leaf, *own.values()]
     by: Sequence[Tensor | None] = [None] * len(wanted)
     if weights.requires_grad:

@@ -13,17 +13,19 @@ from typing import final
 import torch
 from torch import Tensor
 
-from workers.numerics.parameters import Parameter, Parameters
+from workers.networks.activations import Activation
+from workers.numerics.parameters import Parameter, Parameters, under, within
 
 
 class Scorer(ABC):
     """A scorer's configuration, a frozen dataclass; inside the engine its knobs are the trial's own tensors.
 
-    Most scorers look at the scaled logits alone and derive from LogitScorer; the others at queries and keys.
+    Most scorers look at the scaled logits alone and derive from LogitScorer; a KernelScorer looks at products of
+    features of queries and keys, and others at these themselves.
     """
 
     def parameters(self, heads: int) -> Mapping[str, Parameter]:
-        """What the scorer learns in one layer, shapes (heads, ...); most learn nothing.
+        """Return the learned parameters of the scorer in one layer, shapes (heads, ...); most learn nothing.
 
         The model names them `scorer.<name>`. A knob may set where they start.
         """
@@ -81,7 +83,35 @@ class LogitScorer(Scorer):
 
     @abstractmethod
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        """What `of_logits` returns, of logits in float32 or float64."""
+        """Return the weights of `of_logits`, for logits in float32 or float64."""
+
+
+class KernelScorer(Scorer):
+    """A scorer of kernels phi(q) . phi(k): it weighs products of features, which nothing scales."""
+
+    @property
+    @abstractmethod
+    def features(self) -> Activation:
+        """The function phi of each channel. It learns `scorer.phi.<name>`, for all heads together."""
+
+    def placing(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
+        """Return factors [q, k] of the products, by the positions of query and key; None where there are none."""
+        return None
+
+    def parameters(self, heads: int) -> Mapping[str, Parameter]:
+        return under("phi", self.features.parameters())
+
+    @final
+    def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        own = {name: widen(value) for name, value in within("phi", learned).items()}
+        products = self.features.apply(widen(query), own) @ self.features.apply(widen(key), own).mT
+        factors = self.placing(query.shape[-2], key.shape[-2], query.device)
+        products = products if factors is None else products * factors.to(products.dtype)
+        return self.weigh(products, visible, learned).to(query.dtype)
+
+    @abstractmethod
+    def weigh(self, products: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        """Weights [..., h, q, k] from products [..., h, q, k] in float32 or float64; the rest as in `weights`."""
 
 
 def scaled_logits(query: Tensor, key: Tensor) -> Tensor:

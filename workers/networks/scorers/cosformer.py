@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.networks.scorers import Scorer, widen
+from workers.networks.activations import Activation
+from workers.networks.activations.relu import Relu
+from workers.networks.scorers import KernelScorer
 from workers.numerics.parameters import Parameters
 
 
 @dataclass(frozen=True, kw_only=True)
-class CosFormer(Scorer):
+class CosFormer(KernelScorer):
     """Weights relu(q_i) . relu(k_j) cos(pi (i - j) / (2 m)), divided by their sum over the visible keys.
 
     m is the larger of the numbers of queries and keys, also in causal attention, so that a prefix of a longer sequence
@@ -25,14 +27,15 @@ class CosFormer(Scorer):
     def knows_distance(self) -> bool:
         return True
 
-    def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        products = widen(query).relu() @ widen(key).relu().mT
-        kernel = (products * _cosines(query, key).to(products.dtype)).masked_fill(~visible, 0.0)
-        return (kernel / kernel.sum(-1, keepdim=True).clamp(min=1e-6)).to(query.dtype)
+    @property
+    def features(self) -> Activation:
+        return Relu()
 
+    def placing(self, queries: int, keys: int, device: torch.device) -> Tensor:
+        rows, columns = (torch.arange(count, device=device) for count in (queries, keys))
+        distance = (rows[:, None] - columns).double()
+        return (math.pi / 2 * distance / max(queries, keys)).cos()
 
-def _cosines(query: Tensor, key: Tensor) -> Tensor:
-    """[q, k] of the distances of queries and keys."""
-    rows, columns = (torch.arange(part.shape[-2], device=part.device) for part in (query, key))
-    distance = (rows[:, None] - columns).double()
-    return (math.pi / 2 * distance / max(query.shape[-2], key.shape[-2])).cos()
+    def weigh(self, products: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        kernel = products.masked_fill(~visible, 0.0)
+        return kernel / kernel.sum(-1, keepdim=True).clamp(min=1e-6)

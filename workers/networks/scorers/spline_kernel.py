@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -11,14 +10,14 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins.fields import part
 from workers.networks.activations import Activation
-from workers.networks.scorers import Scorer, widen
-from workers.numerics.parameters import Parameter, Parameters, under, within
+from workers.networks.scorers import KernelScorer
+from workers.numerics.parameters import Parameters
 
 _LEAST_SUM = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplineKernel(Scorer):
+class SplineKernel(KernelScorer):
     """Weights phi(q) . phi(k) over their sum, phi an activation applied to each channel: a linear spline by default.
 
     No division by sqrt(c): the sum takes it out. phi may be negative, so the sum may come near zero; it is kept at
@@ -36,13 +35,12 @@ class SplineKernel(Scorer):
         """Paper 002 has one non-linearity for all layers."""
         return True
 
-    def parameters(self, heads: int) -> Mapping[str, Parameter]:
-        return under("phi", self.phi.parameters())
+    @property
+    def features(self) -> Activation:
+        return self.phi
 
-    def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        own = {name: widen(value) for name, value in within("phi", learned).items()}
-        kernel = self.phi.apply(widen(query), own) @ self.phi.apply(widen(key), own).mT
-        kernel = kernel.masked_fill(~visible, 0.0)
+    def weigh(self, products: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        kernel = products.masked_fill(~visible, 0.0)
         total = kernel.sum(-1, keepdim=True)
         total = torch.where(total < 0, total.clamp(max=-_LEAST_SUM), total.clamp(min=_LEAST_SUM))
-        return (kernel / total).to(query.dtype)
+        return kernel / total

@@ -174,7 +174,7 @@ def _open(path: Path) -> ctypes.CDLL | None:
 
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
-    """Processes that start together compile once; a file system without locks lets each of them."""
+    """Hold a lock, so that processes that start together compile once; without locks each compiles."""
     aside = path.with_suffix(".lock")
     handle = os.open(aside, os.O_RDWR | os.O_CREAT, 0o644)
     try:

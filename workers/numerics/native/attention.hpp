@@ -18,6 +18,8 @@ struct Heads {
     int length = 0;  // positions of a whole sequence
     int row = 0;     // numbers of a row of weights
     bool causal = true;
+    bool scaled = true; // products of queries and keys are divided by the root of the channels
+    template <typename T> T scale() const { return scaled ? T(1) / std::sqrt(T(channels)) : T(1); }
 };
 
 // The rows of one sequence in a block.
@@ -37,6 +39,7 @@ template <typename T> class Attention {
   public:
     Heads sizes;
     Site<T> dropout; // of single weights
+    const T *placing = nullptr; // [length][length] factors of products by the positions of query and key; null: none
 
     void lay_out(Memory &memory, const Heads &heads) {
         sizes = heads;
@@ -54,7 +57,7 @@ template <typename T> class Attention {
         const int c = sizes.channels, stride = sizes.stride, row = sizes.row;
         turn(one, head, key);
         const int width = padded(c, W<T>) * row;
-        const T scale = T(1) / std::sqrt(T(c));
+        const T scale = sizes.template scale<T>();
         for (int n = 0; n < width; n += W<T>) store<T>(turned_ + n, load<T>(turned_ + n) * scale);
         query += std::ptrdiff_t(one.first_query) * stride + head * c;
         value += std::ptrdiff_t(one.first) * stride + head * c;
@@ -71,8 +74,9 @@ template <typename T> class Attention {
             int seen[TILE_ROWS];
             for (int i = 0; i < strip.height; i++) {
                 seen[i] = visible(one, strip.first + i);
-                if (slope == T(0)) continue;
                 T *line = scaled + std::ptrdiff_t(i) * row;
+                if (placing) place(line, one.places[strip.first + i], seen[i]);
+                if (slope == T(0)) continue;
                 for (int j = 0; j < seen[i]; j++) line[j] -= slope * T(one.places[strip.first + i] - j);
             }
             scorer.weigh(scaled, own, kept + std::ptrdiff_t(strip.first) * scorer.kept, row, seen, strip.height,
@@ -88,7 +92,7 @@ template <typename T> class Attention {
                         const T *weights, const T *kept, const T *logits, const T *mixed_gradient, T *query_gradient,
                         T *key_gradient, T *value_gradient) {
         const int c = sizes.channels, stride = sizes.stride, row = sizes.row;
-        const T scale = T(1) / std::sqrt(T(c));
+        const T scale = sizes.template scale<T>();
         turn(one, head, value);
         const std::ptrdiff_t queries = std::ptrdiff_t(one.first_query) * stride + head * c;
         const std::ptrdiff_t keys = std::ptrdiff_t(one.first) * stride + head * c;
@@ -115,6 +119,7 @@ template <typename T> class Attention {
                                   sizes.length, row);
             for (int i = 0; i < strip.height; i++) {
                 T *line = own + std::ptrdiff_t(i) * row;
+                if (placing) place(line, one.places[strip.first + i], seen[i]);
                 for (int j = 0; j < seen[i]; j += W<T>) store<T>(line + j, load<T>(line + j) * scale);
             }
             multiply_strip<T, Side::rows>(strip.height, query_gradient + at, stride, own, row, key + keys, stride,
@@ -149,6 +154,10 @@ template <typename T> class Attention {
 
     int visible(const Sequence &one, int query) const { return sizes.causal ? one.places[query] + 1 : one.seen; }
 
+    void place(T *__restrict line, int query, int count) const {
+        const T *__restrict factors = placing + std::ptrdiff_t(query) * sizes.length;
+        for (int j = 0; j < count; j++) line[j] *= factors[j];
+    }
     void turn(const Sequence &one, int head, const T *rows) {
         transpose(turned_, sizes.row, rows + std::ptrdiff_t(one.first) * sizes.stride + head * sizes.channels,
                   sizes.stride, one.keys, sizes.channels);

@@ -66,9 +66,6 @@ template <typename T> void Lane<T>::pass_mlp_gradient(int l, T *g) {
     one.mlp_out.learn(one.active, F, branch, D, count);
     one.mlp_out.apply_turned(active_g_, F, branch, D, count, false);
     one.activation.learn(one.points, F, active_g_, F, count, f);
-    if (one.knots >= 0 && one.spline.learned)
-        for (int r = 0; r < count; r++)
-            one.spline.learn(one.points + std::ptrdiff_t(r) * F, active_g_ + std::ptrdiff_t(r) * F, f);
     activate_gradient(one.slopes, F, active_g_, F, count, f, parts);
     const T *hidden_g = one.slopes;
     if (has(AT_D)) {
@@ -111,6 +108,10 @@ template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
                                       one.kept + kept_place(l, sequence, head), logits_at(l, at), mixed_g_, q_g_, k_g_,
                                       v_g_);
         });
+    if (one.phi.on()) {
+        one.phi.make_features_gradient(q_g_, one.q_slopes, one.q_points, H, count, d);
+        one.phi.make_features_gradient(k_g_, one.k_slopes, one.k_points, H, rows_, d);
+    }
     if (cosines_) turn_rows(q_g_, l, count, T(-1)), turn_rows(k_g_, 0, rows_, T(-1), false);
     if (has(AT_B)) {
         one.canon_query.apply_gradient(head_g_, q_g_, one.q_before, H, sequences_), std::swap(head_g_, q_g_);

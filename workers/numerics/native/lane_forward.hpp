@@ -100,6 +100,10 @@ template <typename T> void Lane<T>::attend(int l, const T *stream) {
         one.canon_value.apply(one.v, one.v_before, H, sequences_);
     }
     if (cosines_) turn_rows(one.q, l, count, T(1)), turn_rows(one.k, 0, rows_, T(1), false);
+    if (one.phi.on()) {
+        one.phi.make_features(one.q, one.q_slopes, one.q_points, H, count, d);
+        one.phi.make_features(one.k, one.k_slopes, one.k_points, H, rows_, d);
+    }
     each_sequence(
         l,
         [&](const Sequence *first, int alike, std::ptrdiff_t at) {
@@ -165,9 +169,7 @@ template <typename T> const T *Lane<T>::pass_mlp(int l) {
     one.mlp_in.apply(hidden, F, one.mlp_given, D, count, one.mlp_in_bias.values);
     if (has(AT_D)) one.canon_d.apply(one.slopes, hidden, F, sequences_);
     if (one.points) std::memcpy(one.points, one.slopes, sizeof(T) * count * F);
-    if (plan_.activation) one.activation.apply(one.slopes, F, one.active, F, count, f);
-    for (int r = 0; !plan_.activation && r < count; r++)
-        one.spline.apply(one.slopes + std::ptrdiff_t(r) * F, one.active + std::ptrdiff_t(r) * F, f);
+    one.activation.apply(one.slopes, F, one.active, F, count, f);
     one.mlp_out.apply(one.out, D, one.active, F, count, one.mlp_out_bias.values);
     if (mlp_sites_[l].on) {
         draw(mlp_sites_[l], one.mlp_bytes);

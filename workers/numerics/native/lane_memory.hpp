@@ -30,8 +30,9 @@ template <typename T> void Lane<T>::lay_out(Memory &memory) {
     capped_ = memory.take<T>(O);
     chunk_ = std::max<int>(2 * TILE_ROWS, LOGITS_BYTES / (sizeof(T) * O));
     outputs_ = memory.take<T>(std::size_t(std::min(chunk_, most_)) * O);
-    const Heads heads{h, c, H, s, ShortAttention<T>::row(s), plan_.causal != 0};
+    const Heads heads{h, c, H, s, ShortAttention<T>::row(s), plan_.causal != 0, !layers_[0].phi.on()};
     attention_.lay_out(memory, heads), short_.lay_out(memory, heads);
+    attention_.placing = short_.placing = static_cast<const T *>(plan_.placing);
     lay_out_table(memory);
     attention_sites_.resize(plan_.depth), mlp_sites_.resize(plan_.depth), weight_sites_.resize(plan_.depth);
 }
@@ -56,7 +57,7 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
     one.q_before = rows(deviates(), H), one.k_before = rows(deviates(), H), one.v_before = rows(has(AT_B), H);
     one.q_factor = rows(plan_.query_key_norm, h), one.k_factor = rows(plan_.query_key_norm, h);
     one.scorers.resize(h);
-    const int64_t *learned = plan_.learned + number * (plan_.learned_numbers + plan_.activation_learned);
+    const int64_t *learned = plan_.learned + number * plan_.own_places;
     bool reads = false;
     for (int head = 0; head < h; head++) {
         Scorer<T> &scorer = one.scorers[head];
@@ -64,6 +65,9 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
         learned += scorer.learned, reads = reads || scorer.reads_logits;
         one.kept_row = std::max(one.kept_row, scorer.kept * (s <= FEW_POSITIONS ? 2 : 1)); // heads side by side need room
     }
+    one.phi.take(plan_.phi, learned), learned += one.phi.places();
+    for (T **slopes : {&one.q_slopes, &one.k_slopes}) *slopes = rows(one.phi.on(), H);
+    for (T **points : {&one.q_points, &one.k_points}) *points = rows(one.phi.learns(), H);
     const int row = h * ShortAttention<T>::row(s);
     one.weights = rows(true, row), one.logits = rows(reads, row), one.kept = rows(true, h * one.kept_row);
     one.mixed = rows(true, H), one.middle = rows(true, D), one.out = rows(true, D);
@@ -80,13 +84,12 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
     one.mlp_given_rows = rows(plan_.pre_norm || has(AT_C), D);
     one.mlp_given_unmixed_rows = rows(plan_.pre_norm && has(AT_C), D);
     one.slopes = rows(true, F), one.slopes_before = rows(has(AT_D), F);
-    if (plan_.activation) one.activation.take(plan_.activation, learned);
-    one.points = rows(at[KNOTS] >= 0 || one.activation.learned, F), one.active = rows(true, F);
-    one.knots = at[KNOTS];
+    one.activation.take(plan_.activation, learned);
+    one.points = rows(one.activation.learns(), F), one.active = rows(true, F);
 }
 
 template <typename T> void Lane<T>::open(int64_t lane) {
-    const T *knobs = static_cast<const T *>(plan_.knobs) + lane * (KNOBS + plan_.scorer_knobs + plan_.activation_knobs);
+    const T *knobs = static_cast<const T *>(plan_.knobs) + lane * (KNOBS + plan_.own_knobs);
     const int64_t line = lane * N * s;
     epsilon_ = knobs[EPSILON], cap_ = knobs[CAP];
     tokens_ = static_cast<const int64_t *>(plan_.inputs) + line;
@@ -115,10 +118,8 @@ template <typename T> void Lane<T>::open(int64_t lane) {
         weight_sites_[l] = site(WEIGHTS, 1 + 2 * depth + l, WEIGHTS_SCALE);
         const T *own_knobs = knobs + KNOBS;
         for (Scorer<T> &scorer : layers_[l].scorers) scorer.read_knobs(own_knobs), own_knobs += scorer.knobs;
+        layers_[l].phi.read_knobs(own_knobs), own_knobs += layers_[l].phi.knobs;
         layers_[l].activation.read_knobs(own_knobs);
-        Spline<T> &spline = layers_[l].spline;
-        spline.knots = int(plan_.knots), spline.learned = plan_.knots_learned;
-        spline.low = knobs[SPLINE_LOW], spline.scale = knobs[SPLINE_SCALE];
     }
     open_parameters(lane);
     open_table();
@@ -155,8 +156,7 @@ template <typename T> void Lane<T>::read(Layer<T> &one, const int64_t *at) {
     if (f) matrix(one.mlp_in, at[MLP_IN], parts * f), matrix(one.mlp_out, at[MLP_OUT], d);
     each_vector(one, [&](Vector<T> &vector) { vector.read(parameters_); });
     for (Scorer<T> &scorer : one.scorers) scorer.read(parameters_);
-    one.activation.read(parameters_);
-    if (one.knots >= 0) one.spline.read(parameters_ + one.knots);
+    one.phi.read(parameters_), one.activation.read(parameters_);
 }
 
 template <typename T> void Lane<T>::write(Layer<T> &one, const int64_t *at) {
@@ -166,8 +166,7 @@ template <typename T> void Lane<T>::write(Layer<T> &one, const int64_t *at) {
     if (f) one.mlp_in.write(gradient_ + at[MLP_IN], parts * f), one.mlp_out.write(gradient_ + at[MLP_OUT], d);
     each_vector(one, [&](Vector<T> &vector) { vector.write(gradient_); });
     for (Scorer<T> &scorer : one.scorers) scorer.write(gradient_);
-    one.activation.write(gradient_);
-    if (one.knots >= 0 && one.spline.learned) one.spline.write(gradient_ + one.knots);
+    one.phi.write(gradient_), one.activation.write(gradient_);
 }
 
 } // namespace layered

@@ -16,6 +16,7 @@
 #include <exception>
 #include <vector>
 
+#include "activations.hpp"
 #include "functions.hpp"
 #include "scores.hpp"
 #include "splitmix.hpp"
@@ -201,6 +202,8 @@ template <typename T> struct Knobs {
 template <typename T> class Minimal {
   public:
     Scorer<T> scorer;
+    Activation<T> phi;          // of the scorer's features
+    const T *placing = nullptr; // [line][line] factors of their products; null: none
 
     // Sequences are `line` tokens apart.
     Minimal(int batch, int line) : N(batch), stride_(line), tokens_(line), targets_(line), visible_(line) {
@@ -260,7 +263,7 @@ template <typename T> class Minimal {
   private:
     const int N, stride_;
     int s = 0, v = 0, d = 0, k = 0, u = 0, dp = 0, vp = 0, row_d = 0, row_v = 0;
-    Buffer<T> small_buffer, rows_buffer, embedding_buffer;
+    Buffer<T> small_buffer, rows_buffer, embedding_buffer, slopes_buffer, points_buffer;
     Buffer<V<T>> block_buffer, sums_buffer, logits_buffer, kept_buffer;
     Knobs<T> knobs_;
     const T *E, *g, *Wq, *Wk, *Wv, *Wo, *U;
@@ -323,8 +326,24 @@ template <typename T> class Minimal {
         }
     }
     V<T> *logits() { return logits_buffer.get(s * s); }
+    // Queries and keys, which lie one after another, become features; and the gradient by features that by them.
+    void make_features(T *rows, int count) {
+        const int room = padded(count, W<T>);
+        if (phi.on()) phi.make_features(rows, slopes_buffer.get(room), points_buffer.get(room), room, 1, count);
+    }
+    void make_features_gradient(T *rows, int count) {
+        const int room = padded(count, W<T>);
+        if (phi.on()) phi.make_features_gradient(rows, slopes_buffer.get(room), points_buffer.get(room), room, 1, count);
+    }
+    // Products of features times their factors, or the gradient.
+    void place_rows(V<T> *rows) {
+        if (!placing) return;
+        for (int i = 0; i < s; i++)
+            for (int j = 0; j <= i; j++) rows[i * s + j] *= placing[i * stride_ + j];
+    }
     // Attention weights P [s][s] of the logits, zero where j > i.
     void attend(V<T> *P) {
+        place_rows(logits());
         scorer.weigh_beside(nullptr, numbers(logits()), numbers(P), numbers(kept_buffer.get(s * scorer.kept)), s * W<T>,
                             visible_.data(), s, s, s);
     }
@@ -333,6 +352,7 @@ template <typename T> class Minimal {
         scorer.weigh_gradient_beside(nullptr, numbers(logits()), numbers(P), numbers(kept_buffer.get(s * scorer.kept)),
                                      numbers(P_g), s * W<T>, visible_.data(), s, s, s);
         scorer.add_places(weight_);
+        place_rows(P_g);
     }
     static T *numbers(V<T> *registers) { return reinterpret_cast<T *>(registers); }
     // Adds the loss; turns logits [s][v] into their gradient.
@@ -403,6 +423,7 @@ template <typename T> class Minimal {
             multiply<T, T>(q, k, Nd, d, 1, Q, k, 1, s, d, k, false);
             multiply<T, T>(key, k, Nd, d, 1, K, k, 1, s, d, k, false);
             multiply<T, T>(rows, d, Nd, d, 1, R, d, 1, s, d, d, false);
+            make_features(numbers(q), 2 * sk * W<T>);
             multiply<T, V<T>>(logits(), s, q, k, 1, key, 1, k, s, k, s, false);
             attend(P);
             if (residual) {
@@ -424,6 +445,7 @@ template <typename T> class Minimal {
                 for (int c = 0; c < s * d; c++) rows_g[c] *= keep[c];
             multiply<T, V<T>>(q_g, k, P_g, s, 1, key, k, 1, s, s, k, false, Sum::up_to_row);
             multiply<T, V<T>>(key_g, k, P_g, 1, s, q, k, 1, s, s, k, false, Sum::from_row);
+            make_features_gradient(numbers(q_g), 2 * sk * W<T>);
             multiply<T, V<T>>(Q_s, k, Nd, 1, d, q_g, k, 1, d, s, k, true);
             multiply<T, V<T>>(K_s, k, Nd, 1, d, key_g, k, 1, d, s, k, true);
             multiply<T, V<T>>(R_s, d, Nd, 1, d, rows_g, d, 1, d, s, d, true);
@@ -498,6 +520,7 @@ template <typename T> class Minimal {
         normalise_tokens();
         add_product(at.q, k, N_t, d, 1, Q, k, v, d, k);
         add_product(at.key, k, N_t, d, 1, K, k, v, d, k);
+        make_features(at.q, 2 * v * k); // zeros that it writes behind them are overwritten
         transposed(at.key_T, at.key, v, k, k);
         add_product(at.A, v, at.q, k, 1, at.key_T, v, v, k, v);
         add_product(at.rows, d, N_t, d, 1, R, d, v, d, d);
@@ -565,6 +588,7 @@ template <typename T> class Minimal {
 
         add_product(q_g, k, A_g, v, 1, key, k, v, v, k);
         add_product(key_g, k, A_g, 1, v, q, k, v, v, k);
+        make_features_gradient(q_g, 2 * v * k);
         transposed(flip, U, d, v, v);  // [v][d]
         add_product(E_g, d, direct_g, vp, 1, flip, d, v, v, d);
         add_product(U_g, v, E, 1, d, direct_g, vp, d, v, v);
@@ -612,17 +636,17 @@ template <typename T> class Minimal {
     }
 };
 
-// One lane, whose parameters may be padded: it is computed at its own sizes. What the scorer learns follows the matrices.
+// One lane, whose parameters may be padded: it is computed at its own sizes.
 template <typename T> class Lane {
   public:
-    Lane(int batch, const Shape &all, bool whole_tokens, const int64_t *described)
-        : model_(batch, all.length), all_(all), N(batch), whole_tokens_(whole_tokens) {
-        std::vector<int64_t> places(described[LEARNED]);
-        for (std::size_t n = 0; n < places.size(); n++) places[n] = int64_t(total(all) + n);
-        model_.scorer.take(described, places.data());
+    Lane(int batch, const Shape &all, bool whole_tokens, std::size_t parameters, const int64_t *described, const T *placing)
+        : model_(batch, all.length), all_(all), N(batch), whole_tokens_(whole_tokens), parameters_count_(parameters) {
+        const int64_t *places = described + SCORER_FIELDS + ACTIVATION_FIELDS;
+        model_.scorer.take(described, places);
+        model_.phi.take(described + SCORER_FIELDS, places + model_.scorer.learned);
+        model_.placing = placing;
     }
-    std::size_t parameters() const { return total(all_) + model_.scorer.learned; }
-    int knobs() const { return 4 + model_.scorer.knobs; }
+    int knobs() const { return 4 + model_.scorer.knobs + model_.phi.knobs; }
 
     T gradient(const Shape &own, const T *parameters, T *gradient_out, const int64_t *inputs, const int64_t *targets,
                const T *knobs, const int64_t *states, const uint8_t *thresholds, int sites) {
@@ -633,7 +657,7 @@ template <typename T> class Lane {
                 drawn_[which].draw(uint64_t(states[which]), thresholds[which], rows * own.width);
                 site[which] = &drawn_[which];
             }
-        std::memset(gradient_out, 0, this->parameters() * sizeof(T));
+        std::memset(gradient_out, 0, parameters_count_ * sizeof(T));
         const bool is_padded = !(own == all_);
         const T *matrices = parameters;
         T *to = gradient_out;
@@ -641,7 +665,7 @@ template <typename T> class Lane {
         const Knobs<T> taken = take(own, parameters, knobs);
         const T loss = model_.gradient(matrices, to, inputs, targets, taken, site[0], site[1], whole_tokens_);
         if (is_padded) place(gradient_out, to, own, all_);
-        model_.scorer.write(gradient_out);
+        model_.scorer.write(gradient_out), model_.phi.write(gradient_out);
         return loss;
     }
 
@@ -660,13 +684,14 @@ template <typename T> class Lane {
     const Shape all_;
     const int N;
     const bool whole_tokens_;
+    const std::size_t parameters_count_;
     Dropout drawn_[2];
     Buffer<T> parameters_, gradient_;
 
     Knobs<T> take(const Shape &own, const T *parameters, const T *knobs) {
         model_.take(own);
-        model_.scorer.read_knobs(knobs + 4);
-        model_.scorer.read(parameters);
+        model_.scorer.read_knobs(knobs + 4), model_.phi.read_knobs(knobs + 4 + model_.scorer.knobs);
+        model_.scorer.read(parameters), model_.phi.read(parameters);
         return {knobs[0], knobs[1], knobs[2], knobs[3]};
     }
     const T *cropped(const Shape &own, const T *parameters) {
@@ -677,11 +702,11 @@ template <typename T> class Lane {
 };
 
 template <typename T>
-void all_lanes(int batch, const Shape &all, int lanes, const int64_t *described, const int64_t *sizes, const T *parameters,
-               T *gradient, T *loss, const int64_t *inputs, const int64_t *targets, const T *knobs, const int64_t *states,
-               const uint8_t *thresholds, int sites) {
-    Lane<T> one(batch, all, sites & 4, described);
-    const std::size_t P = one.parameters(), line = std::size_t(batch) * all.length;
+void all_lanes(int batch, const Shape &all, int lanes, int64_t P, const int64_t *described, const T *placing,
+               const int64_t *sizes, const T *parameters, T *gradient, T *loss, const int64_t *inputs,
+               const int64_t *targets, const T *knobs, const int64_t *states, const uint8_t *thresholds, int sites) {
+    Lane<T> one(batch, all, sites & 4, P, described, placing);
+    const std::size_t line = std::size_t(batch) * all.length;
     for (std::size_t lane = 0; lane < std::size_t(lanes); lane++) {
         const int64_t *n = sizes + 5 * lane;
         const Shape own{int(n[0]), int(n[1]), int(n[2]), int(n[3]), int(n[4])};
@@ -691,10 +716,10 @@ void all_lanes(int batch, const Shape &all, int lanes, const int64_t *described,
 }
 
 template <typename T>
-void outputs_of_all_lanes(int batch, const Shape &all, int lanes, const int64_t *described, const int64_t *sizes,
-                          const T *parameters, T *outputs, const int64_t *inputs, const T *knobs) {
-    Lane<T> one(batch, all, false, described);
-    const std::size_t P = one.parameters(), line = std::size_t(batch) * all.length;
+void outputs_of_all_lanes(int batch, const Shape &all, int lanes, int64_t P, const int64_t *described, const T *placing,
+                          const int64_t *sizes, const T *parameters, T *outputs, const int64_t *inputs, const T *knobs) {
+    Lane<T> one(batch, all, false, P, described, placing);
+    const std::size_t line = std::size_t(batch) * all.length;
     for (std::size_t lane = 0; lane < std::size_t(lanes); lane++) {
         const int64_t *n = sizes + 5 * lane;
         const Shape own{int(n[0]), int(n[1]), int(n[2]), int(n[3]), int(n[4])};
@@ -705,16 +730,18 @@ void outputs_of_all_lanes(int batch, const Shape &all, int lanes, const int64_t 
 
 } // namespace
 
-// `described` [SCORER_FIELDS] of the scorer. Per lane: `sizes` [L][5] length, tokens, width, key width, value width, at most
-// those that the arrays are laid out by; `knobs` [L][4 + those of the scorer] logit scale, norm epsilon, 1 / (1 - rate) of
-// the embedding and of the residual site; `states` and `thresholds` [L][2] of the two sites' random bytes; `sites` has bit
-// 0 for embedding, bit 1 for residual, bit 2 for dropout of whole tokens' entries. Returns 0, or 1 if memory ran out.
+// `total`: a lane's parameters. `described`: [SCORER_FIELDS] of the scorer, [ACTIVATION_FIELDS] of its features, and where
+// what they learn lies. `placing` [length][length]: factors of products of features, or null. Per lane: `sizes` [L][5] length,
+// tokens, width, key width, value width, at most those that the arrays are laid out by; `knobs` [L][4 + those of the scorer
+// and its features] logit scale, norm epsilon, 1 / (1 - rate) of the embedding and of the residual site; `states` and
+// `thresholds` [L][2] of the two sites' random bytes; `sites` has bit 0 for embedding, bit 1 for residual, bit 2 for dropout
+// of whole tokens' entries. Returns 0, or 1 if memory ran out.
 #define GRAFT_MINIMAL(NAME, T)                                                                                         \
     extern "C" int NAME(int batch, int length, int tokens, int width, int key_width, int value_width, int lanes,       \
-                        const int64_t *described, const int64_t *sizes, const T *parameters, T *gradient, T *loss,     \
+                        int64_t total, const int64_t *described, const T *placing, const int64_t *sizes, const T *parameters, T *gradient, T *loss,     \
                         const int64_t *inputs, const int64_t *targets, const T *knobs, const int64_t *states,          \
                         const uint8_t *thresholds, int sites) try {                                                    \
-        all_lanes<T>(batch, Shape{length, tokens, width, key_width, value_width}, lanes, described, sizes, parameters, \
+        all_lanes<T>(batch, Shape{length, tokens, width, key_width, value_width}, lanes, total, described, placing, sizes, parameters, \
                      gradient, loss, inputs, targets, knobs, states, thresholds, sites);                               \
         return 0;                                                                                                      \
     } catch (const std::exception &) {                                                                                 \
@@ -723,9 +750,9 @@ void outputs_of_all_lanes(int batch, const Shape &all, int lanes, const int64_t 
 // `outputs` [L][N][length][tokens]: logits, 0 beyond a lane's own sizes; the rest as above.
 #define GRAFT_MINIMAL_OUTPUTS(NAME, T)                                                                                 \
     extern "C" int NAME(int batch, int length, int tokens, int width, int key_width, int value_width, int lanes,       \
-                        const int64_t *described, const int64_t *sizes, const T *parameters, T *outputs,               \
+                        int64_t total, const int64_t *described, const T *placing, const int64_t *sizes, const T *parameters, T *outputs,               \
                         const int64_t *inputs, const T *knobs) try {                                                   \
-        outputs_of_all_lanes<T>(batch, Shape{length, tokens, width, key_width, value_width}, lanes, described, sizes,  \
+        outputs_of_all_lanes<T>(batch, Shape{length, tokens, width, key_width, value_width}, lanes, total, described, placing, sizes,  \
                                 parameters, outputs, inputs, knobs);                                                   \
         return 0;                                                                                                      \
     } catch (const std::exception &) {                                                                                 \

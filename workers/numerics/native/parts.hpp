@@ -113,9 +113,8 @@ template <typename T> struct Layer {
     Vector<T> attention_gain, attention_bias, mlp_gain, mlp_bias;
     Convolution<T> canon_a, canon_query, canon_key, canon_value, canon_c, canon_d;
     Activation<T> activation;
-    Spline<T> spline;
     std::vector<Scorer<T>> scorers; // [h]
-    int64_t knots = -1;
+    Activation<T> phi;              // of the scorers' features
 
     Normed<T> attention_normed, mlp_normed;
     T *given_rows;                             // [R][D] room for `given`, where it is not the stream itself
@@ -123,7 +122,8 @@ template <typename T> struct Layer {
     T *given_unmixed_rows;
     const T *given_unmixed;                    // [R][D] before the Canon layer A
     T *asked;                                  // [Q][D] rows of `given` that have queries
-    T *q, *k, *v;                              // [R][H]
+    T *q, *k, *v;                              // [R][H], or features of queries and keys
+    T *q_slopes, *k_slopes, *q_points, *k_points; // [R][H] of the features; what these were made of, where phi learns
     T *q_before, *k_before, *v_before;         // [R][H] before the Canon layer B: of unit length with a norm
     T *q_factor, *k_factor;                    // [R][h]
     T *weights, *logits;                       // [Q][h][row], or as ShortAttention has it

@@ -5,16 +5,16 @@
 // What is computed, and from what: as `_Plan` of workers/networks/gradients/layered.py, in the same order.
 struct Plan {
     int64_t lanes, batch, length, width, heads, depth, hidden, gates, outputs, features, total;
-    int64_t causal, pre_norm, centred, query_key_norm, canon, knots, knots_learned, tied, capped, loss;
-    int64_t scorer_knobs, learned_numbers; // of all heads
-    int64_t activation_knobs, activation_learned;
+    int64_t causal, pre_norm, centred, query_key_norm, canon, tied, capped, loss;
+    int64_t own_knobs, own_places; // of the scorers of all heads, of their features and of the activation
     int64_t dropout;         // bits: embedding, attention, mlp, weights
     const int64_t *layers;   // [depth][LAYER_PLACES] where a layer's parameters start; -1: there are none
     const int64_t *ends;     // [END_PLACES] the same of what stands before and after the layers
     const int64_t *scorers;  // [h][SCORER_FIELDS]
-    const int64_t *activation; // [fields of activations.hpp]; null: a spline, or no MLP
-    const int64_t *learned;  // [depth][learned numbers] where what the heads' scorers learn lies, one head's after another's,
-                             // then what the activation learns
+    const int64_t *phi;      // [ACTIVATION_FIELDS] of the scorers' features; all 0: they read logits
+    const int64_t *activation; // [ACTIVATION_FIELDS]; all 0: there is no MLP
+    const int64_t *learned;  // [depth][own_places] where what the heads' scorers learn lies, one head's after another's, then
+                             // what the features and the activation learn
     const void *parameters;  // [L][P]
     void *gradient;          // [L][P]
     void *loss_values;       // [L]
@@ -26,7 +26,8 @@ struct Plan {
     const void *cosines;     // [L][s][c / 2] of the angles that queries and keys are turned by; null: they are not
     const void *sines;
     const void *slopes;      // [h] of ALiBi; null: none
-    const void *knobs;       // [L][KNOBS + scorer knobs + activation knobs]
+    const void *placing;     // [s][s] factors of products of features; null: none
+    const void *knobs;       // [L][KNOBS + own_knobs]
     const int64_t *states;   // [L][sites] of the dropout sites' streams, those that are on and those that are not
     const uint8_t *thresholds;
     void *outputs_values;    // [L][N][s][v] where positions weigh anything, else 0; null: the gradient is computed

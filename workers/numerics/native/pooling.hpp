@@ -22,8 +22,10 @@ struct PoolingPlan {
     int64_t lanes, batch, items, width, features, asked, classes, total;
     const int64_t *places;   // [2 POOLING_MAPS] where the maps' matrices and biases start
     const int64_t *scorer;   // [SCORER_FIELDS]
-    const int64_t *learned;  // where what the scorer learns lies
-    const int64_t *activation; // [fields of activations.hpp]
+    const int64_t *learned;  // where what the scorer and its features learn lies
+    const int64_t *phi;      // [ACTIVATION_FIELDS] of its features; all 0: it reads logits
+    const void *placing;     // [n] factors of products of features; null: none
+    const int64_t *activation; // [ACTIVATION_FIELDS]
     const void *parameters;  // [L][P]
     void *gradient;          // [L][P]
     void *loss_values;       // [L]
@@ -32,7 +34,7 @@ struct PoolingPlan {
     const int64_t *lengths;  // [L][N] items that are given
     const int64_t *targets;  // [L][N]
     const void *weights;     // [L][N] of a set's loss
-    const void *knobs;       // [L][knobs of the scorer]
+    const void *knobs;       // [L][knobs of the scorer and its features]
     void *outputs_values;    // [L][N][c]; null: the gradient is computed
 };
 // The head's keys and values are two maps side by side in one matrix.
@@ -82,6 +84,9 @@ template <typename T> class Pooling {
         outputs_ = memory.take<T>(std::size_t(N) * C);
         row_g_ = memory.take<T>(std::size_t(ROWS) * D), score_g_ = memory.take<T>(padded(n, W<T>));
         scorer_.take(plan.scorer, plan.learned), activation_.take(plan.activation, nullptr);
+        phi_.take(plan.phi, plan.learned + scorer_.learned);
+        for (T **all : {&keys_, &key_slopes_, &key_points_}) *all = memory.take<T>(phi_.on() ? rows * D : 0);
+        for (T **sets : {&scaled_slopes_, &scaled_points_}) *sets = memory.take<T>(phi_.on() ? std::size_t(N) * D : 0);
         kept_ = memory.take<T>(std::size_t(N) * scorer_.kept);
         starts_.resize(N + 1), totals_.resize(N);
     }
@@ -96,7 +101,7 @@ template <typename T> class Pooling {
         T *to = static_cast<T *>(plan_.gradient) + lane * plan_.total;
         std::memset(to, 0, sizeof(T) * plan_.total);
         for (const Map<T> &map : maps_) map.write(to);
-        scorer_.write(to);
+        scorer_.write(to), phi_.write(to);
         static_cast<T *>(plan_.loss_values)[lane] = T(loss);
     }
     void evaluate(int64_t lane) {
@@ -130,7 +135,9 @@ template <typename T> class Pooling {
     T *set_g_, *pooled_g_, *key_g_, *spare_g_;   // [N][D]
     T *row_g_, *score_g_;
     T *kept_;                                    // [N][kept]
-    Activation<T> activation_;
+    Activation<T> activation_, phi_;
+    T *keys_, *key_slopes_, *key_points_;        // [R][D] features of the items' keys, where the scorer reads these
+    T *scaled_slopes_, *scaled_points_;          // [N][D]
 
     int count(int set) const { return starts_[set + 1] - starts_[set]; }
     T dot(const T *a, const T *b) const {
@@ -158,8 +165,9 @@ template <typename T> class Pooling {
     void open(int64_t lane) {
         parameters_ = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
         for (Map<T> &map : maps_) map.read(parameters_);
-        scorer_.read_knobs(static_cast<const T *>(plan_.knobs) + scorer_.knobs * lane);
-        scorer_.read(parameters_);
+        const T *knobs = static_cast<const T *>(plan_.knobs) + (scorer_.knobs + phi_.knobs) * lane;
+        scorer_.read_knobs(knobs), phi_.read_knobs(knobs + scorer_.knobs);
+        scorer_.read(parameters_), phi_.read(parameters_);
         const T *from = static_cast<const T *>(plan_.inputs) + lane * N * n * plan_.features;
         starts_[0] = 0;
         for (int set = 0; set < N; set++, from += n * plan_.features) {
@@ -176,6 +184,10 @@ template <typename T> class Pooling {
         bend(asked_slopes_, asked_, N);
         maps_[QUERY_OUT].apply(query_, D, asked_, D, N);
         maps_[ASK].apply(scaled_, D, query_, D, N);
+        if (phi_.on()) {
+            phi_.make_features(scaled_, scaled_slopes_, scaled_points_, D, N, d);
+            return;
+        }
         const T scale = T(1) / std::sqrt(T(d));
         for (int e = 0; e < N * D; e += W<T>) store<T>(scaled_ + e, load<T>(scaled_ + e) * scale);
         maps_[KEY].matrix.apply_turned(key_, D, scaled_, D, N, false);
@@ -186,14 +198,28 @@ template <typename T> class Pooling {
         bend(first_slopes_ + at, first_ + at, rows);
         maps_[ITEM_OUT].apply(slopes_ + at, D, first_ + at, D, rows);
         bend(slopes_ + at, items_ + at, rows);
+        if (!phi_.on()) return;
+        maps_[KEY].apply(keys_ + at, D, items_ + at, D, rows);
+        phi_.make_features(keys_ + at, key_slopes_ + at, key_points_ + at, D, rows, d);
+    }
+    void place_row(T *row, int count) const {
+        const T *factors = static_cast<const T *>(plan_.placing);
+        for (int i = 0; factors && i < count; i++) row[i] *= factors[i];
+    }
+    // The logits of a set's items, or products of features.
+    void score_items(int set, T *logits) const {
+        const std::ptrdiff_t at = std::ptrdiff_t(set) * D, first = std::ptrdiff_t(starts_[set]) * D;
+        const T shift = phi_.on() ? T(0) : dot(scaled_ + at, maps_[KEY].bias.values);
+        const T *by = (phi_.on() ? scaled_ : key_) + at, *rows = (phi_.on() ? keys_ : items_) + first;
+        for (int i = 0; i < count(set); i++) logits[i] = dot(by, rows + std::ptrdiff_t(i) * D) + shift;
+        place_row(logits, count(set));
     }
     void pool() {
         for (int set = 0; set < N; set++) {
             T *row = weights_ + place(set), *pooled = pooled_ + std::ptrdiff_t(set) * D;
             const T *items = items_ + std::ptrdiff_t(starts_[set]) * D;
-            const T shift = dot(scaled_ + std::ptrdiff_t(set) * D, maps_[KEY].bias.values);
             T *logits = logits_ + place(set);
-            for (int i = 0; i < count(set); i++) logits[i] = dot(key_ + std::ptrdiff_t(set) * D, items + i * D) + shift;
+            score_items(set, logits);
             const int seen = count(set);
             scorer_.weigh(logits, row, kept_ + std::ptrdiff_t(set) * scorer_.kept, 0, &seen, 1, n, padded(seen, W<T>));
             std::memset(pooled, 0, sizeof(T) * D);
@@ -238,6 +264,11 @@ template <typename T> class Pooling {
             const int seen = count(set);
             scorer_.weigh_gradient(logits_ + place(set), row, kept_ + std::ptrdiff_t(set) * scorer_.kept, score_g_, 0, &seen,
                                    1, n, padded(seen, W<T>));
+            if (phi_.on()) {
+                place_row(score_g_, seen);
+                pool_keys_gradient(set, spare_g_ + at);
+                continue;
+            }
             std::memset(key_g, 0, sizeof(T) * D);
             T shift = 0;
             for (int i = 0; i < count(set); i++) {
@@ -254,6 +285,23 @@ template <typename T> class Pooling {
             add(spare_g_ + at, shift, key_bias.values);
         }
     }
+    // The same of one set, where the scorer reads features; `asked_g` is the gradient by those of its query.
+    void pool_keys_gradient(int set, T *asked_g) {
+        const std::ptrdiff_t at = std::ptrdiff_t(set) * D, first = std::ptrdiff_t(starts_[set]) * D;
+        const T *row = weights_ + place(set);
+        T *items = items_ + first, *keys = keys_ + first;
+        for (int i = 0; i < count(set); i++) {
+            T *key = keys + std::ptrdiff_t(i) * D;
+            add(asked_g, score_g_[i], key);
+            for (int e = 0; e < d; e += W<T>) store<T>(key + e, score_g_[i] * load<T>(scaled_ + at + e));
+        }
+        phi_.make_features_gradient(keys, key_slopes_ + first, key_points_ + first, D, count(set), d);
+        maps_[KEY].learn(items, D, keys, D, count(set));
+        for (int i = 0; i < count(set); i++)
+            for (int e = 0; e < d; e += W<T>)
+                store<T>(items + std::ptrdiff_t(i) * D + e, row[i] * load<T>(pooled_g_ + at + e));
+        maps_[KEY].matrix.apply_turned(items, D, keys, D, count(set), true);
+    }
     void pass_items_gradient(int r, int rows) {
         const std::ptrdiff_t at = std::ptrdiff_t(r) * D;
         activate_gradient(slopes_ + at, D, items_ + at, D, rows, d, 1);
@@ -263,11 +311,16 @@ template <typename T> class Pooling {
         maps_[ITEM_IN].learn(inputs_ + r * plan_.features, int(plan_.features), first_slopes_ + at, D, rows);
     }
     void pass_queries_gradient() {
-        maps_[KEY].matrix.learn(key_g_, D, scaled_, D, N);
-        maps_[KEY].matrix.apply(set_g_, D, key_g_, D, N, nullptr);
-        const T scale = T(1) / std::sqrt(T(d));
-        for (int e = 0; e < N * D; e += W<T>)
-            store<T>(set_g_ + e, (load<T>(set_g_ + e) + load<T>(spare_g_ + e)) * scale);
+        if (phi_.on()) {
+            phi_.make_features_gradient(spare_g_, scaled_slopes_, scaled_points_, D, N, d);
+            std::swap(set_g_, spare_g_);
+        } else {
+            maps_[KEY].matrix.learn(key_g_, D, scaled_, D, N);
+            maps_[KEY].matrix.apply(set_g_, D, key_g_, D, N, nullptr);
+            const T scale = T(1) / std::sqrt(T(d));
+            for (int e = 0; e < N * D; e += W<T>)
+                store<T>(set_g_ + e, (load<T>(set_g_ + e) + load<T>(spare_g_ + e)) * scale);
+        }
         maps_[ASK].learn(query_, D, set_g_, D, N);
         maps_[ASK].matrix.apply_turned(spare_g_, D, set_g_, D, N, false);
         maps_[QUERY_OUT].learn(asked_, D, spare_g_, D, N);

@@ -15,6 +15,7 @@ constexpr int FEW_POSITIONS = TILE_ROWS < 8 ? TILE_ROWS : 8; // one strip of row
 template <typename T> class ShortAttention {
   public:
     bool on = false; // for this lane and layer
+    const T *placing = nullptr; // as of Attention
 
     // Numbers of a row of weights that leave room for those of heads side by side.
     static int row(int length) { return padded(length <= FEW_POSITIONS ? 2 * length : length, W<T>); }
@@ -49,7 +50,7 @@ template <typename T> class ShortAttention {
     void apply(const Sequence *first, int count, const Scorer<T> *scorers, const T *query, const T *key, const T *value,
                T *weights, T *kept, T *logits, T *mixed) {
         const int queries = first->queries, end = last_seen(*first), step = end * W<T>;
-        const T scale = T(1) / std::sqrt(T(sizes_.channels));
+        const T scale = sizes_.template scale<T>();
         see(*first);
         for (int pair = 0; pair < count * sizes_.heads; pair += W<T>, weights += queries * step) {
             const Group group(*this, first, count, pair);
@@ -57,6 +58,7 @@ template <typename T> class ShortAttention {
             turn_rows(seen_, key, group.keys, end, scale);
             T *scaled = scorers->reads_logits ? logits : gradient_;
             for (int i = 0; i < queries; i++) multiply_channels(scaled + i * step, i, end);
+            if (placing) place(scaled, *first, end);
             scorers->weigh_beside(gather(scorers, group), scaled, weights, kept, step, visible_.data(), queries,
                                   sizes_.length, end);
             logits += scorers->reads_logits ? queries * step : 0, kept += queries * scorers->kept * W<T>;
@@ -72,7 +74,7 @@ template <typename T> class ShortAttention {
                         const T *value, const T *weights, const T *kept, const T *logits, const T *mixed_gradient,
                         T *query_gradient, T *key_gradient, T *value_gradient) {
         const int queries = first->queries, end = last_seen(*first), step = end * W<T>;
-        const T scale = T(1) / std::sqrt(T(sizes_.channels));
+        const T scale = sizes_.template scale<T>();
         see(*first);
         for (int pair = 0; pair < count * sizes_.heads; pair += W<T>, weights += queries * step) {
             const Group group(*this, first, count, pair);
@@ -82,6 +84,7 @@ template <typename T> class ShortAttention {
             scorers->weigh_gradient_beside(gather(scorers, group), logits, weights, kept, gradient_, step, visible_.data(),
                                            queries, sizes_.length, end);
             for (int n = 0; n < group.count; n++) scorers[group.heads[n]].add_place(*scorers, n);
+            if (placing) place(gradient_, *first, end);
             for (int n = 0; n < queries * step; n += W<T>) store<T>(gradient_ + n, load<T>(gradient_ + n) * scale);
             logits += scorers->reads_logits ? queries * step : 0, kept += queries * scorers->kept * W<T>;
             for (int n = 0; n < group.count; n++) {
@@ -152,6 +155,11 @@ template <typename T> class ShortAttention {
         return reinterpret_cast<const T *>(given_.data());
     }
 
+    void place(T *rows, const Sequence &one, int end) const {
+        for (int i = 0; i < one.queries; i++)
+            for (int j = 0; j < end; j++, rows += W<T>)
+                store<T>(rows, load<T>(rows) * placing[std::ptrdiff_t(one.places[i]) * sizes_.length + j]);
+    }
     // Register j of the line: the sum over channels of `asked_` at i times `seen_` at j.
     void multiply_channels(T *line, int i, int end) const {
         const int step = padded(sizes_.channels, W<T>) * W<T>;

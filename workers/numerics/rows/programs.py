@@ -168,7 +168,7 @@ def _record(
 
 
 def _given_back(graph: Graph, weights: Operand) -> dict[Node, Node]:
-    """What follows from the weights: themselves and, of a quotient by a number of the row, the numerator."""
+    """Return the nodes that follow from the weights: themselves and the numerator of a quotient by a row's number."""
     if not isinstance(weights, Node):
         return {}
     known = {weights: weights}
