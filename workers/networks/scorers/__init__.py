@@ -20,8 +20,8 @@ from workers.numerics.parameters import Parameter, Parameters, under, within
 class Scorer(ABC):
     """A scorer's configuration, a frozen dataclass; inside the engine its knobs are the trial's own tensors.
 
-    Most scorers look at the scaled logits alone and derive from LogitScorer. A KernelScorer looks at products of features
-    of queries and keys, others look at queries and keys themselves.
+    Most scorers look at the scaled logits alone and derive from LogitScorer. A KernelScorer looks at products of
+    features of queries and keys, others look at queries and keys themselves.
     """
 
     def parameters(self, heads: int) -> Mapping[str, Parameter]:
