@@ -106,7 +106,7 @@ def processor_of(pid: int | str) -> float:
 
 @contextmanager
 def service(folder: Path, code: Path, options: Sequence[str]) -> Generator[tuple[int, str]]:
-    """The process of a service that trains the study, and its address."""
+    """Yield the process of a service that trains the study, and its address."""
     environment = {**os.environ, "PYTHONPATH": str(code), "SEARCH_STORAGE": f"sqlite:///{folder}/graft.db"}
     program = [sys.executable, "-m", "graft"]
     sizes = {**SIZES, **ONE_STRUCTURE, "training.validate_every": f"{VALIDATE_EVERY}", "search.history": "last"}
@@ -150,7 +150,7 @@ def ask(address: str, seconds: float, requests: int) -> int:
 
 
 def between(before: Look, after: Look) -> Window:
-    """What was done between two looks."""
+    """Return what was done between two looks."""
     steps, *seconds = (late - early for early, late in zip(before, after, strict=True))
     return Window(int(steps), *seconds)
 
@@ -175,7 +175,7 @@ class Round(NamedTuple):
 
 
 def measure_round(counter: Counter, address: str, seconds: float, requests: int, *, asks_first: bool) -> Round:
-    """A window in which nobody asks, and one with so many requests or more."""
+    """Return a window in which nobody asks, and one with so many requests or more."""
     windows: dict[bool, Window] = {}
     answered = 0
     for asks in (asks_first, not asks_first):
@@ -189,7 +189,7 @@ def measure_round(counter: Counter, address: str, seconds: float, requests: int,
 
 
 def told(name: str, ratios: list[float]) -> str:
-    """The mean of ratios, with its interval."""
+    """Return the mean of ratios, with its interval."""
     margin = float(student.ppf(0.975, len(ratios) - 1)) * statistics.stdev(ratios) / len(ratios) ** 0.5
     return f"{name}: {statistics.mean(ratios):.3f} ± {margin:.3f}, median {statistics.median(ratios):.3f}"
 

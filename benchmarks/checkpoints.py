@@ -27,7 +27,7 @@ _MILLISECONDS = 1000
 
 
 def milliseconds(act: Callable[[], object], repeats: int) -> float:
-    """The median of several times."""
+    """Return the median of several times."""
     times: list[float] = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -37,14 +37,14 @@ def milliseconds(act: Callable[[], object], repeats: int) -> float:
 
 
 def placed(trials: list[Trial], archive: Archive) -> Pack:
-    """A new pack of the trials."""
+    """Return a new pack of the trials."""
     pack = Pack(trials[0], width=len(trials), archive=archive)
     pack.fill(trials)
     return pack
 
 
 def measured(name: str, lanes: int, repeats: int) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     trial = load(name, families()).sample(0, lambda _: 0.5)
     trials = [replace(trial, number=number, seed=trial.seed + number) for number in range(lanes)]
     with tempfile.TemporaryDirectory() as folder:

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def first_of_one_structure(name: str, lanes: int) -> list[Trial]:
-    """The first trials of a space that can train in one pack."""
+    """Return the first trials of a space that can train in one pack."""
     space = spaces.load(name, families())
     strategy, asked = space.search.sampler.begin(space, []), list[Trial]()
     while len(asked) < min(lanes, space.search.trials):
@@ -69,7 +69,7 @@ def batch_of(trials: list[Trial], device: str) -> Callable[[], object]:
 
 
 def step_of(trials: list[Trial], device: str) -> Callable[[], object]:
-    """Makes one step of a pack of these trials, its data included."""
+    """Make one step of a pack of these trials, its data included."""
     pack = Pack(trials[0], width=len(trials), device=device)
     pack.fill(trials)
     return lambda: pack.train(1)  # the least time is that of a step that no validation follows
@@ -88,7 +88,7 @@ def clock_of(device: str) -> Callable[[], float]:
 
 
 def fastest(call: Callable[[], object], seconds: float, clock: Callable[[], float] = time.thread_time) -> float:
-    """The least time of one call, over as many as fit, at least three; by default of this thread's processor."""
+    """Return the least time of one call, over as many as fit, at least three; by default of this thread's processor."""
     call()
     best, end, calls = float("inf"), time.monotonic() + seconds, 0
     while time.monotonic() < end or calls < 3:

@@ -176,7 +176,7 @@ def time_submission(
     [(seconds, status, text)] = answers
     processor = (processor_of(pid) - spent) / len(taken)
     others = f"others' median {statistics.median(taken):.3f} s, longest {max(taken):.3f} s, processor {processor:.3f} s"
-    return f"{seconds:.2f} s, memory +{memory_of(pid) - before:.0f} MB, {others}", f"{status} {text[:90]}"
+    return f"{seconds:.2f} s, memory {memory_of(pid) - before:+.0f} MB, {others}", f"{status} {text[:90]}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -130,7 +130,7 @@ def seconds_of_calls(work: Callable[[], object], device: str, seconds: float) ->
 
 
 def ceilings(device: str, seconds: float) -> Ceilings:
-    """The fastest call counts; matrices and vectors are far larger than the caches of a core."""
+    """Return the rates of the fastest call, on matrices and vectors far larger than the caches of a core."""
     size, length = (1024, 1 << 24) if torch.device(device).type == "cpu" else (8192, 1 << 28)
 
     def product(dtype: torch.dtype) -> float:
@@ -153,7 +153,7 @@ def flops_per_step(problem: SetComplement) -> int:
 
 
 def bytes_per_step(problem: SetComplement, dropout: str) -> int:
-    """The formula at the top of this module."""
+    """Return the formula at the top of this module."""
     parameters = sum(p.numel() for p in problem.model({}).parameters())
     tokens = problem.batch * problem.length
     widths = 4 * problem.width + 2 * problem.key_width + problem.value_width
@@ -163,12 +163,12 @@ def bytes_per_step(problem: SetComplement, dropout: str) -> int:
 
 
 def occurrences_of(dropout: str) -> list[str]:
-    """The sites with a mask for each occurrence of a token."""
+    """Return the sites with a mask for each occurrence of a token."""
     return [] if dropout == "token" else list(DROPOUT[dropout])
 
 
 def single_rate(problem: SetComplement, dropout: str, device: str, seconds: float) -> float:
-    """Steps per second of one model in plain PyTorch."""
+    """Return steps per second of one model in plain PyTorch."""
     rates = {f"model.{site}": rate for site, rate in DROPOUT[dropout].items() if isinstance(rate, float)}
     knobs = {**KNOBS, **rates}
     one = PlainTrial(problem, knobs, seed=0, steps=FOREVER, device=device)
@@ -185,7 +185,7 @@ def cases(given: argparse.Namespace) -> list[Case]:
 
 
 def result(case: Case, rate: float, single: float, limits: Ceilings) -> dict[str, str | float]:
-    """A pack's rate, and what it is of the device's ceilings and over one model in plain PyTorch."""
+    """Return a pack's rate, and what it is of the device's ceilings and over one model in plain PyTorch."""
     flops = rate * flops_per_step(case.problem)
     traffic = rate * bytes_per_step(case.problem, case.dropout)
     return {
@@ -207,7 +207,7 @@ HEADER = (
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     return (
         f"{row['shape']:<8}{row['dropout']:<10}{row['scorer']:<10}{row['optimizer']:<11}{row['lanes']:>6}"
         f"{row['model_steps_per_second']:>15,.0f}{row['flops'] / 1e9:>9,.1f}{row['flops_share']:>8.2%}"

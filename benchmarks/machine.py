@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """The processor's name, where the system tells."""
+    """Return the processor's name, where the system tells."""
     told = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*:\s*(.+)", told.read_text()) if told.exists() else None
     return found[1] if found else platform.processor() or platform.machine()

@@ -30,7 +30,7 @@ LIMIT = 400
 
 
 def commands(folder: Path) -> Mapping[str, Sequence[str]]:
-    """What is run, by what it is called."""
+    """Return what is run, by what it is called."""
     return {
         "trials --format csv": ["trials", STUDY, "--format", "csv"],
         "trials --format json": ["trials", STUDY, "--format", "json"],

@@ -37,7 +37,7 @@ BATCH, TURNS = 32, 9
 
 
 def trial_of(name: str, width: int) -> Trial:
-    """A trial of the module's model that never reports."""
+    """Return a trial of the module's model that never reports."""
     training = {"steps": 10**6, "batch": BATCH, "validate_every": 10**6, "validation_batch": 8, "dtype": "float32"}
     config = {
         "task": {"name": "language", "length": 32, "rare": 1},

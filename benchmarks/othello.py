@@ -83,7 +83,7 @@ def seconds_of_pool(games: int) -> float:
 
 
 def open_spiel_game() -> list[int]:
-    """A game's squares, by open_spiel."""
+    """Return a game's squares, by open_spiel."""
     state, moves = GAME.new_initial_state(), []
     while not state.is_terminal():
         action = random.choice(state.legal_actions())
@@ -94,7 +94,7 @@ def open_spiel_game() -> list[int]:
 
 
 def python_game() -> list[int]:
-    """A game's squares, by bitboards on Python's integers."""
+    """Return a game's squares, by bitboards on Python's integers."""
     own, other, moves, passed = 1 << 28 | 1 << 35, 1 << 27 | 1 << 36, [], False
     while True:
         legal = 0
@@ -128,7 +128,7 @@ def along(bits: int, shift: int) -> int:
 
 
 def numpy_game() -> list[int]:
-    """A game's squares, by a board [8, 8] of discs 1 and -1."""
+    """Return a game's squares, by a board [8, 8] of discs 1 and -1."""
     board, side, moves, passed = np.zeros((8, 8), dtype=int), 1, [], False
     board[3, 4] = board[4, 3] = 1
     board[3, 3] = board[4, 4] = -1
@@ -147,7 +147,7 @@ def numpy_game() -> list[int]:
 
 
 def flips(board: np.ndarray, side: int, row: int, column: int) -> Iterator[tuple[int, int]]:
-    """The discs that a move turns over."""
+    """Yield the discs that a move turns over."""
     for down, right in DIRECTIONS:
         line, at = [], (row + down, column + right)
         while 0 <= at[0] < 8 and 0 <= at[1] < 8 and board[at] == -side:

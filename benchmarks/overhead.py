@@ -30,7 +30,7 @@ LIMIT = 2.0
 
 
 def launch(space: str, trials: int) -> Sequence[str]:
-    """The command for so many trials of one step, on one worker."""
+    """Return the command for so many trials of one step, on one worker."""
     where = ("--workers", "1", "--device", "cpu", "--checkpoints", "none")
     return ["launch", space, "--trials", str(trials), *where]
 

@@ -71,7 +71,7 @@ class Look(NamedTuple):
 
 
 def write_study(url: str, trials: int) -> None:
-    """A study of which all trials have ended, through the functions by which a controller writes."""
+    """Write a study of which all trials have ended, through the functions by which a controller writes."""
     space = spaces.load("set_complement", families(), {**SIZES, "search.trials": f"{trials}"})
     with open_store(url) as store:
         study_id = store.create_study(new_study(STUDY, space))
@@ -89,14 +89,14 @@ def write_study(url: str, trials: int) -> None:
 
 
 def draw(space: Space, number: int) -> Trial:
-    """A trial with draws that its number determines."""
+    """Return a trial with draws that its number determines."""
     seed = trial_seed(space.search.seed, number)
     places = iter(range(10, 1000))
     return space.sample(number, lambda _: unit(seed, next(places)))
 
 
 def with_spline(last: Report) -> Report:
-    """What a trial says last, with what it learned."""
+    """Return what a trial says last, with what it learned."""
     knots = tuple(max(0.0, place / 10 - 1 + unit(last.number, place)) for place in range(20))
     return replace(last, splines=(LearnedSpline("mlp", -2.0, 2.0, knots),))
 
@@ -112,7 +112,7 @@ def result(trial: Trial, last: Report) -> TrialResult:
 
 @contextmanager
 def serving(url: str, code: Path) -> Generator[str]:
-    """The address of a server of the database, in a process of its own, of a checkout of Graft."""
+    """Yield the address of a server of the database, in a process of its own, of a checkout of Graft."""
     command = [sys.executable, "-m", "graft", "dashboard", "--port", "0", "--rate", "10000", "--storage", url]
     environment = {**os.environ, "PYTHONPATH": str(code)}
     with subprocess.Popen(command, cwd=code, env=environment, stderr=subprocess.PIPE, text=True) as server:

@@ -68,7 +68,7 @@ def report_resumed(space: Space, name: str, early: int, late: int) -> None:
 
 
 def outcome(trial: Trial) -> Outcome:
-    """A trial's end: the squared distance to a point of the cube."""
+    """Return the outcome of a trial: the squared distance to a point of the cube."""
     objective = sum((u - 0.3) ** 2 for u in trial.draws.values())
     return Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=objective, state="finished")
 

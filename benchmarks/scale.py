@@ -67,18 +67,18 @@ def study_of(trials: int, history: str) -> Space:
 
 
 def unit(seed: int, index: int) -> float:
-    """A number in [0, 1) that the seed determines."""
+    """Return a number in [0, 1) that the seed determines."""
     return (mix64((seed + index * GAMMA) % 2**64) >> 11) * 2.0**-53
 
 
 def curve(seed: int, step: int) -> float:
-    """The loss of a made-up trial: falls from one towards a floor of its own."""
+    """Return the loss of a made-up trial, which falls from one towards a floor of its own."""
     floor = unit(seed, 0)
     return floor + (1 - floor) * math.exp(-step / EVERY * (0.5 + unit(seed, 1)))
 
 
 def report(trial: Trial, step: int) -> Report:
-    """What a made-up trial says at a validation."""
+    """Return what a made-up trial says at a validation."""
     if unit(trial.seed, 2) < DIVERGING and step >= EVERY * (1 + int(VALIDATIONS * unit(trial.seed, 3))):
         error = "loss is not finite"
         return Report(number=trial.number, fence=trial.fence, step=step, metrics=(), state="diverged", error=error)
@@ -101,7 +101,7 @@ class SimulatedWorker:
     steps: int = 0
 
     def offer(self) -> Offer:
-        """What is free, and what was trained since the last offer."""
+        """Return what is free, and what was trained since the last offer."""
         structure = next((trial.structure for trial, _ in self.running.values()), None)
         return Offer(
             worker=self.name,
@@ -226,7 +226,7 @@ class Look:
 
 
 def look(url: str, cold: bool) -> dict[str, Look]:
-    """The commands that look at the study; `cold`: they find the database on the disk."""
+    """Return the commands that look at the study; `cold`: they find the database on the disk."""
     looks: dict[str, Look] = {}
     for name, command in COMMANDS.items():
         if cold:
@@ -301,7 +301,7 @@ def main() -> None:
 
 @contextmanager
 def storage(name: str | None) -> Iterator[str]:
-    """The URL of the database to use; a new one goes away at the end."""
+    """Yield the URL of the database to use; a new one goes away at the end."""
     if name == "postgresql":
         from tests.databases import running_server
 

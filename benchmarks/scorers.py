@@ -110,7 +110,7 @@ def compare(model: str, names: list[str], seconds: float) -> Iterator[str]:
 
 
 def config_of(case: str, parts: dict[str, Any]) -> dict[str, Any]:
-    """A trial's configuration, with these parts of the model, without averages."""
+    """Return a trial's configuration, with these parts of the model, without averages."""
     config = CASES[case].config()
     return {**config, "model": {**config["model"], **parts}, "averaging": {"name": "none"}}
 

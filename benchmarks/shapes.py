@@ -67,7 +67,7 @@ def drawn(groups: int, each: int, pad: bool, given: argparse.Namespace) -> list[
 
 
 def of_other_shapes(count: int, pad: bool, given: argparse.Namespace) -> list[Trial]:
-    """The first trials whose shapes are all different."""
+    """Return the first trials whose shapes are all different."""
     found: dict[str, Trial] = {}
     for one in drawn(2 * count, 1, pad, given):
         sizes = one.config["task"] | {size: one.config["model"][size] for size in ("width", "key_width", "value_width")}
@@ -86,7 +86,7 @@ def clock_of(device: str) -> Callable[[], float]:
 
 
 def recording_seconds(trials: Sequence[Trial], device: str) -> float:
-    """What the first step and validation of each trial take beyond the second ones."""
+    """Return what the first step and validation of each trial take beyond the second ones."""
     clock, total = clock_of(device), 0.0
     for one in trials:
         pack = Pack(one, width=2, device=device)

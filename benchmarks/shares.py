@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from graft.serving.service import Service
 from graft.serving.submitting import submit
 from storage import Terms, open_reader
@@ -121,7 +121,7 @@ def measure(url: str, seconds: float, overrides: Mapping[str, str]) -> tuple[Loo
 
 
 def compare(before: Look, after: Look) -> list[Row]:
-    """A row for each study, by what it trained between two looks."""
+    """Return a row for each study, by what it trained between two looks."""
     weights = sum(weight for _, weight in STUDIES.values())
 
     def parts(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:

@@ -182,7 +182,7 @@ class Import(NamedTuple):
 
 
 def imports_of(module: Module, known: Collection[str]) -> Iterator[Import]:
-    """The imports of a module from others that are `known`, each as often as it stands there."""
+    """Yield the imports of a module from others that are `known`, each as often as it stands there."""
 
     def below(node: ast.AST, when: When) -> Iterator[Import]:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -215,7 +215,7 @@ def _targets(
 
 
 def _longest(name: str, known: Collection[str]) -> str:
-    """The module that a dotted name starts with; empty if it is none of ours."""
+    """Return the module that a dotted name starts with; empty if it is none of ours."""
     while name and name not in known:
         name = name.rpartition(".")[0]
     return name
@@ -226,14 +226,14 @@ def _asks_for_types(test: ast.expr) -> bool:
 
 
 def circles(edges: Edges) -> list[list[str]]:
-    """The sets of at least two nodes that reach one another, the largest first."""
+    """Return the sets of at least two nodes that reach one another, the largest first."""
     reached = _reached(edges)
     found = {frozenset({other for other in reached[one] if one in reached[other]}) for one in reached}
     return sorted((sorted(circle) for circle in found if len(circle) > 1), key=lambda circle: (-len(circle), circle))
 
 
 def floors(rooms: Iterable[str], edges: Edges) -> int:
-    """The number of rooms on the longest chain, where all rooms of a circle are one."""
+    """Return the number of rooms on the longest chain, where all rooms of a circle are one."""
     floor_of = {room: room for room in rooms} | {room: circle[0] for circle in circles(edges) for room in circle}
     below: dict[str, set[str]] = defaultdict(set)
     for one, other in edges:
@@ -248,7 +248,7 @@ def floors(rooms: Iterable[str], edges: Edges) -> int:
 
 
 def back_up(edges: Edges) -> list[tuple[str, str]]:
-    """The edges inside circles."""
+    """Return the edges inside circles."""
     floor_of = {room: place for place, circle in enumerate(circles(edges)) for room in circle}
     return sorted((one, other) for one, other in edges if one in floor_of and floor_of[one] == floor_of.get(other))
 
@@ -495,13 +495,13 @@ def _folder(name: str, modules: Sequence[Module], imports: Sequence[Import]) -> 
 
 
 def _neighbours(edges: Edges) -> set[str]:
-    """The rooms that do not stand alone."""
+    """Return the rooms that do not stand alone."""
     shared = {other for _, other in edges if other.startswith("_")}
     return shared | {room for edge in edges if edge[1] not in shared for room in edge}
 
 
 def _room(folder: str, module: str) -> str:
-    """The room of the folder in which a module is; empty for the folder's own `__init__`, and outside."""
+    """Return the room of the folder in which a module is; empty for the folder's own `__init__`, and outside."""
     start = f"{folder}." if folder else ""
     return module.removeprefix(start).partition(".")[0] if module.startswith(start) else ""
 

@@ -78,7 +78,7 @@ def _of_tasks(tasks: int) -> Callable[[Numbers], Bounds]:
 
 
 def _best_tenth(raw: Numbers, averaged: Numbers) -> pl.DataFrame:
-    """The row of the averaged parameters of so many trials."""
+    """Return the row of the averaged parameters of so many trials."""
     number = np.arange(len(raw))
     costs = {"raw": raw, "bema": averaged}
     sides = [pl.DataFrame({"number": number, "variant": name, "cost": cost}) for name, cost in costs.items()]
@@ -115,7 +115,7 @@ def _of_correlation(values: Numbers) -> Bounds:
 
 
 def _mean_between(quantiles: tuple[float, float], skew: float) -> float:
-    """The mean of (exp(skew z) - 1) / skew, z standard normal, between two of its quantiles; of z, without skew."""
+    """Return the mean of (exp(skew z) - 1) / skew, z standard normal, between two quantiles; of z without skew."""
     low, high = ndtri(quantiles)
     share = quantiles[1] - quantiles[0]
     if skew == 0:
@@ -138,7 +138,7 @@ class Kind(NamedTuple):
     normal_only: bool = False
 
     def truth(self, skew: float) -> float:
-        """What the interval is of."""
+        """Return what the interval is of."""
         return 0.0 if self.between is None else _mean_between(self.between, skew)
 
 
@@ -166,7 +166,7 @@ INTERVALS: Mapping[str, Kind] = {
 
 
 def coverage(kind: str, repeats: int, skew: float = 0.0, seed: int = 0) -> float:
-    """The share of intervals of this kind that hold the truth."""
+    """Return the share of intervals of this kind that hold the truth."""
     made, random = INTERVALS[kind], np.random.default_rng(seed)
     truth, held = made.truth(skew), 0
     for _ in range(repeats):
@@ -214,7 +214,7 @@ def study_of(values: Numbers, metric: str, conditions: Sequence[str] = CONDITION
 
 
 def _draw_normal(random: np.random.Generator, arms: int, seeds: int) -> Numbers:
-    """Normal numbers whose difference between two arms has a deviation of 1 once the luck of the seed is taken away."""
+    """Return normal numbers whose difference between two arms has a deviation of 1 without the luck of the seed."""
     luck = 3 * random.normal(size=(1, seeds, 1))
     return luck + random.normal(size=(arms, seeds, len(CONDITIONS))) / sqrt(2)
 
@@ -334,7 +334,7 @@ def compares_as_verdict(values: Numbers, metric: str) -> bool:
 
 
 def claims(data: StudyData) -> tuple[list[str], list[str]]:
-    """What a report says of an experiment: sentences that tell an arm from the baseline, and verdicts of its table."""
+    """Return a report's sentences that tell an arm from the baseline, and the verdicts of its table."""
     section = Arms(data=data)
     sentences = [text for text in section.findings() if f" is {BETTER} than " in text or f" is {WORSE} than " in text]
     tables = [block for block in section.blocks(FigureNumbers(own=1, sections={})) if isinstance(block, Table)]
@@ -350,7 +350,7 @@ def false_claims(kind: str, arms: int, seeds: int, studies: int) -> float:
 
 
 def power(effect: float, seeds: int, studies: int) -> float:
-    """The share of studies with an effect whose report says so in a sentence."""
+    """Return the share of studies with an effect whose report says so in a sentence."""
     told = 0
     for seed in range(studies):
         sentences, _ = claims(made_study(effect, seeds, seed, conditions=("",)))

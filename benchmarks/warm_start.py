@@ -104,7 +104,7 @@ def searched(url: str, seeds: int, settings: dict[str, str]) -> pl.DataFrame:
 
 
 def space(task: str, seed: int, settings: dict[str, str]) -> Space:
-    """The search space with another task."""
+    """Return the search space with another task."""
     overrides = {"task": TASKS[task], "search.seed": str(seed), **settings}
     return parse(SPACE, "benchmarks/warm_start.py", families(), overrides)
 
@@ -138,7 +138,7 @@ def report(found: pl.DataFrame) -> None:
 
 
 def losses(found: pl.DataFrame, arm: str) -> Curves:
-    """The losses of an arm, [tasks, seeds, trials]."""
+    """Return the losses of an arm, [tasks, seeds, trials]."""
     rows = found.filter(pl.col("arm") == arm)
     order = {name: place for place, name in enumerate(TASKS)}
     rows = rows.with_columns(place=pl.col("task").replace_strict(order)).sort("place", "seed", "number")
@@ -175,7 +175,7 @@ def others(levels: Curves, curves: Curves) -> Curves:
 
 
 def reached(curves: Curves, levels: Curves) -> Curves:
-    """The first trial, from 1, that is as good as each level, [tasks, seeds, levels]; one more than all for none."""
+    """Return the first trial from 1 as good as each level, [tasks, seeds, levels]; one more than all for none."""
     good = curves[:, :, None, :] <= levels[..., None]
     return np.where(good.any(axis=-1), good.argmax(axis=-1) + 1.0, curves.shape[-1] + 1.0)
 

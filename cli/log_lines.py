@@ -54,7 +54,7 @@ class JsonLines(io.TextIOBase):
         self._stream.flush()
 
     def isatty(self) -> bool:
-        """False: nothing is drawn."""
+        """Return False: rich draws no progress bar into a log."""
         return False
 
     def fileno(self) -> int:

@@ -23,6 +23,7 @@ from cli.commands import (
     doctor,
     evaluate,
     launch,
+    mcp,
     optuna_dashboard,
     plugins,
     queries,
@@ -51,8 +52,8 @@ _METAVARS: dict[object, str] = {
 }  # fmt: skip
 """The type of a value -> the word for it; empty: the name of the argument or option."""
 _COMMANDS = (
-    *(launch, advise, claim, comparing, serve, queries, administration, replay, space, plugins, reports, dashboard),
-    *(optuna_dashboard, weights, evaluate, database, doctor),
+    *(launch, advise, claim, comparing, serve, mcp, queries, administration, replay, space, plugins, reports),
+    *(dashboard, optuna_dashboard, weights, evaluate, database, doctor),
 )  # fmt: skip
 for module in _COMMANDS:
     module.register(app)
@@ -126,7 +127,7 @@ def main() -> None:
 
 
 def _describe_misuse(error: TyperException) -> str:
-    """What was wrong in how the program was called, with the value."""
+    """Describe how the program was called wrongly, with the value."""
     context: Any = getattr(error, "ctx", None)
     told = error.format_message().strip().rstrip(".")
     if not told:  # a group without a command, whose help has been shown
@@ -145,7 +146,7 @@ def _describe_full_disk(error: Exception) -> str | None:
 
 
 def _describe_damage() -> str | None:
-    """What is wrong with the rows of the database that the command read, as one that was edited by hand may have."""
+    """Describe damaged rows of the database that the command read, as edits by hand leave them; None without any."""
     from cli.options import ASKED
 
     if not ASKED:

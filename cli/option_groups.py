@@ -53,8 +53,8 @@ class OverrideOptions:
 
     @contextmanager
     def load(self, space: str, plugins: Sequence[str]) -> Generator[Space]:
-        """The space with these values, its draws tried, while its plug-ins and those of --plugins are in use."""
-        from graft.launching.run import read_space
+        """Yield the space with these values, its draws tried, while its plug-ins and those of --plugins are in use."""
+        from graft.launching.planning.reading import read_space
         from graft.plugins.collecting import plugins_of_space
         from spaces.plugins.active import using
 
@@ -134,7 +134,7 @@ class TrainingOptions:
         return placement
 
     def checkpointing(self) -> Checkpoints:
-        """What is asked about checkpoints."""
+        """Return how and where checkpoints are to be kept, by the options."""
         from graft.launching.checkpoints import Checkpoints
 
         return Checkpoints(url=self.checkpoints, seconds=self.checkpoint_every)

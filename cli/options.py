@@ -126,7 +126,7 @@ def _warn_of_password(url: str) -> None:
 
 
 def database_name(url: str) -> str:
-    """What messages call a database, without its password; raises StorageError for a URL of another kind."""
+    """Return a database's name for messages: without its password; raises StorageError for a URL of another kind."""
     from storage.databases import find_database
 
     return find_database(url).name

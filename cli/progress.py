@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def training_bar(number: int, steps: int) -> Generator[Callable[[int], None]]:
-    """A progress bar on a terminal while a trial trains; gives the function that takes the step reached."""
+    """Show a progress bar on a terminal while a trial trains; yields the function that takes the step reached."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -21,7 +21,7 @@ def training_bar(number: int, steps: int) -> Generator[Callable[[int], None]]:
 
 @contextmanager
 def waiting(text: str) -> Generator[Callable[[str], None]]:
-    """A line on a terminal while something takes seconds; gives the function that changes it."""
+    """Show a line on a terminal while something takes seconds; yields the function that changes it."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _: None

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generators import commands, language, papers, plug_ins, python, sql
+from docs.generators import commands, language, papers, plug_ins, python, sql, where
 
 
 def pages() -> Mapping[str, str]:
@@ -19,6 +19,7 @@ def pages() -> Mapping[str, str]:
         "reference/spaces.md": language.spaces_page(),
         "reference/papers.md": papers.page(),
         "reference/sql.md": sql.page(),
+        "reference/where.md": where.page(),
         **{f"reference/plug-ins/{name}": text for name, text in plug_ins.pages().items()},
     }
 

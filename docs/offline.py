@@ -10,7 +10,7 @@ _FETCHED = re.compile(
 
 
 def fetched(text: str) -> str:
-    """The first thing that a browser would fetch from elsewhere for this page; empty for none.
+    """Return the first thing that a browser would fetch from elsewhere for this page; empty for none.
 
     A link that a person may follow is none.
     """

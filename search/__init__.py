@@ -1,1 +1,1 @@
-"""search"""
+"""The search: controller, samplers, stopping policies and the analysis of trials."""

@@ -77,7 +77,7 @@ def finite(value: float | None) -> float | None:
 
 
 def rank_by_mean(objectives: Mapping[int, Sequence[float | None]], seeds: int, sign: float) -> dict[int, float]:
-    """Configuration -> its mean objective over `seeds` seeds, the best first; ties by number.
+    """Return each configuration's mean objective over `seeds` seeds, the best first; ties by number.
 
     Left out are configurations of which a seed has none. `sign` is 1 where small is good, -1 where large is.
     """

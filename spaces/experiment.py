@@ -59,15 +59,19 @@ class Claim:
     """The tests of arms over equal seeds (`search.analysis.arms.comparison.compare_arms`)."""
     correction: Literal["holm", "bh"] = "holm"
     """The correction of p over the claims of a study."""
+    on: Literal["validation", "test"] = "validation"
+    """The sets whose values decide. Those of test sets are sealed until the study is revealed."""
 
     def __str__(self) -> str:
-        """`ssa has a higher accuracy/raw than softmax (0.02 or more is of interest)`"""
+        """Write the claim as a sentence, `ssa has a higher accuracy/raw than softmax (0.02 or more is of interest)`."""
         word = "lower" if self.direction == "minimize" else "higher"
-        return f"{self.arm} has a {word} {self.metric} than {self.than} ({self.difference:g} or more is of interest)"
+        where = " on test sets" if self.on == "test" else ""
+        difference = f"{self.difference:g} or more is of interest"
+        return f"{self.arm} has a {word} {self.metric}{where} than {self.than} ({difference})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the claim as JSON values."""
-        return asdict(self)
+        """Return the claim as JSON values; without `on` where that is validation, as in claims that are stored."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("on", "validation")}
 
 
 class Tried(NamedTuple):
@@ -103,6 +107,11 @@ class ExperimentSpace(Space):
     fresh_seeds: int = 0
     """Seeds that each of these is trained from."""
     claims: tuple[Claim, ...] = ()
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether a claim is decided on test sets."""
+        return any(claim.on == "test" for claim in self.claims)
 
     @property
     def configurations(self) -> int:
@@ -171,4 +180,5 @@ class ExperimentSpace(Space):
             seed=trial_seed(search.seed, seed),
             evaluation_seed=evaluation_seed(search.seed),
             params={**facts, SEED: seed, **trial.params},
+            tested=self.is_tested,
         )

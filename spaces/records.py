@@ -134,6 +134,8 @@ class Trial:
     """63-bit seed of the sets that it is evaluated on, where trials share them; None: they come from its own seed."""
     architecture_trial: int | None = None
     """Number of the trial whose architecture it has, in stage two of a transfer; None elsewhere."""
+    tested: bool = False
+    """Whether it is evaluated on its test sets, too: draws of the validation sets' kinds from a stream of their own."""
     fence: int = field(default=0, compare=False)
     """How often it was started, this time included; 0 for one that no worker has."""
     checkpoints: tuple[Checkpoint, ...] = field(default=(), compare=False)
@@ -216,6 +218,8 @@ class Report:
     """Of the start that it comes from."""
     fingerprint: Fingerprint | None = None
     """What determined its numbers; None where no step was made."""
+    sealed: tuple[Metric, ...] = ()
+    """Of its test sets, where the trial is `tested`: nothing but the store reads them, and that keeps them sealed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

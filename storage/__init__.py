@@ -9,30 +9,41 @@ claims/                  what the controller of a claimed study writes
 frames/                  reading: typed Polars frames, of a database and of one study
 tokens.py                who may reach the service over HTTP
 claim_events.py          the claims about a study's arms: locked, edited, looked at
+test_sets.py             results on test sets: sealed until a study is revealed
 sources.py               the files of a study's plug-ins from outside
 checking.py, copying.py  whether a database is whole; copies of it
+
+The names below are loaded when they are first used: SQLAlchemy and Polars take a third of a second, and an estimate of
+a launch needs neither.
 """
 
-from storage.claims.claimed_study import ClaimedStudy
-from storage.claims.editing import EditedStudy, SpaceChange
-from storage.databases import file_of, has_password
-from storage.databases.database import AwayError
-from storage.frames import Reader, open_reader
-from storage.new_study import NewStudy, check_name
-from storage.queue import QueueRequest, Terms
-from storage.queue_entries import QueueEntry
-from storage.store import (
-    Store,
-    annotate_study,
-    bring_up,
-    open_store,
-    record_look,
-    request_queue,
-    request_service,
-    request_stop,
-    revoke_token,
-    take_waiting_requests,
-)
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from storage.claims.claimed_study import ClaimedStudy
+    from storage.claims.editing import EditedStudy, SpaceChange
+    from storage.databases import file_of, has_password
+    from storage.databases.database import AwayError
+    from storage.frames import Reader, open_reader
+    from storage.new_study import NewStudy, check_name
+    from storage.queue import QueueRequest, Terms
+    from storage.queue_entries import QueueEntry
+    from storage.store import (
+        Store,
+        annotate_study,
+        bring_up,
+        open_store,
+        record_look,
+        request_queue,
+        request_service,
+        request_stop,
+        reveal_study,
+        revoke_token,
+        take_waiting_requests,
+    )
 
 __all__ = [
     "AwayError",
@@ -56,6 +67,40 @@ __all__ = [
     "request_queue",
     "request_service",
     "request_stop",
+    "reveal_study",
     "revoke_token",
     "take_waiting_requests",
 ]
+
+_HOME = {
+    "AwayError": "databases.database",
+    "ClaimedStudy": "claims.claimed_study",
+    "EditedStudy": "claims.editing",
+    "NewStudy": "new_study",
+    "QueueEntry": "queue_entries",
+    "QueueRequest": "queue",
+    "Reader": "frames",
+    "SpaceChange": "claims.editing",
+    "Store": "store",
+    "Terms": "queue",
+    "annotate_study": "store",
+    "bring_up": "store",
+    "check_name": "new_study",
+    "file_of": "databases",
+    "has_password": "databases",
+    "open_reader": "frames",
+    "open_store": "store",
+    "record_look": "store",
+    "request_queue": "store",
+    "request_service": "store",
+    "request_stop": "store",
+    "reveal_study": "store",
+    "revoke_token": "store",
+    "take_waiting_requests": "store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'storage' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"storage.{_HOME[name]}"), name)

@@ -83,6 +83,10 @@ _RULES = {
     "a source belongs to a study": "SELECT module FROM sources WHERE study_id NOT IN (SELECT id FROM studies)",
     "a change belongs to a study": "SELECT number FROM changes WHERE study_id NOT IN (SELECT id FROM studies)",
     "a claim belongs to a study": "SELECT number FROM claim_events WHERE study_id NOT IN (SELECT id FROM studies)",
+    "a result on a test set belongs to a trial": """
+        SELECT test_results.number FROM test_results LEFT JOIN trials
+        ON trials.study_id = test_results.study_id AND trials.number = test_results.number WHERE trials.id IS NULL""",
+    "a reveal belongs to a study": "SELECT number FROM reveals WHERE study_id NOT IN (SELECT id FROM studies)",
     "an entry of the queue belongs to a study": """
         SELECT study_id FROM submissions WHERE study_id NOT IN (SELECT id FROM studies)""",
     "an architecture belongs to a trial of its study": """
@@ -139,7 +143,7 @@ def check(url: str) -> Verdict:
 
 
 def describe_damage(url: str) -> str | None:
-    """What to tell where something went wrong over a database, if rows of it are not what Graft writes; else None.
+    """Return a line on rows of the database that Graft does not write, to be added to an error; None without any.
 
     The first such row: to find all takes a minute in a database of a million trials, and somebody waits.
     """

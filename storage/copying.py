@@ -7,7 +7,6 @@ written, read again and compared in one transaction, so that the target has all 
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from spaces.plugins import canonical_json
 from storage import migrations
 from storage.databases import find_database
 from storage.databases.database import Database
+from storage.databases.disk import synchronise
 from storage.databases.sqlite import Sqlite
 from storage.schema import (
     architectures,
@@ -33,9 +33,11 @@ from storage.schema import (
     claim_events,
     fingerprints,
     metrics,
+    reveals,
     sources,
     studies,
     submissions,
+    test_results,
     trial_id,
     trials,
     workers,
@@ -121,22 +123,14 @@ def _publish(part: Path, target: Path) -> None:
     damage = copied.damage()
     if damage:
         raise StorageError(f"{target}: the copy is damaged ({damage[0]}); nothing was written")
-    _synchronise(part)
+    synchronise(part)
     part.rename(target)
-    _synchronise(target.parent)
-
-
-def _synchronise(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    synchronise(target.parent)
 
 
 @contextmanager
 def _snapshot(url: str) -> Generator[tuple[Database, Connection]]:
-    """A database of this code's schema in one reading transaction."""
+    """Open a database of this code's schema in one reading transaction."""
     database = find_database(url)
     with database.snapshot() as connection, database.readable_errors(), connection.begin():
         migrations.check(connection, database.name)
@@ -145,7 +139,7 @@ def _snapshot(url: str) -> Generator[tuple[Database, Connection]]:
 
 @contextmanager
 def _writer(url: str) -> Generator[tuple[Database, Connection]]:
-    """The writing end of a database, created if it is not there."""
+    """Open the writing end of a database, created if it is not there."""
     database = find_database(url)
     connection = database.writer()
     try:
@@ -262,7 +256,7 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
         yield metrics, batch
     for rows in _select(connection, checkpoints, checkpoints.c.trial_id.between(first, after - 1)):
         yield checkpoints, [{**row, "trial_id": row["trial_id"] - first} for row in rows]
-    for table in (workers, sources, fingerprints, changes, claim_events, submissions):
+    for table in (workers, sources, fingerprints, changes, claim_events, test_results, reveals, submissions):
         for rows in _select(connection, table, table.c.study_id == study_id):
             yield table, [_without(row, "study_id") for row in rows]
 

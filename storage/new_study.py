@@ -54,7 +54,7 @@ def check_name(name: str) -> None:
 
 
 def row_of(study: NewStudy) -> dict[str, Any]:
-    """What the table `studies` has of a new study, in state `stopped`, as JSON values; without its times."""
+    """Return the columns of table `studies` for a new study in state `stopped`, as JSON values; without its times."""
     return {
         **{name: value for name, value in vars(study).items() if name not in ("bundles", "second")},
         "objective": str(study.objective),

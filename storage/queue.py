@@ -38,10 +38,10 @@ from storage.queue_entries import OPEN, QueueEntry, QueueState, StrangeEntry, re
 from storage.schema import Now, studies, submissions
 
 Action = Literal[
-    "submit", "pause", "resume", "cancel", "reprioritise", "annotate", "look", "make_token", "revoke_token"
+    "submit", "pause", "resume", "cancel", "reprioritise", "annotate", "look", "reveal", "make_token", "revoke_token"
 ]
-"""The last four change nothing in the queue: `annotate` writes a note, tags or the mark of the archive of a study,
-`look` that interim results of a study with a claim were shown."""
+"""The last five change nothing in the queue: `annotate` writes a note, tags or the mark of the archive of a study,
+`look` that interim results of a study with a claim were shown, `reveal` that its test sets are opened."""
 _FROM: Mapping[Action, tuple[QueueState, ...]] = {
     "pause": ("waiting", "running", "paused"),
     "resume": ("paused", "cancelled", "failed", "waiting", "running"),
@@ -60,6 +60,7 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
 _TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": (int, float, NoneType)}
 _LOOK: Mapping[str, tuple[type, ...]] = {"command": (str,), "version": (str,), "results": (int,)}
+_REVEAL: Mapping[str, tuple[type, ...]] = {"person": (str,), "version": (str,)}
 _Record = TypeVar("_Record")
 NEEDS_ADMIN = "to change it needs the role admin"
 REVOCATION = "-revocation"
@@ -133,7 +134,7 @@ class QueueRequest:
         """Return whether its row has what its action needs, of the right types and in range, and nothing else."""
         if self.action == "annotate":
             return bool(self.row) and all(type(value) is _ANNOTATIONS.get(name) for name, value in self.row.items())
-        columns = {"submit": _COLUMNS, "look": _LOOK, "make_token": _TOKEN}.get(self.action, {})
+        columns = {"submit": _COLUMNS, "look": _LOOK, "reveal": _REVEAL, "make_token": _TOKEN}.get(self.action, {})
         if self.row.keys() != columns.keys():
             return False
         if not all(type(value) in columns[name] for name, value in self.row.items()):
@@ -271,12 +272,7 @@ class Queue:
         request.check()
 
         def act(connection: Connection) -> QueueEntry:
-            if request.by is not None:
-                role = tokens.find_role(connection, request.by)
-                if role is None:
-                    raise AccessError(f"the token {request.by!r} was revoked, or has expired")
-                if role == "read":
-                    raise AccessError(f"the token {request.by!r} has the role read; this needs submit")
+            _check_role(connection, request)
             if request.action == "submit":
                 _submit(connection, request)
             else:
@@ -292,19 +288,30 @@ class Queue:
         except IntegrityError:  # another process has submitted the same study since this one looked; now it is found
             return self._session.transact(act)
 
+    def check_holder(self, request: QueueRequest) -> None:
+        """Raise AccessError for a request about a study that is made by somebody who may not change it."""
+        request.check()
+
+        def check(connection: Connection) -> None:
+            _check_role(connection, request)
+            these = select(submissions.c.owner).join(studies, studies.c.id == submissions.c.study_id)
+            _check_owner(request, connection.scalar(these.where(studies.c.name == request.study)))
+
+        self._session.transact(check)
+
     # ------------------------------------------------------------------------------------- what the service notes
 
     def note_start(self, study_id: int) -> None:
-        """The service runs a study that waited."""
+        """Record that the service runs a study that waited."""
         self._note(study_id, ("waiting", "running"), state="running", reason="", started_at=Now())
 
     def note_end(self, study_id: int, state: QueueState, reason: str = "") -> None:
-        """The service has ended a study that it ran; one that was paused or cancelled meanwhile stays so."""
+        """Record that the service has ended a study that it ran; one paused or cancelled meanwhile stays so."""
         self._note(study_id, ("waiting", "running"), state=state, reason=reason, ended_at=Now())
         self._note(study_id, get_args(QueueState), lanes=0, share=0.0)
 
     def note_rest(self, study_id: int) -> None:
-        """The service runs a study no more that it stopped: unless it was paused or cancelled, it waits."""
+        """Record that the service stopped running a study, which waits again unless it was paused or cancelled."""
         self._note(study_id, ("running",), state="waiting", reason="")
         self._note(study_id, get_args(QueueState), lanes=0, share=0.0)
 
@@ -315,6 +322,17 @@ class Queue:
     def _note(self, study_id: int, states: tuple[QueueState, ...], **values: Any) -> None:
         this = update(submissions).where(submissions.c.study_id == study_id, submissions.c.state.in_(states))
         self._session.transact(lambda connection: connection.execute(this.values(values)))
+
+
+def _check_role(connection: Connection, request: QueueRequest) -> None:
+    """Raise AccessError if the token on whose behalf the request is made may not submit now."""
+    if request.by is None:
+        return
+    role = tokens.find_role(connection, request.by)
+    if role is None:
+        raise AccessError(f"the token {request.by!r} was revoked, or has expired")
+    if role == "read":
+        raise AccessError(f"the token {request.by!r} has the role read; this needs submit")
 
 
 def _submit(connection: Connection, request: QueueRequest) -> None:

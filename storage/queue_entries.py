@@ -116,7 +116,7 @@ def _find_fault(values: Mapping[str, Any]) -> str | None:
 
 
 def _read_time(name: str, value: Any) -> Any:
-    """A time of SQLite's is a text, and says no zone."""
+    """Return a time with its zone; SQLite's is a text that says none."""
     if value is None or not name.endswith("_at"):
         return value
     time = datetime.fromisoformat(value) if isinstance(value, str) else value

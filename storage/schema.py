@@ -10,6 +10,8 @@ sources        the files of a study's plug-ins from outside, which it runs whate
 fingerprints   what determined the numbers of a study's trials beside their configurations: code, torch, processor
 changes        what was changed in a study's space after it was launched, each with the space before it
 claim_events   the claims about a study's arms: locked at its launch, edited, looked at before its end
+test_results   metrics of trials on their test sets, sealed until their study is revealed
+reveals        when the test results of a study were opened, and by whom
 submissions    the queue of the service: the studies that it is to run, for whom, and why one waits
 tokens         who may reach the service over HTTP, in which role
 
@@ -45,7 +47,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from spaces.bounds import MOST_TRIALS
 
-VERSION = "0016"
+VERSION = "0017"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -254,6 +256,26 @@ claim_events = Table(
     Column("command", Text, nullable=False),  # that showed results before the end; empty for other events
     Column("request", Text),  # made by who looked, so that a second sending is recognised
     CheckConstraint("event IN ('locked', 'edited', 'looked')", name="event"),
+)
+
+test_results = Table(
+    "test_results",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),  # of a trial
+    Column("step", BigInteger, primary_key=True),
+    Column("sealed", Text, nullable=False),  # its metrics on its test sets, not to be read before the study is revealed
+)
+
+reveals = Table(
+    "reveals",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("created_at", _Time, nullable=False),
+    Column("person", Text, nullable=False),
+    Column("version", Text, nullable=False),  # of Graft
+    Column("request", Text, nullable=False),  # so that a second sending is recognised
 )
 
 submissions = Table(

@@ -20,7 +20,7 @@ from spaces.messages import no_such, shorten
 from spaces.plugins.bundles import Bundle
 from spaces.plugins.digests import Data
 from spaces.settings import History, Objective
-from storage import claim_events, migrations, sources, tokens
+from storage import claim_events, migrations, sources, test_sets, tokens
 from storage.claims import editing, leases, rows
 from storage.claims.claimed_study import ClaimedStudy
 from storage.claims.editing import EditedStudy
@@ -218,6 +218,10 @@ class Store:
             request.check()
             look: dict[str, Any] = {**request.row, "request": request.id}
             self._session.transact(lambda connection: claim_events.record_look(connection, request.study, **look))
+        elif request.action == "reveal":
+            self.queue.check_holder(request)
+            opening: dict[str, Any] = {**request.row, "request": request.id}
+            self._session.transact(lambda connection: test_sets.reveal(connection, request.study, **opening))
         elif request.action == "make_token":
             request.check()
             self._session.transact(lambda connection: tokens.add(connection, request.study, **request.row))
@@ -235,6 +239,7 @@ class Store:
         queued: list[int] = []
 
         def write(connection: Connection) -> int:
+            test_sets.check_sealed(connection, study_id)
             candidates = find_candidates(connection, study_id)
             if others := sorted(set(numbers) - candidates.keys()):
                 choices = f"choose of {shorten(', '.join(map(str, candidates)))}" if candidates else "no trial did"
@@ -347,6 +352,16 @@ def record_look(url: str, study: str, command: str, version: str, results: int) 
     with database.readable_errors():
         database.mailbox.post(request.to_json())
     take_waiting_requests(url)
+
+
+def reveal_study(url: str, study: str, *, person: str, version: str, by: str | None = None) -> None:
+    """Open the test results of a finished study, and record when, and for which person; the service does it if it runs.
+
+    `by`: the token on whose behalf it is done; None: a person who may change all. Raises StudyError as
+    `test_sets.reveal` and `request_service`, AccessError for the study of another person.
+    """
+    row = {"person": person, "version": version}
+    request_service(url, QueueRequest(action="reveal", study=study, row=row, by=by))
 
 
 def take_waiting_requests(url: str) -> None:

@@ -94,7 +94,7 @@ class Bare:
 
 
 def train(one: Trial) -> RestoredTrial:
-    """A trial with the metrics that it has when it is trained, as a database would give it."""
+    """Return a trial with the metrics that it has when it is trained, as a database would give it."""
     from graft.retraining.restored import RestoredTrial  # needs polars, which a bare GPU machine lacks
 
     reports = retrain(one, steps=one.config["training"]["steps"], device="cpu", watch=lambda _: None)
@@ -133,14 +133,14 @@ _FEW = {"linear": {"warmup": 3}, "cosine": {"warmup": 3}, "bema_grid": {"kappas"
 
 
 def configuration(**changes: Any) -> dict[str, Any]:
-    """A small trial; sections replace those of the minimal model on set complement, `training` adds to them."""
+    """Return a small trial; sections replace those of the minimal model on set complement, `training` adds to them."""
     training = {**_TRAINING, **changes.pop("training", {})}
     sections = {"task": _SET_COMPLEMENT, "model": _MINIMAL, "optimizer": _ADAMW, "averaging": {"name": "bema"}}
     return {**sections, "training": training, **changes}
 
 
 def _model_of(example: dict[str, Any]) -> dict[str, Any]:
-    """A model that reads the task."""
+    """Return a model that reads the task."""
     task = plugins.build(Task, example)
     if isinstance(task, VectorTask):
         return {"name": "regressor", **_LAYERS}
@@ -151,7 +151,7 @@ def _model_of(example: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_family(family: str, example: dict[str, Any]) -> dict[str, Any]:
-    """A trial that uses a plug-in."""
+    """Return a trial that uses a plug-in."""
     if family in ("schedule", "averaging"):
         example = {**example, **_FEW.get(example["name"], {})}
     match family:
@@ -247,5 +247,5 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def alone(name: str) -> Trial:
-    """The trial of one case."""
+    """Return the trial of one case."""
     return trial(3, dict(cases())[name])

@@ -52,7 +52,7 @@ class Browser:
             time.sleep(0.02)  # the event was that of the blank page before
 
     def run(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page."""
+        """Return the value of a JavaScript expression in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
@@ -86,7 +86,7 @@ class Browser:
         return [event["params"]["request"]["url"] for event in self._named("Network.requestWillBeSent")]
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """The answer of one method of the protocol."""
+        """Return the answer of one method of the protocol."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": params}
         if self._session and not method.startswith("Target."):
@@ -117,7 +117,7 @@ class Browser:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """A browser whose profile is in `folder`; a machine without Chromium fails the test."""
+    """Yield a browser whose profile is in `folder`; a machine without Chromium fails the test."""
     program = next(filter(None, map(shutil.which, NAMES)), None)
     assert program, f"the pages of reports are tested in a browser: install one of {', '.join(NAMES)}"
     (its_input, our_output), (our_input, its_output) = os.pipe(), os.pipe()

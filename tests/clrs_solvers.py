@@ -73,7 +73,7 @@ def searched_in_breadth(question: str) -> str:
 
 
 def directions(question: str) -> str:
-    """The textbook's table, with an explicit border of zeros."""
+    """Return the textbook's table, with an explicit border of zeros."""
     string, key = re.fullmatch(r"lcs_length:\nstring: \[(.*?)\], key: \[(.*?)\]\nb:\n", question).groups()
     first, letters = string.split().count("0"), key.split()
     assert sorted(string.split()) == string.split()
@@ -95,7 +95,7 @@ def directions(question: str) -> str:
 
 
 def listed(question: str, name: str) -> list[str]:
-    """The items of the list of this name."""
+    """Return the items of the list of this name."""
     [items] = re.findall(rf"(?:\n|, ){name}: \[([^\[\]]*)\]", question)
     return items.split()
 
@@ -208,7 +208,7 @@ def corners(question: str) -> str:
 
 
 def weights_of(question: str) -> list[list[int]]:
-    """The matrix A, in thousandths where it has decimals."""
+    """Return the matrix A, in thousandths where it has decimals."""
     [matrix] = re.findall(r"A: \[(.*)\]\n", question)
     scale = 1000 if "." in matrix else 1
     rows = [[round(scale * float(item)) for item in row.split()] for row in re.findall(r"\[(.*?)\]", matrix)]
@@ -222,7 +222,7 @@ def source_of(question: str) -> int:
 
 
 def graph_of(question: str, directed: bool = False) -> nx.Graph:
-    """The graph without loops; an undirected one's matrix must be symmetric."""
+    """Return the graph without loops; an undirected one's matrix must be symmetric."""
     rows = weights_of(question)
     assert directed or [list(column) for column in zip(*rows, strict=True)] == rows
     graph = nx.DiGraph() if directed else nx.Graph()
@@ -329,7 +329,7 @@ def nearest(graph: nx.Graph, distance: dict[int, int], source: int) -> Callable[
 
 
 def fewest_links(graph: nx.Graph, distance: dict[int, int], source: int) -> Callable[[int], object]:
-    """A round of Bellman and Ford for each link of a shortest path."""
+    """Return a round of Bellman and Ford for each link of a shortest path."""
     links = nx.DiGraph(
         [(u, v) for u, v, w in graph.edges.data("weight") if u in distance and distance[u] + w == distance[v]]
     )
@@ -344,7 +344,7 @@ def topological_place(graph: nx.Graph, distance: dict[int, int], source: int) ->
 
 
 def all_predecessors(question: str) -> str:
-    """The textbook's three loops; distances of different nodes are networkx's."""
+    """Return distances by the textbook's three loops; those of different nodes are networkx's."""
     rows = weights_of(question)
     size = len(rows)
     distance = {(u, v): w for u, row in enumerate(rows) for v, w in enumerate(row) if w}

@@ -31,7 +31,7 @@ settings.load_profile("untimed")
 
 @pytest.fixture(autouse=True)
 def same_numbers() -> None:
-    """What a test draws without naming a seed is the same whichever tests ran before it in the same process."""
+    """Seed what a test draws without a seed of its own, so that it does not depend on which tests ran before."""
     random.seed(0)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)

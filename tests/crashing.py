@@ -52,7 +52,7 @@ class Points:
             raise error()
 
     def around(self, owner: Any, name: str, kind: str, error: Callable[[], BaseException]) -> None:
-        """A point before each call of a function, and one after it."""
+        """Set a point before each call of a function, and one after it."""
         plain = getattr(owner, name)
 
         def guarded(*arguments: Any) -> Any:

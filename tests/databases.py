@@ -48,7 +48,7 @@ class Server:
 
     @contextmanager
     def database(self, template: str = "template1") -> Iterator[str]:
-        """The URL of a new database, empty or a copy of another one, dropped at the end."""
+        """Yield the URL of a new database, empty or a copy of another one, dropped at the end."""
         name = f"test_{uuid.uuid4().hex[:12]}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         yield self.url(name)
@@ -77,7 +77,7 @@ class Installation:
         return Server(self.folder)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The server's process, which answers by now."""
+        """Return the server's process, which answers by now."""
         process = subprocess.Popen(
             [self.binaries / "postgres", "-D", self.folder / "data", "-k", self.folder, "-c", "listen_addresses="],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -89,7 +89,7 @@ class Installation:
 
 @contextmanager
 def installed(place: str) -> Iterator[Installation]:
-    """A server that does not run yet, in a new folder under `place` that goes away at the end."""
+    """Yield a server that does not run yet, in a new folder under `place` that goes away at the end."""
     binaries = _binaries()
     folder = Path(tempfile.mkdtemp(prefix="graft-pg-", dir=place))
     user = _user_for_server()
@@ -109,7 +109,7 @@ def installed(place: str) -> Iterator[Installation]:
 
 @contextmanager
 def running_server(place: str) -> Iterator[Server]:
-    """A PostgreSQL server whose data lie in a new folder under `place` until it ends."""
+    """Yield a PostgreSQL server whose data lie in a new folder under `place` until it ends."""
     with installed(place) as installation:
         process = installation.start()
         try:
@@ -121,7 +121,7 @@ def running_server(place: str) -> Iterator[Server]:
 
 @pytest.fixture(params=DATABASES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database; the test runs once on each kind."""
+    """Yield an empty database; the test runs once on each kind."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/graft.db"
         return
@@ -143,7 +143,7 @@ OBJECTIVE = Objective(direction="minimize", metric="tvd", variant="bema")
 
 
 def make_trial(number: int, rate: float = 0.01) -> Trial:
-    """A trial such as a space gives, with one sampled value."""
+    """Return a trial such as a space gives, with one sampled value."""
     return Trial(
         number=number,
         group=number // 4,
@@ -181,26 +181,26 @@ def make_fingerprint(**fields: Any) -> Fingerprint:
 
 
 def held(*numbers: int, fence: int = 1) -> list[TrialStart]:
-    """These trials, each at this start."""
+    """Return the starts of these trials."""
     return [TrialStart(number, fence) for number in numbers]
 
 
 def heard(worker: str = "w", *, seconds: float = 0.0, **seen: Any) -> WorkerStatus:
-    """A worker that was heard of so long ago."""
+    """Return a worker that was heard of so long ago."""
     plain = {"host": "here", "device": "cpu", "log": "", "state": "running", "steps": 0, "room": 0}
     return WorkerStatus(worker=worker, seconds=seconds, **{**plain, **seen})
 
 
 @contextmanager
 def claimed_with_store(url: str, policy: History = "full", name: str = "study") -> Iterator[tuple[Store, ClaimedStudy]]:
-    """A store and a new study of it, claimed."""
+    """Yield a store and a new study of it, claimed."""
     with open_store(url) as store:
         yield store, store.claim(new_study(store, name), policy=policy, objective=OBJECTIVE)
 
 
 @contextmanager
 def claimed(url: str, policy: History = "full", name: str = "study") -> Iterator[ClaimedStudy]:
-    """A new study, claimed."""
+    """Yield a new study, claimed."""
     with claimed_with_store(url, policy, name) as (_, study):
         yield study
 
@@ -221,7 +221,7 @@ def new_study(store: Store, name: str = "study") -> int:
 
 
 def bring_to(url: str, version: str) -> None:
-    """The schema of an earlier version of the program, from a still earlier one or from nothing."""
+    """Bring a database to the schema of an earlier version of the program, from a still earlier one or from nothing."""
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     config.set_main_option("path_separator", "os")
@@ -233,7 +233,7 @@ def bring_to(url: str, version: str) -> None:
 
 
 def make_first_version(url: str) -> None:
-    """A database as the first version of the schema left it, with a finished study and a worker."""
+    """Make a database as the first version of the schema left it, with a finished study and a worker."""
     bring_to(url, "0001")
     now = "'2026-01-02 03:04:05.000000'"
     raw(

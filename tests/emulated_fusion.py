@@ -27,7 +27,7 @@ FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-mat
 
 @functools.cache
 def library(text: str) -> ctypes.CDLL:
-    """A kernel, compiled once a process."""
+    """Return a kernel, compiled once a process."""
     with tempfile.TemporaryDirectory(prefix="graft-emulated-") as folder:
         source, made = Path(folder) / "fusion.cpp", Path(folder) / "fusion.so"
         source.write_text(text)
@@ -38,7 +38,7 @@ def library(text: str) -> ctypes.CDLL:
 
 
 def launch(fusion: Fusion, given: Sequence[Tensor], *, backwards: bool = False) -> list[Tensor]:
-    """A fusion's results by its kernel; memory that nobody has written holds no numbers."""
+    """Return a fusion's results by its kernel; memory that nobody has written holds no numbers."""
     made = fusion.make_results(torch.device("cpu"))
     scratch = [torch.empty(kind.numel, dtype=kind.dtype) for kind in fusion.program.scratch]
     for one in (*made, *scratch):
@@ -53,7 +53,7 @@ def launch(fusion: Fusion, given: Sequence[Tensor], *, backwards: bool = False) 
 
 @contextmanager
 def emulated_fusion(act: Callable[[Fusion, Sequence[Tensor]], list[Tensor]] = launch) -> Iterator[list[Fusion]]:
-    """Recordings of the CPU are fused, and `act` runs their fusions; what it yields gets each that has run."""
+    """Fuse recordings of the CPU and let `act` run their fusions; yields a list that gets each fusion that has run."""
     ran: list[Fusion] = []
 
     def run(fusion: Fusion, given: Sequence[Tensor]) -> list[Tensor]:

@@ -32,7 +32,7 @@ FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fno-math-e
 
 @functools.cache
 def library(program: Program, *, weights_in_shared: bool) -> ctypes.CDLL:
-    """The emulated kernel, compiled once on a machine, as the native steps are."""
+    """Return the emulated kernel, compiled once on a machine, as the native steps are."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     folder = Path(cuda.__file__).parent
     names = f'-DSOURCE="{program.source.name}"', f"-DKERNEL={program.name}"
@@ -53,7 +53,7 @@ def library(program: Program, *, weights_in_shared: bool) -> ctypes.CDLL:
 def emulated_step(
     recipe: Recipe, *, order: int = FORWARDS, limits: Limits = HOPPER, left: list[Tensor] | None = None
 ) -> FusedStep:
-    """The fused step of a recipe on the CPU; `left` gets what is in shared memory after each launch."""
+    """Return the fused step of a recipe on the CPU; `left` gets what is in shared memory after each launch."""
     recipe = recipe.pad()
     kernel = kernel_for(recipe)
     workspace = kernel.arrange(recipe, limits)

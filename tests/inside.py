@@ -30,7 +30,7 @@ def called(
 
 
 def printing(folder: Path, monkeypatch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[Any]) -> Run:
-    """Runs the program in a folder; gives the lines that it prints."""
+    """Run the program in a folder; gives the lines that it prints."""
     monkeypatch.chdir(folder)
 
     def run(*arguments: str, status: int = 0) -> list[str]:
@@ -44,7 +44,7 @@ def printing(folder: Path, monkeypatch: pytest.MonkeyPatch, captured: pytest.Cap
 def reporting(
     kind: str, database: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[Any]
 ) -> Callable[..., str]:
-    """Runs `search report KIND` on a database in an empty folder; gives what it writes to stderr, nothing to stdout."""
+    """Run `search report KIND` on a database in an empty folder; gives what it writes to stderr, nothing to stdout."""
     monkeypatch.setenv("SEARCH_STORAGE", str(database))
     monkeypatch.chdir(folder)
 

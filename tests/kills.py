@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from spaces.errors import GraftError
 from storage import open_reader
 from tests.databases import DATABASES, place_for_server, raw, running_server
@@ -77,7 +77,7 @@ class Result:
 
 
 def sized() -> tuple[str, ...]:
-    """A launch that takes about `SECONDS`."""
+    """Return a launch that takes about `SECONDS`."""
     trial = read_space(SPACE, {}).sample(0, lambda draw: 0.5)
     rate = WORKERS * model_steps_per_second(trial, width=TRIALS // WORKERS, device="cpu")
     steps = max(1, round(rate * SECONDS / TRIALS / REPORTS)) * REPORTS
@@ -128,27 +128,27 @@ def torment(database: str, url: str, launch: tuple[str, ...], kills: int, chance
 
 
 def undisturbed(launch: tuple[str, ...]) -> Metrics:
-    """The metrics of the same launch in peace."""
+    """Return the metrics of the same launch in peace."""
     with tempfile.TemporaryDirectory() as folder:
         search(Path(folder), *launch, "--study", "peace", seconds=3600)
         return metrics_of(f"sqlite:///{folder}/graft.db", "peace")
 
 
 def metrics_of(url: str, study: str) -> Metrics:
-    """The metrics of one study, by (number, step, name, variant)."""
+    """Return the metrics of one study, by (number, step, name, variant)."""
     with open_reader(url) as reader:
         rows = reader.study(study).metrics().select("number", "step", "name", "variant", "value").iter_rows()
         return {row[:4]: row[4] for row in rows}
 
 
 def is_same(one: Metrics, other: Metrics) -> bool:
-    """The same keys, and the same numbers to the last digits that another pack's sums may change."""
+    """Return the same keys, and the same numbers to the last digits that another pack's sums may change."""
     return one.keys() == other.keys() and one == pytest.approx(other, rel=1e-9, abs=1e-9)
 
 
 @contextmanager
 def database_of(kind: str) -> Generator[str]:
-    """The URL of a new database."""
+    """Yield the URL of a new database."""
     if kind == "sqlite":
         with tempfile.TemporaryDirectory() as folder:
             yield f"sqlite:///{folder}/graft.db"

@@ -100,14 +100,14 @@ class Launched:
         shutil.rmtree(self._pipe.parent)
 
     def _wait(self) -> None:
-        """The one thread that waits, as the exit status can be read once; it lets go of the pipe's other end then."""
+        """Wait in the one thread that reads the exit status, then let go of the pipe's other end."""
         self._process.join()
         self.returncode = self._process.exitcode
         os.close(self._writer)
 
 
 def run_program(folder: str, arguments: list[str], before: str, stderr: str, environment: dict[str, str]) -> None:
-    """What the fork does: become a process as the shell would start it, and run the program."""
+    """Turn the fork into a process as a shell would start it, and run the program."""
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
@@ -130,7 +130,7 @@ FORKS.set_forkserver_preload(["tests.preloaded"])
 
 @contextmanager
 def running(folder: Path, *arguments: str, before: str = "pass") -> Generator[Launched]:
-    """The program in a process group of its own, of which nothing is left at the end; `before` is run first in it."""
+    """Yield the program in a process group of its own, which ends with it; `before` is run first in it."""
     process = Launched(folder, arguments, before)
     try:
         yield process
@@ -150,7 +150,7 @@ def kill(process: Launched) -> None:
 
 
 def ended(process: Launched, status: int, seconds: float = 300) -> list[str]:
-    """The lines on stderr of a process that ends with this status."""
+    """Return the lines on stderr of a process that ends with this status."""
     _, error = process.communicate(timeout=seconds)
     assert process.returncode == status, error
     assert "Traceback" not in error, error
@@ -230,7 +230,7 @@ def _parsed(config: Any) -> Any:
 
 @functools.cache
 def undisturbed() -> Metrics:
-    """What a run that nobody disturbs leaves, on one worker."""
+    """Return what a run that nobody disturbs leaves, on one worker."""
     with tempfile.TemporaryDirectory() as folder:
         search(Path(folder), "launch", SPACE, "--workers", "1")
         return metrics(f"sqlite:///{folder}/graft.db")

@@ -52,14 +52,14 @@ class Written:
 
 
 def value_of(number: int, step: int) -> float:
-    """The metric of the objective; of trial 4 it is infinite, then no number."""
+    """Return the metric of the objective; of trial 4 it is infinite, then no number."""
     if number == 4 and step > 10:
         return inf if step == 20 else nan
     return (number % 7 + 1) / (10 + step)
 
 
 def steps_of(number: int) -> range:
-    """The validations of a trial."""
+    """Return the validations of a trial."""
     return range(
         10, {"pruned": 30, "diverged": 40, "failed": 10, "running": 30, "queued": 10}.get(state(number), 50), 10
     )
@@ -71,7 +71,7 @@ def state(number: int) -> State:
 
 @contextmanager
 def written(url: str) -> Generator[Written]:
-    """The database, with trials in every state."""
+    """Yield the database, with trials in every state."""
     spaces = {name: parse(text, name, families()) for name, text in (("one", ONE), ("two", TWO))}
     with open_store(url) as store:
         trials = {name: space.search.sampler.begin(space, []).ask(range(STARTED)) for name, space in spaces.items()}

@@ -193,7 +193,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
 
 
 def write(folder: Path, name: str) -> Path:
-    """The plug-in file `own_<name>.py` of a module."""
+    """Return the plug-in file `own_<name>.py` of a module."""
     build, run, *_ = MODULES.get(name) or REFUSED[name]
     title = "Own" + "".join(word.capitalize() for word in name.split("_"))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # the forked processes set their own environment too late for torch
 
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from workers.engine.speed.timing import model_steps_per_second
 
 for module in ("cli.main", "optuna", "psycopg", "search.steering.controller", "storage.copying", "workers.pool.inline"):

@@ -169,7 +169,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
 
 
 def _place() -> str:
-    """The innermost line of the product, or of a test's plug-in, that is at work."""
+    """Return the innermost line of the product, or of a test's plug-in, that is at work."""
     frame: Any = sys._getframe(1)
     while frame:
         path = Path(frame.f_code.co_filename)
@@ -220,7 +220,7 @@ def step_cases() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def pack_of(configuration: dict[str, Any], width: int = 2) -> Pack:
-    """A pack on the pretended GPU, with a trial in its first lane; it has trained a step."""
+    """Return a pack on the pretended GPU, with a trial in its first lane; it has trained a step."""
     one = trial(3, configuration)
     pack = Pack(one, width=width, device=DEVICE)
     pack.fill([one])

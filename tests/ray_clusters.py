@@ -61,7 +61,7 @@ def open_nodes() -> Generator[Nodes]:
 
 
 def descendants(root: int, title: str) -> list[int]:
-    """Processes below `root` whose command line starts with `title`."""
+    """Return processes below `root` whose command line starts with `title`."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

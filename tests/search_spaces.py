@@ -37,20 +37,20 @@ def space(
     stopping: str = "[]",
     objective: str = "{minimize: tvd/raw}",
 ) -> Space:
-    """A space with this body; `sampler`, `stopping` and `objective` as YAML."""
+    """Return a space with this body; `sampler`, `stopping` and `objective` as YAML."""
     search = f"{{sampler: {sampler}, stopping: {stopping}, trials: {trials}, group: {group}, seed: {seed}, "
     text = f"study: test\n{body}training: {{steps: 100}}\nsearch: {search}objective: {objective}}}\n"
     return parse(text, "test.yaml", FAMILIES, {})
 
 
 def ended(trial: Trial, objective: float | None) -> Outcome:
-    """The trial's outcome: finished with this objective, or diverged."""
+    """Return the trial's outcome: finished with this objective, or diverged."""
     state = "diverged" if objective is None else "finished"
     return Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=objective, state=state)
 
 
 def bowl(trial: Trial) -> float:
-    """A smooth objective over the three draws of PLAIN: 0 at the best, which lies off the middle."""
+    """Return a smooth objective over the three draws of PLAIN: 0 at the best, which lies off the middle."""
     best = {"optimizer.learning_rate": 0.8, "optimizer.beta1": 0.3, "optimizer.beta2": 0.6}
     return sum((trial.draws[name] - u) ** 2 for name, u in best.items())
 

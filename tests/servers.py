@@ -16,7 +16,7 @@ from graft.web.settings import Settings
 
 @contextmanager
 def serving(settings: Settings) -> Iterator[str]:
-    """The address of a server that answers until the end of the block."""
+    """Yield the address of a server that answers until the end of the block."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = configure(settings)
     config.timeout_graceful_shutdown = 1

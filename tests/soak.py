@@ -139,7 +139,7 @@ def soak(database: str, plan: Plan) -> Verdict:
 
 
 def torment(url: str, chance: random.Random, plan: Plan, verdict: Verdict) -> Verdict:
-    """The verdict with what becomes of a study that is really trained."""
+    """Return the verdict with what becomes of a study that is really trained."""
     with tempfile.TemporaryDirectory() as folder:
         program = Program(url=url, folder=Path(folder), chance=chance, faults=plan.program)
         program.hit()

@@ -21,7 +21,7 @@ REASON = "CUDA error\n\x1b[31mout of | memory <b>"
 
 
 def rate(number: int) -> float:
-    """The learning rate of trial `number`."""
+    """Return the learning rate of trial `number`."""
     return 0.001 * (number + 1)
 
 
@@ -48,7 +48,7 @@ def trial(number: int) -> Trial:
 
 
 def tvd(number: int, step: int) -> float:
-    """The metric of trial `number`: falls up to step 100 and rises by a tenth at step 200."""
+    """Return the metric of trial `number`, which falls up to step 100 and rises by a tenth at step 200."""
     return (0.1 + number / 100) * (1.1 if step == 200 else 1.0 if step == 100 else 2.0)
 
 
@@ -69,7 +69,7 @@ def ending(number: int) -> TrialResult:
 
 
 def write_study(store: Store, name: str = "demo") -> ClaimedStudy:
-    """The study in state running: 16 trials ended, 4 are at step 100, 4 have not been started."""
+    """Return the study in state running: 16 trials ended, 4 are at step 100, 4 have not been started."""
     study_id = store.create_study(
         NewStudy(
             name,
@@ -104,7 +104,7 @@ def checkpoint(number: int, step: int) -> Checkpoint:
 
 @contextmanager
 def running(url: str) -> Generator[Store]:
-    """A database with the study `demo` and nothing else, held by its controller."""
+    """Yield a database with the study `demo` and nothing else, held by its controller."""
     with open_store(url) as store:
         write_study(store)
         yield store

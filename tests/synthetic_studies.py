@@ -90,7 +90,7 @@ def metrics_frame(rows: list[tuple[int, int, str, str, str, float | None]]) -> p
 
 
 def study_data(row: dict[str, Any], trials: pl.DataFrame, metrics: pl.DataFrame, lanes: Any = (0, 0)) -> StudyData:
-    """A study of these frames, as its report reads it from a database."""
+    """Return a study of these frames, as its report reads it from a database."""
     return StudyData(
         study=row,
         load_trials=lambda: trials,

@@ -277,7 +277,7 @@ def test_chebyshev_keeps_more_digits_than_powers_in_single_precision() -> None:
 
 
 def by_hand(knots: np.ndarray) -> tuple[float, np.ndarray]:
-    """The best correlation and the average, by loops over the three images and every shift."""
+    """Return the best correlation and the average, by loops over the three images and every shift."""
     n, best, average = len(knots), -math.inf, knots
     for image in (knots[::-1], -knots, -knots[::-1]):
         for shift in range(-(n - 1), n):

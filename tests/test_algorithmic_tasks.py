@@ -82,7 +82,7 @@ def memorized() -> Callable[[Tokens], Tokens]:
 
 
 def bracket(tokens: Tokens) -> Tokens:
-    """A stack machine."""
+    """Return a stack machine."""
     stack = []
     for token in tokens:
         if token == 0:
@@ -238,7 +238,7 @@ def test_the_chance_of_every_task() -> None:
 
 
 def draw_batch(name: str, seed: int = 0) -> tuple[Completion, Batch, Tensor]:
-    """A small batch of one trial, with logits that are right about half of the time."""
+    """Return a small batch of one trial, with logits that are right about half of the time."""
     task = task_of(name)
     batch = {key: tensor[0] for key, tensor in task.training(streams([seed]), 60, FIRST_STEP).items()}
     generator = torch.Generator().manual_seed(seed)

@@ -42,7 +42,7 @@ Search = Callable[..., Any]
 
 @pytest.fixture
 def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Search:
-    """Runs the program in an empty folder; what it prints, as JSON values of the shape of the schema."""
+    """Run the program in an empty folder; what it prints, as JSON values of the shape of the schema."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SEARCH_STORAGE", raising=False)
 

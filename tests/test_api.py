@@ -40,7 +40,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def study(database: Path) -> graft.Study:
-    """Launched with 4 trials, extended by 2, and by two of a person's choice: the walk of a notebook."""
+    """Return a study launched with 4 trials and extended by 2 and by two of a person's choice, as in a notebook."""
     found = graft.launch(TINY, database=database, run=QUIET)
     found.extend(2, QUIET)
     assert found.enqueue({"averaging.eta": 0.25}, {"optimizer.learning_rate": 0.05}) == [6, 7]
@@ -268,7 +268,7 @@ class WarmSoftmax(LogitScorer):
 
 @pytest.fixture
 def cell() -> Callable[[str], dict[str, Any]]:
-    """Runs a cell as a notebook does: compiled under a name of its own, whose source is kept."""
+    """Run a cell as a notebook does: compiled under a name of its own, whose source is kept."""
 
     def run(text: str) -> dict[str, Any]:
         name = f"<cell {len(linecache.cache)}>"

@@ -204,7 +204,7 @@ tasks:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, TaskPlan], pl.DataFrame]:
-    """A small atlas, trained twice: the second time nothing is left."""
+    """Return a small atlas, trained twice: the second time nothing is left."""
     folder = tmp_path_factory.mktemp("atlas")
     (folder / "plan.yaml").write_text(SMALL)
     plan, database = dict(read_plan(folder / "plan.yaml")), str(folder / "atlas.db")

@@ -17,7 +17,7 @@ LANES = 5
 
 
 def drawn(length: int, dtype: torch.dtype, packed: bool = False) -> list[Tensor]:
-    """Queries, keys and values [L, N, h, s, c]; `packed`: views into one tensor, as a model makes them."""
+    """Return queries, keys and values [L, N, h, s, c]; `packed`: views into one tensor, as a model makes them."""
     generator = torch.Generator().manual_seed(length)
     if packed:
         whole = torch.randn(LANES, 2, length, 3 * 4, generator=generator, dtype=torch.float64).to(dtype)

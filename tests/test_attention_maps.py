@@ -21,7 +21,7 @@ TASK = {"name": "max_retrieval", "largest": 64}
 
 
 def untrained(task: dict[str, object], model: dict[str, object]) -> TrainedModel:
-    """A model as it starts, with its weights grown so that it attends to something."""
+    """Return a model as it starts, with its weights grown so that it attends to something."""
     one = trial(0, {**config(), "task": task, "model": model})
     layout = layout_of(Recipe.of(one.config))
     start = layout.initial(torch.tensor([3]), 0)[0]

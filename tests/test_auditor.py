@@ -28,7 +28,7 @@ Damage = Callable[[str, Path], object]
 
 @pytest.fixture(scope="module", params=DATABASES)
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """The URL of a study that one worker trained and nobody disturbed, and the folder of its histories."""
+    """Yield the URL of a study that one worker trained and nobody disturbed, and the folder of its histories."""
     folder = tmp_path_factory.mktemp("histories")
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path_factory.mktemp('study')}/graft.db"
@@ -55,13 +55,13 @@ def train(url: str, folder: Path) -> None:
 
 @pytest.fixture
 def folder(trained: tuple[str, Path], tmp_path: Path) -> Path:
-    """A copy of the histories, to be damaged."""
+    """Return a copy of the histories, to be damaged."""
     return Path(shutil.copytree(trained[1], tmp_path / "histories"))
 
 
 @pytest.fixture
 def url(trained: tuple[str, Path], tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A copy of the database, to be damaged."""
+    """Yield a copy of the database, to be damaged."""
     original = make_url(trained[0]).database
     assert original
     if trained[0].startswith("sqlite"):
@@ -77,7 +77,7 @@ def told(**seen: object) -> Damage:
 
 
 def done(statement: str) -> Damage:
-    """A statement; ONE stands for the id of a trial that finished."""
+    """Return a statement; ONE stands for the id of a trial that finished."""
     one = "(SELECT min(id) FROM trials WHERE state = 'finished')"
     return lambda url, folder: raw(url, statement.replace("ONE", one))
 

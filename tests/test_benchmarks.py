@@ -77,7 +77,7 @@ BEYOND_TORCH = [
 
 
 def searched(task: str, dropout: Dropout = "off", **sizes: int) -> Space:
-    """The space that Graft is given."""
+    """Return the space that Graft is given."""
     plan = Plan(task=task, dropout=dropout, **{"trials": 5, "steps": 8, **sizes})
     return spaces.parse(json.dumps(space(plan)), "the peers' space", families(), {})
 

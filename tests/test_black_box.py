@@ -61,7 +61,7 @@ class Folder:
         return process.returncode, errors.splitlines()
 
     def value(self, query: str) -> int:
-        """The one number of a query; 0 as long as there is none."""
+        """Return the one number of a query; 0 as long as there is none."""
         try:
             with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=10)) as connection:
                 return int(connection.execute(query).fetchone()[0] or 0)

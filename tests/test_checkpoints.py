@@ -78,7 +78,7 @@ def uninterrupted(one: Trial) -> tuple[Reports, Weights]:
 
 
 def on_from(one: Trial, saved: dict[int, Checkpoint]) -> Trial:
-    """The trial as it is started again."""
+    """Return the trial as it is started again."""
     checkpoints = (saved[one.number],) if one.number in saved else ()
     return replace(one, fence=one.fence + 1, checkpoints=checkpoints)
 
@@ -121,7 +121,7 @@ def minimal_trials() -> list[Trial]:
 
 
 def transformer_trials(optimizer: str) -> list[Trial]:
-    """A grid of averages, dropout, warm-up; matrices that muon turns."""
+    """Return a grid of averages, dropout, warm-up; matrices that muon turns."""
     model = {"name": "transformer", "width": 8, "depth": 1, "heads": 2, "mlp_multiple": 2, "mlp_dropout": 0.1}
     return [
         trial(
@@ -323,7 +323,7 @@ def test_a_file_is_read_once_for_all_of_its_trials(archive: Archive, monkeypatch
 
 
 def two_checkpoints(archive: Archive) -> tuple[Trial, list[Checkpoint]]:
-    """A trial with checkpoints of steps 3 and 5, the newer first; it is the second of its files."""
+    """Return a trial with checkpoints of steps 3 and 5, the newer first; it is the second of its files."""
     trials = minimal_trials()[:2]
     pack = Pack(trials[0], width=2)
     pack.fill(trials)
@@ -337,7 +337,7 @@ def two_checkpoints(archive: Archive) -> tuple[Trial, list[Checkpoint]]:
 
 
 def started_at(one: Trial, archive: Archive | None, *checkpoints: Checkpoint) -> int:
-    """The step from which the trial goes on."""
+    """Return the step from which the trial goes on."""
     pack = Pack(one, width=2, archive=archive)
     pack.fill([replace(one, checkpoints=checkpoints)])
     assert pack.lanes[0]
@@ -491,7 +491,7 @@ def test_a_folder_that_was_moved_serves_as_before(archive: Archive, folder: Path
 
 @contextmanager
 def largest_file(size: int) -> Generator[None]:
-    """The kernel refuses to make files larger than this."""
+    """Yield the kernel refuses to make files larger than this."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

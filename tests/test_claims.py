@@ -1,6 +1,6 @@
 """What reports claim, on made studies: intervals hold the truth, nothing is claimed of nothing, and effects are told.
 
-The numbers of docs/how-to/compare.md come from `python -m benchmarks.statistics`, whose functions these are.
+The numbers of docs/log/statistics.md come from `python -m benchmarks.statistics`, whose functions these are.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_a_few_studies_without_effect_claim_little(kind: str) -> None:
 @pytest.mark.sampled(4, 30)
 @pytest.mark.parametrize(("kind", "arms", "seeds"), [*product(NULLS, NULL_ARMS, NULL_SEEDS)])
 def test_without_effect_few_tables_have_a_verdict(kind: str, arms: int, seeds: int) -> None:
-    """Twenty thousand studies tell a rate of 5.5 % from 5.1 %, the largest in the table of docs/how-to/compare.md."""
+    """Twenty thousand studies tell a rate of 5.5 % from 5.1 %, the largest in the table of docs/log/statistics.md."""
     assert false_verdicts(kind, arms, seeds, 20_000) <= 0.055
 
 

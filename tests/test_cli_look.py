@@ -64,7 +64,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def search(
     demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Search:
-    """Runs the program in an empty folder, with the demo as its database; the answer's status must be as said."""
+    """Run the program in an empty folder, with the demo as its database; the answer's status must be as said."""
     monkeypatch.setenv("SEARCH_STORAGE", str(demo))
     monkeypatch.chdir(tmp_path)
 
@@ -77,7 +77,7 @@ def search(
 
 
 def rows(text: str) -> list[list[str]]:
-    """The words of aligned text."""
+    """Return the words of aligned text."""
     return [line.split() for line in text.splitlines()]
 
 

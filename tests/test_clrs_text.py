@@ -81,7 +81,7 @@ def size_of(question: str) -> int:
 
 
 def entries(question: str) -> list[list[float]]:
-    """The matrix of a graph."""
+    """Return the matrix of a graph."""
     return [list(map(float, row.split())) for row in re.findall(r"\[([\d. ]+)\]", question)]
 
 
@@ -332,7 +332,7 @@ PAIRED = {"activity_selector": "sf", "task_scheduling": "wd", "graham_scan": "xy
 
 
 def example_of(algorithm: str, question: str) -> list[int]:
-    """The numbers that an algorithm's text is made of."""
+    """Return the numbers that an algorithm's text is made of."""
     if algorithm in PAIRED:
         first, second = (thousandths_of(question, name) for name in PAIRED[algorithm])
         scale = 1000 if algorithm == "task_scheduling" else 1
@@ -533,7 +533,7 @@ def test_a_mistake_is_one_line_with_value_rule_and_choices(fields: dict, message
 
 
 def draw_batch(algorithm: str) -> tuple[ClrsText, Batch, Tensor]:
-    """A small batch of one trial, with logits that get most characters right."""
+    """Return a small batch of one trial, with logits that get most characters right."""
     task = task_of(algorithm, largest=5, farthest=5)
     batch = {key: tensor[0] for key, tensor in task.validation(streams([3]), 60).items()}
     generator = torch.Generator().manual_seed(0)

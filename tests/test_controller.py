@@ -149,7 +149,7 @@ class Rows(StudyStore):
         return sorted(self.lost)
 
     def line(self, trial: Trial) -> list[StoredTrial]:
-        """What is stored of a trial and its ancestors: parent and step, and the draws of each."""
+        """Return what is stored of a trial and its ancestors: parent and step, and the draws of each."""
         before = [] if trial.parent is None else self.line(self.rows[trial.parent].trial)
         return [*before, StoredTrial(trial.number, trial.draws, trial.parent_step)]
 
@@ -196,7 +196,7 @@ class Rows(StudyStore):
 
 
 def loss(trial: Trial, step: int) -> float:
-    """What a fake trial reports: a pure function of the trial and the step."""
+    """Return what a fake trial reports: a pure function of the trial and the step."""
     return random.Random(f"{trial.seed}/{trial.draws}/{step}").uniform(0, 1) + 1 / step
 
 

@@ -47,7 +47,7 @@ SENTENCES = "low low low low low lower lower newest newest newest newest newest 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache of the test's own."""
+    """Yield a cache of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     tokens_of.cache_clear()
     yield tmp_path / "cache" / "graft" / "corpora"
@@ -154,7 +154,7 @@ def test_without_the_plays_one_line_says_what_to_install(monkeypatch: pytest.Mon
 
 
 def bare(source: str) -> str:
-    """The syntax tree without statements that are strings; a block left empty has a pass."""
+    """Return the syntax tree without statements that are strings; a block left empty has a pass."""
 
     class Docstrings(ast.NodeTransformer):
         def generic_visit(self, node: ast.AST) -> ast.AST:
@@ -436,7 +436,7 @@ def test_tokens_that_cannot_be_made_are_told_in_one_line(tmp_path: Path) -> None
 
 
 def by_hand(merges: Sequence[tuple[str, str]], word: Sequence[str]) -> list[str]:
-    """A word's tokens: the pair that was learned first is joined, as often as there is one."""
+    """Return a word's tokens: the pair that was learned first is joined, as often as there is one."""
     parts_of_word = list(word)
     ranks = {pair: rank for rank, pair in enumerate(merges)}
     while True:

@@ -60,7 +60,7 @@ def crashes() -> Iterator[Crashes]:
 
 
 def stored(url: str) -> tuple[Rows, Rows]:
-    """What a study leaves: its trials, and all their numbers."""
+    """Return what a study leaves: its trials, and all their numbers."""
     return (
         raw(url, "SELECT number, state, steps, objective, error FROM trials ORDER BY number"),
         raw(url, "SELECT trial_id, step, name, variant, condition, value FROM metrics ORDER BY 1, 2, 3, 4, 5"),
@@ -88,7 +88,7 @@ class Places:
 
     @contextmanager
     def database(self, place: Path) -> Iterator[str]:
-        """A copy of the one that was begun."""
+        """Yield a copy of the one that was begun."""
         if not self.postgres:
             shutil.copy(self.begun.removeprefix("sqlite:///"), place / "graft.db")
             yield f"sqlite:///{place}/graft.db"
@@ -134,7 +134,7 @@ def resume(crashes: Crashes, url: str, folder: Path) -> None:
 
 
 def hit_everywhere(crashes: Crashes, places: Places, mode: str, stride: int = 1) -> int:
-    """Runs hit at point 1, 2, 3, ... until one passes untouched, each gone on with; how many there were."""
+    """Run hit at point 1, 2, 3, ... until one passes untouched, each gone on with; how many there were."""
     expected = undisturbed(crashes, places)
     for at, (url, folder) in zip(range(1, MOST, stride), places, strict=False):
         status, said = crashes.run(mode, at, url, folder)

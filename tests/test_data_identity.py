@@ -84,7 +84,7 @@ Search = Callable[..., tuple[int, Any, Any]]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a space of each kind of data, and another one that is the current one."""
+    """Return a folder with a space of each kind of data, and another one that is the current one."""
     place = tmp_path / "spaces"
     (place / "text").mkdir(parents=True)
     (place / "probes").mkdir()
@@ -205,7 +205,7 @@ def test_a_study_of_an_earlier_graft_says_that_its_data_is_unknown(folder: Path,
 
 @pytest.fixture
 def space(folder: Path) -> Iterator[Space]:
-    """The space of the plug-in from outside, while it is in use."""
+    """Yield the space of the plug-in from outside, while it is in use."""
     with using(plugins_of_space(str(folder / "outside.yaml"))):
         yield load(str(folder / "outside.yaml"), families())
 

@@ -55,14 +55,14 @@ Search = Callable[..., str]
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A copy that may be written."""
+    """Return a copy that may be written."""
     shutil.copy(DATA / "graft-0.1.0.db", tmp_path / "graft.db")
     return f"sqlite:///{tmp_path}/graft.db"
 
 
 @pytest.fixture
 def search(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Search:
-    """Runs the program beside the copy, once it is brought up; what it wrote to stdout."""
+    """Run the program beside the copy, once it is brought up; what it wrote to stdout."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SEARCH_STORAGE", url)
 

@@ -42,7 +42,7 @@ Search = Callable[..., tuple[str, str]]
 
 @pytest.fixture
 def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Search:
-    """Runs the program in an empty folder; what it wrote to stdout and stderr."""
+    """Run the program in an empty folder; what it wrote to stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SEARCH_STORAGE", raising=False)
 
@@ -57,7 +57,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 
 @pytest.fixture
 def other(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> Iterator[str]:
-    """An empty database of the kind that `url` is not."""
+    """Yield an empty database of the kind that `url` is not."""
     if not url.startswith("sqlite"):
         yield f"sqlite:///{tmp_path}/other.db"
         return
@@ -95,7 +95,7 @@ def _value(name: str, value: Any, first: int) -> str:
 
 
 def fill(url: str) -> None:
-    """A study with everything a study can have, an empty one before it, so that ids differ, and one after it."""
+    """Write a study with everything that one can have, and one before and after it, so that ids differ."""
     with open_store(url) as store:
         new_study(store, "first")
         own = studies.write_study(store).id
@@ -122,7 +122,7 @@ def fill(url: str) -> None:
 
 
 def make_version(url: str, version: str) -> None:
-    """A database as this version of the schema left it, with a study, a trial, a metric and a worker."""
+    """Make a database as this version of the schema left it, with a study, a trial, a metric and a worker."""
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     config.set_main_option("path_separator", "os")
@@ -214,7 +214,7 @@ def test_commands_that_read_say_how_an_old_database_is_brought_up(
 
 @contextmanager
 def run_study(url: str, study: int) -> Iterator[None]:
-    """A controller of an old program, which holds the study's lock."""
+    """Yield a controller of an old program, which holds the study's lock."""
     if url.startswith("sqlite"):
         import fcntl
 

@@ -28,7 +28,7 @@ with CrashRecord(Path(sys.argv[1])):
 
 
 def left(path: Path, act: str, signal_sent: int = 0) -> str | None:
-    """What a process leaves that does this, or is sent a signal."""
+    """Return what a process leaves that does this, or is sent a signal."""
     with subprocess.Popen(
         [sys.executable, "-c", ARMED, str(path), act], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
@@ -93,7 +93,7 @@ def test_a_launch_that_crashed_is_told_from_one_that_was_killed(tmp_path: Path):
 
 
 def newest_start(url: str) -> int:
-    """The highest fence of any trial."""
+    """Return the highest fence of any trial."""
     with open_reader(url) as reader:
         return reader.query("SELECT max(fence) FROM trials").item()
 
@@ -128,7 +128,7 @@ def end(study: ClaimedStudy, number: int, state: str, steps: int) -> None:
 
 @pytest.fixture
 def study(url: str) -> int:
-    """A finished study: trial 1 failed, 2 diverged, 3 was pruned, 0 and 4 are finished; its id."""
+    """Return a finished study: trial 1 failed, 2 diverged, 3 was pruned, 0 and 4 are finished; its id."""
     with claimed(url) as made:
         made.start([make_trial(n) for n in range(5)], "w")
         for number, state in enumerate(("finished", "failed", "diverged", "pruned", "finished")):

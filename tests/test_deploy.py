@@ -28,7 +28,7 @@ DEPLOY = ROOT / "docs" / "deploy"
 
 
 def unit() -> configparser.ConfigParser:
-    """The file for systemd; a key may stand in it more than once."""
+    """Return the file for systemd; a key may stand in it more than once."""
     found = configparser.ConfigParser(strict=False, interpolation=None)
     found.optionxform = str  # pyright: ignore[reportAttributeAccessIssue] - as configparser documents
     found.read(DEPLOY / "graft.service")
@@ -49,7 +49,7 @@ def instructions() -> dict[str, list[str]]:
 
 
 def commands() -> Iterator[list[str]]:
-    """What the files have the program do."""
+    """Yield what the files have the program do."""
     yield shlex.split(unit()["Service"]["ExecStart"])[1:]
     for service in compose()["services"].values():
         if service.get("image") == "graft":
@@ -88,7 +88,7 @@ def test_the_image_is_built_from_what_the_package_needs() -> None:
     kept = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().split() if line.startswith("!")}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert kept == {*packages, "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
+    assert kept == {*packages, "pyproject.toml", "hatch_build.py", "constraints.txt", "README.md", "LICENSE"}
 
 
 def test_the_image_has_extras_that_the_package_has() -> None:

@@ -34,7 +34,7 @@ def values(name: str, layers: Sequence[Attention], batch: Batch, outputs: Tensor
 
 
 def layer(seed: int, scale: float = 2.0) -> Attention:
-    """A causal layer of softmax attention without biases."""
+    """Return a causal layer of softmax attention without biases."""
     generator = torch.Generator().manual_seed(seed)
     vectors, matrices = (
         scale * torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -158,7 +158,7 @@ UNBOUNDED: list[dict[str, Any]] = [{"query_key_norm": True}, {"canon": "AB"}]
 
 
 def drawn(task: str, config: dict[str, Any], seed: int, scale: float) -> tuple[Model, dict[str, Tensor], Batch]:
-    """A model with normal parameters of this scale and a batch to judge it on."""
+    """Return a model with normal parameters of this scale and a batch to judge it on."""
     sizes = {"width": 8} if config["name"] == "attention_pooling" else {"width": 8, "heads": 2, "depth": 2}
     model = plugins.build(Model, {**sizes, **config})
     built = plugins.build(Task, {"name": task, **({"pairs": 3, "markers": 16} if task == "haystack" else {})})

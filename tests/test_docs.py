@@ -32,7 +32,7 @@ from tests.inside import called
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 ROOT_PAGES = {"index.md": "README.md"} | {name: name for name in ("BENCHMARKS.md", "CHANGELOG.md", "CONTRIBUTING.md")}
-HISTORY = ("BENCHMARKS.md", "CHANGELOG.md")
+HISTORY = ("BENCHMARKS.md", "CHANGELOG.md", *(f"log/{path.name}" for path in sorted((DOCS / "log").glob("*.md"))))
 """Pages that say what was, and may name files that are gone."""
 SCRIPTS = ("slurm.sbatch", "kuberay.yaml", "figures/make")
 CUT = ["--trials=20", "--set=search.group=20", "--steps=6", "--set=training.validate_every=3"]
@@ -69,12 +69,12 @@ def nav() -> Mapping[str, str]:
 
 @cache
 def made() -> Mapping[str, str]:
-    """The pages that are made from the code."""
+    """Return the pages that are made from the code."""
     return generate.pages()
 
 
 def text_of(page: str) -> str:
-    """The Markdown of a page of the site that is a file."""
+    """Return the Markdown of a page of the site that is a file."""
     return (ROOT / ROOT_PAGES[page] if page in ROOT_PAGES else DOCS / page).read_text()
 
 
@@ -87,7 +87,7 @@ BLOCKS = [
 
 
 def lines(text: str) -> Iterator[str]:
-    """The commands of a block, or of a script; a quotation may go over several lines."""
+    """Yield the commands of a block, or of a script; a quotation may go over several lines."""
     whole = ""
     for line in text.replace("\\\n", " ").splitlines():
         whole += line
@@ -101,7 +101,7 @@ def lines(text: str) -> Iterator[str]:
 
 
 def searches(text: str) -> Iterator[list[str]]:
-    """The arguments of each call of `search`, without what the shell does around it."""
+    """Yield the arguments of each call of `search`, without what the shell does around it."""
     for line in lines(text):
         for command in re.split(r"&& | \| ", line):
             if found := re.fullmatch(r"(?:exec )?search (.*?)&?", command, flags=re.DOTALL):
@@ -250,7 +250,7 @@ def _number(text: str) -> float:
 
 
 def spaces_of(page: str) -> list[str]:
-    """The spaces written out on a page."""
+    """Return the spaces written out on a page."""
     return [
         text for text in re.findall(r"```yaml\n(.*?)```", text_of(page), flags=re.DOTALL) if text.startswith("study:")
     ]
@@ -337,7 +337,7 @@ ANCHORS = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def anchor_of(heading: str) -> str:
-    """The anchor that the site gives a heading."""
+    """Return the anchor that the site gives a heading."""
     plain = re.sub(r"[`*]|\[(.*?)\]\(.*?\)", r"\1", heading)
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
 

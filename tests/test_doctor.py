@@ -20,7 +20,7 @@ from workers.engine.machine import devices
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs the program in an empty folder."""
+    """Run the program in an empty folder."""
     return printing(tmp_path, monkeypatch, capfd)
 
 

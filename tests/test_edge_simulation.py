@@ -219,7 +219,7 @@ class EdgeSimulation(SqliteSimulation):
             assert len(self.box.names()) - waiting == (answer.status_code == 202)
 
     def status_of(self, who: str, study: str) -> int:
-        """What is answered now: the entry and the token are as they were when messages were last taken in."""
+        """Return what is answered now: the entry and the token are as they were when messages were last taken in."""
         token, entry = self.model.tokens.get(who), self.model.entries.get(study)
         if not token or not token.opens(self.disk.clock) or who in self.revoked():
             return 401
@@ -252,7 +252,7 @@ class EdgeSimulation(SqliteSimulation):
 
     @rule(which=st.integers(0, 99), how=st.sampled_from(["torn", "doubled", "late"]))
     def garble(self, which: int, how: str) -> None:
-        """A message comes again: half of it, all of it, or after those that were sent later."""
+        """Send a message again: half of it, all of it, or after those that were sent later."""
         names = [name for name in self.box.names() if not name.endswith(REVOCATION)]
         if not names:
             return
@@ -265,7 +265,7 @@ class EdgeSimulation(SqliteSimulation):
 
     @rule(death=st.sampled_from([0, 0, 1, 2, 3, 5]), is_done=st.booleans())
     def take(self, death: int, is_done: bool) -> None:
-        """The service takes messages in; it dies at one of its transactions, or after it, and the next one goes on."""
+        """Let the service take messages in; it may die at a transaction or after it, and the next one goes on."""
         names = self.box.names()
         asked = {name: self.read_message(name) for name in names}
         try:
@@ -292,12 +292,12 @@ class EdgeSimulation(SqliteSimulation):
 
     @rule(seconds=st.sampled_from([-86400, -300, -60, 60, 300]))
     def set_clock(self, seconds: int) -> None:
-        """The database's clock is set back, or forth."""
+        """Set the database's clock back or forth."""
         self.disk.skew += seconds
 
     @rule(which=st.integers(0, 99))
     def end_entry(self, which: int) -> None:
-        """The service ends a study that waited."""
+        """End a study that waited, as the service does."""
         waiting = [name for name, entry in self.model.entries.items() if entry.state == "waiting"]
         if waiting:
             name = waiting[which % len(waiting)]

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from graft.serving.service import Service
 from graft.serving.submitting import submit
 from graft.stored.fingerprints import StoredFingerprint, follow
@@ -124,7 +124,7 @@ EDITS: Mapping[str, str] = {
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with a study that ended and is in the queue, a token, and nothing wrong."""
+    """Return a database with a study that ended and is in the queue, a token, and nothing wrong."""
     folder = tmp_path_factory.mktemp("trained")
     small = (
         "--trials",
@@ -144,7 +144,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def edited(request: pytest.FixtureRequest, trained: Path, tmp_path: Path) -> Iterator[str]:
-    """The URL of a copy with one edit."""
+    """Yield the URL of a copy with one edit."""
     path = tmp_path / "graft.db"
     shutil.copy(trained, path)
     unchecked(f"sqlite:///{path}", EDITS[request.param])
@@ -217,7 +217,7 @@ REASONS: Mapping[str, str] = {
 
 
 def serve(url: str) -> list[str]:
-    """What a service says that runs what is in the queue."""
+    """Return what a service says that runs what is in the queue."""
     said = list[str]()
     place = Placement(executor="inline", device="cpu", workers=1, width=8)
     with Service(url, placement=place, checkpoints=Checkpoints(url="none", seconds=60), say=said.append) as service:
@@ -227,7 +227,7 @@ def serve(url: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with two studies in the queue that have a trial left to train."""
+    """Return a database with two studies in the queue that have a trial left to train."""
     path = tmp_path_factory.mktemp("interrupted") / "graft.db"
     url = f"sqlite:///{path}"
     for name in ("edited", "other"):

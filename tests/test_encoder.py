@@ -19,7 +19,7 @@ LENGTHS = torch.tensor([5, 3])
 
 
 def encoder(**settings: Any) -> tuple[Model, dict[str, Tensor]]:
-    """An encoder and parameters that make its parts matter."""
+    """Return an encoder and parameters that make its parts matter."""
     model = plugins.build(Model, {"name": "encoder", "width": 8, "mlp_multiple": 2, **settings})
     model.check(TASK)
     generator = torch.Generator().manual_seed(1)

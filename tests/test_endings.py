@@ -84,7 +84,7 @@ def take_terminal() -> None:
 
 @contextmanager
 def in_terminal(folder: Path, *arguments: str) -> Generator[tuple[subprocess.Popen[bytes], int]]:
-    """The program, unhurried, in a terminal of its own, and our end of that."""
+    """Yield the program, unhurried, in a terminal of its own, and our end of that."""
     program = f"{UNDER_A_SHELL}\nfrom cli.main import main\nmain()"
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -263,7 +263,7 @@ MEMORY = Path("/sys/fs/cgroup/memory")
 
 @pytest.fixture
 def cgroup() -> Generator[Path]:
-    """A memory cgroup of 200 MB, where this test may make one."""
+    """Yield a memory cgroup of 200 MB, where this test may make one."""
     folder = MEMORY / f"graft-test-{os.getpid()}"
     try:
         folder.mkdir()

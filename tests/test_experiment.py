@@ -243,7 +243,7 @@ def test_an_arm_is_judged_by_confirmations_else_by_its_best_configuration() -> N
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a whole experiment, killed on its way and resumed."""
+    """Return the folder of a whole experiment, killed on its way and resumed."""
     folder = tmp_path_factory.mktemp("experiment")
     (folder / "experiment.yaml").write_text(SPACE)
     url = f"sqlite:///{folder / 'graft.db'}"

@@ -51,7 +51,7 @@ def test_a_trial_is_of_the_plug_ins_that_it_names_and_of_what_these_share() -> N
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """A copy of what trains, whose digests are not remembered."""
+    """Return a copy of what trains, whose digests are not remembered."""
     shutil.copytree(ROOT / "workers", tmp_path / "workers", ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path / "workers"
 
@@ -140,7 +140,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with a study of which two trials ended and the third has yet to be trained."""
+    """Return a database with a study of which two trials ended and the third has yet to be trained."""
     folder = tmp_path_factory.mktemp("launched")
     command = [sys.executable, "-c", "from cli.main import main; main()", "launch", str(ROOT / "tests/tiny_space.yaml")]
     environment = {**os.environ, "SEARCH_STORAGE": f"{folder}/graft.db"}
@@ -157,7 +157,7 @@ def reopen(url: str) -> None:
 
 @pytest.fixture
 def url(launched: Path, tmp_path: Path) -> str:
-    """A copy of it, in the folder where `run` is."""
+    """Return a copy of it, in the folder where `run` is."""
     shutil.copy(launched, tmp_path / "graft.db")
     return f"sqlite:///{tmp_path}/graft.db"
 
@@ -269,7 +269,7 @@ def test_a_formula_that_changes_between_launches_is_noticed(tmp_path: Path) -> N
 
 @pytest.fixture
 def outside(tmp_path: Path, run: Run) -> Path:
-    """A study of plug-ins from outside, of which two trials ended; the file of one of them has changed since."""
+    """Return a study of plug-ins from outside, of which two trials ended; the file of one of them has changed since."""
     shutil.copytree(ROOT / "tests/outside", tmp_path / "mine", ignore=shutil.ignore_patterns("__pycache__"))
     space = (tmp_path / "mine/space.yaml").read_text().replace(", ./near.py", "").replace("near", "random")
     (tmp_path / "mine/space.yaml").write_text(space)

@@ -245,7 +245,7 @@ def test_a_padded_lane_is_computed_at_its_own_sizes(dropout: tuple[float, float]
 
 
 def packed(configuration: dict[str, Any]) -> dict[str, Tensor]:
-    """The parameters after 20 steps in a pack whose step is the fused one."""
+    """Return the parameters after 20 steps in a pack whose step is the fused one."""
     one = trial(3, configuration)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("workers.engine.pack.step_of", lambda recipe, *_: emulated_step(recipe))

@@ -172,7 +172,7 @@ def test_a_pack_trains_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def packed(configuration: dict[str, Any], numbers: list[int]) -> dict[str, Tensor]:
-    """The parameters of the last of these trials after 30 steps, in a pack where it began after the others."""
+    """Return the parameters of the last of these trials after 30 steps, in a pack where it began after the others."""
     trials = [trial(number, configuration) for number in numbers]
     pack = Pack(trials[0], width=2)
     for one in trials[:-1]:

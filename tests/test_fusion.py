@@ -34,7 +34,7 @@ MANY_BLOCKS = patch.object(kernels, "THREADS", 1)
 
 
 def steps(name: str, lanes: int = 3, count: int = 2) -> list[Tensor]:
-    """What is left of a pack of a case after some traced steps."""
+    """Return what is left of a pack of a case after some traced steps."""
     # An epsilon so large that a gradient of nothing but rounding, that of a key's bias, moves nothing.
     case = CASES[name]
     calm = {"epsilon": 1e-4} if "adam" in case["optimizer"]["name"] else {}
@@ -47,7 +47,7 @@ def steps(name: str, lanes: int = 3, count: int = 2) -> list[Tensor]:
 
 
 def compare(fusion: Fusion, given: Sequence[Tensor]) -> list[Tensor]:
-    """What its operations give; the kernel gives that too, in either order of its threads and blocks."""
+    """Return what its operations give; the kernel gives that too, in either order of its threads and blocks."""
     expected = fusion.operate(given)
     found, backwards = launch(fusion, given), launch(fusion, given, backwards=True)
     is_single = torch.float32 in {fusion._kinds[slot].dtype for slot in fusion._part.rules}
@@ -62,7 +62,7 @@ def compare(fusion: Fusion, given: Sequence[Tensor]) -> list[Tensor]:
 
 
 def of_function(function: Callable[..., Any], *leaves: Tensor) -> Any:
-    """What a recording of a function gives by its kernels."""
+    """Return what a recording of a function gives by its kernels."""
     return Traced(("test", object()), function)(*leaves)
 
 
@@ -98,13 +98,13 @@ def test_a_kernel_says_nothing_of_how_many_lanes_there_are_so_that_bits_do_not_d
 
 
 def loops_of(text: str) -> list[list[str]]:
-    """The loops of each level."""
+    """Return the loops of each level."""
     body = text.partition("KERNEL {")[2].rpartition("}")[0]
     return [["EACH(" + loop for loop in level.split("EACH(")[1:]] for level in body.split("MEET;")]
 
 
 def find_races(text: str) -> list[str]:
-    """What a loop reads that another one of its level writes, or that is written twice."""
+    """Return what a loop reads that another one of its level writes, or that is written twice."""
     found: list[str] = []
     written: set[str] = set()
     for level in loops_of(text):

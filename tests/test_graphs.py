@@ -100,7 +100,7 @@ Saved = dict[str, torch.Tensor]
 
 
 def train(trials: list[Trial]) -> Saved:
-    """What trials come to in two lanes, then four, then three, refilled; all that a checkpoint has of it."""
+    """Return what trials come to in two lanes, then four, then three, refilled; all that a checkpoint has of it."""
     pack = Pack(trials[0], width=2, device=DEVICE)
     pack.fill(trials[:2])
     pack.train(3)
@@ -126,7 +126,7 @@ def trials_of(name: str) -> list[Trial]:
 
 @pytest.fixture(scope="module")
 def expected() -> Callable[[str], Saved]:
-    """What the trials of a case come to without graphs."""
+    """Return what the trials of a case come to without graphs."""
     known: dict[str, Saved] = {}
 
     def of(name: str) -> Saved:

@@ -52,7 +52,7 @@ def name_of(model: dict[str, Any]) -> str:
 
 
 def taken_out(model: Model) -> tuple[str, Any]:
-    """The text of a model's file, and the model that it builds, in a module that knows nothing of ours."""
+    """Return the text of a model's file, and the model that it builds, in a module that knows nothing of ours."""
     shaken = shake(dict.fromkeys(map(type, list_parts(model))), ["outputs"])
     text = shaken.text + TAIL.format(classes=", ".join(shaken.names.values()))
     module = types.ModuleType("taken_out")

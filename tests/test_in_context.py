@@ -66,7 +66,7 @@ def read(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
 
 
 def said(task: InContext, batch: Batch, predictions: np.ndarray) -> dict[str, float]:
-    """What is reported of the first lane if these [N, n] are predicted; elsewhere the model writes anything."""
+    """Return what is reported of the first lane if these [N, n] are predicted; elsewhere the model writes anything."""
     outputs = torch.full((*batch["inputs"].shape[1:3], 1), 77.0, dtype=torch.float64)
     outputs[:, ::2, 0] = torch.from_numpy(predictions)
     found = task.metrics(outputs, {name: tensor[0] for name, tensor in batch.items()})
@@ -341,7 +341,7 @@ def test_least_squares_knows_an_affine_function_from_two_points() -> None:
 
 
 def configured(task: str, number: int) -> Trial:
-    """A tiny trial of the task whose prompts grow while it trains."""
+    """Return a tiny trial of the task whose prompts grow while it trains."""
     whole = config(steps=6, every=3, batch=4, validation_batch=6, averaging={"name": "none"}, dtype="float32")
     few = {"test_length": 12, "test_length_step": 12, "test_sigma": 1} if task in QUANTIFIERS else {}
     curriculum = {"curriculum_start": 3 + number % 2, "curriculum_every": 2}

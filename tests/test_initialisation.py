@@ -49,7 +49,7 @@ def started(model: Model, task: Task, seed: int = 5) -> dict[str, Tensor]:
 
 
 def drawn_by_torch(make: Callable[[], nn.Module]) -> dict[str, Tensor]:
-    """The parameters of a module of torch, from a seed of its own."""
+    """Return the parameters of a module of torch, from a seed of its own."""
     with torch.random.fork_rng():
         torch.manual_seed(11)
         return {name: value.detach() for name, value in make().named_parameters()}
@@ -70,7 +70,7 @@ def check_same_distribution(ours: Tensor, theirs: Tensor) -> None:
 
 
 def ours_of_gpt2(theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters of transformers' GPT-2 by our names."""
+    """Return the parameters of transformers' GPT-2 by our names."""
     found: dict[str, Tensor] = {}
     for name, value in theirs.items():
         name = name.removeprefix("transformer.")

@@ -42,7 +42,7 @@ def search(database: Written, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 def best(database: Written, top: int) -> list[dict[str, Any]]:
-    """The rows of the trials that are chosen, by the SQL that everybody knows."""
+    """Return the rows of the trials that are chosen, by the SQL that everybody knows."""
     with open_reader(database.url) as reader:
         rows = reader.query(
             "SELECT * FROM trials WHERE study_id = 1 AND objective IS NOT NULL ORDER BY objective, number"
@@ -88,7 +88,7 @@ def row_time(row: dict[str, Any], database: Written) -> float:
 
 
 def hyperparameters(events: Any) -> dict[str, Any]:
-    """What TensorBoard's table of hyperparameters reads of a run."""
+    """Return what TensorBoard's table of hyperparameters reads of a run."""
     metadata = pytest.importorskip("tensorboard.plugins.hparams.metadata")
     content = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     values = metadata.parse_session_start_info_plugin_data(content).hparams
@@ -195,7 +195,7 @@ def test_without_its_package_a_logger_names_pips_command(
 
 
 def scraped(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """What Prometheus' own parser reads: metric and labels -> number."""
+    """Return what Prometheus' own parser reads: metric and labels -> number."""
     parser = pytest.importorskip("prometheus_client.parser")
     families = list(parser.text_string_to_metric_families(text))
     assert all(family.documentation and family.type == "gauge" for family in families)

@@ -162,7 +162,7 @@ def test_only_a_checkpoint_that_is_further_than_the_last_clears_a_trial_of_suspi
 
 
 def saving(trial: Trial, worker: str, lanes: int, step: int) -> Offer:
-    """The offer of a worker that trains this trial alone, and has written a checkpoint of it."""
+    """Return the offer of a worker that trains this trial alone, and has written a checkpoint of it."""
     saved = Checkpoint(number=trial.number, fence=trial.fence, step=step, path="p", row=0, sha256="")
     return replace(offer(worker, lanes, holds=[trial], structure=trial.structure), saved=(saved,))
 

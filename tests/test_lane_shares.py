@@ -49,7 +49,7 @@ class Simulation:
         self._packs |= {(one.study_id, slot): [] for slot in range(WORKERS)}
 
     def step(self, ending: float = 0.3, slots: Sequence[int] = range(WORKERS)) -> None:
-        """A second: the slots train, each as fast as the other, trials end, and workers exchange once, in any order."""
+        """Let a second pass: slots train at one speed, trials end, and workers exchange once, in any order."""
         for (study, slot), pack in self._packs.items():
             self.spent[study] += len(pack) / max(1, self.load(slot))
         self.now += 1.0

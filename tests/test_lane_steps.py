@@ -31,7 +31,7 @@ def offer(worker: str, steps: int, room: int) -> Offer:
 
 @contextmanager
 def running(url: str) -> Generator[Controller]:
-    """The study `tiny`, written down if it is new, and run by this process."""
+    """Yield the study `tiny`, written down if it is new, and run by this process."""
     enrol(url, "tiny", load(SPACE, families(), {"search.trials": "6", "search.group": "3"}))
     study = open_controller(url, "tiny")
     try:

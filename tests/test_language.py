@@ -40,7 +40,7 @@ ZERO = torch.zeros(1, dtype=torch.int64)
 
 @pytest.fixture(autouse=True, scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of these tests' own."""
+    """Yield a cache of these tests' own."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
         patch.setattr("workers.data.corpora._tokens.cache_folder", lambda: folder)

@@ -20,7 +20,7 @@ LONG = ("launch", SPACE, "--steps", "1_000_000", "--set", "training.validate_eve
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs the program inside this process, in an empty folder."""
+    """Run the program inside this process, in an empty folder."""
     return printing(tmp_path, monkeypatch, capfd)
 
 

@@ -41,7 +41,7 @@ def mortal() -> Iterator[MortalServer]:
 
 
 def line_with(process: Launched, words: str) -> str:
-    """The next line on stderr that holds these words."""
+    """Return the next line on stderr that holds these words."""
     assert process.stderr
     return next(line for line in process.stderr if words in line)
 

@@ -39,7 +39,7 @@ NURSERY = """
 import json, os, sys
 import search.steering.controller, workers.pool.inline
 from cli.main import main
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from workers.engine.speed.timing import model_steps_per_second
 
 trial = read_space(sys.argv[1], {}).sample(0, lambda draw: 0.5)

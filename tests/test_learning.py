@@ -43,7 +43,7 @@ def settings(
     dtype: str = "float64",
     steps: int = STEPS,
 ) -> dict[str, Any]:
-    """A transformer of two layers on sums modulo 7."""
+    """Return a transformer of two layers on sums modulo 7."""
     return {
         "task": {"name": "add_mod", "modulus": 7},
         "model": {
@@ -248,7 +248,7 @@ TASKS: dict[str, Task] = {
 
 
 def identities(task: Task, batch: Batch) -> set[tuple[int, ...]]:
-    """What tells sequences apart, zeros at the end left out."""
+    """Return what tells sequences apart, zeros at the end left out."""
     rows = [tuple(row) for row in task.identity(batch)[0].tolist()]
     return {row[: max((place + 1 for place, value in enumerate(row) if value), default=0)] for row in rows}
 

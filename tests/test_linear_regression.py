@@ -37,7 +37,7 @@ def streams(lanes: int = 2, step: int = 0) -> Streams:
 
 
 def prompt(batch: Batch, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Inputs [l, d] and labels [l] of the first lane's pairs, the input that is asked, and its label."""
+    """Return inputs [l, d] and labels [l] of the first lane's pairs, the input that is asked, and its label."""
     rows = batch["inputs"][0, row].double().numpy()
     return rows[:-1, :-1], rows[:-1, -1], rows[-1, :-1], float(batch["targets"][0, row])
 

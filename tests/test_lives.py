@@ -39,7 +39,7 @@ def tiny(**overrides: str) -> Space:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the program inside this process, in an empty folder."""
+    """Run the program inside this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SEARCH_STORAGE", raising=False)
     return lambda *arguments: called(monkeypatch, capsys, *arguments)
@@ -436,7 +436,7 @@ def test_a_renamed_study_resumes_from_its_checkpoints(tmp_path: Path):
 
 @pytest.fixture
 def running_study(url: str) -> Iterator[str]:
-    """A database whose study is held by a controller."""
+    """Yield a database whose study is held by a controller."""
     enrol(url, "tiny", tiny())
     controller = open_controller(url, "tiny")
     yield url

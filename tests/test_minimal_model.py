@@ -17,7 +17,7 @@ PRECISION = 7.0
 
 
 def hand_built(v: int) -> dict[str, Tensor]:
-    """Example 4.1: embeddings e_1 .. e_{v-1} and minus their sum; values scaled by v C; attention constant.
+    """Return example 4.1: embeddings e_1 .. e_{v-1} and minus their sum; values scaled by v C; attention constant.
 
     The paper takes E' = E. A real RMSNorm makes every row's mean square 1, so E'_i = sqrt(v-1) e_i and E'_v = -1.
     """

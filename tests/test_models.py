@@ -33,7 +33,7 @@ MINIMAL, TRANSFORMER = (example(Model, name) for name in ("minimal", "transforme
 
 
 def variants() -> list[Any]:
-    """The transformer in each of its variants."""
+    """Return the transformer in each of its variants."""
     found: list[Any] = []
     for variant, settings in VARIANTS.items():
         model = {**TRANSFORMER, **settings}

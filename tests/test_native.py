@@ -59,7 +59,7 @@ def recipe_of(shape: tuple[int, ...], dropout: tuple[float, float], dtype: str =
 
 
 def both_steps(recipe: Recipe, lanes: int = 3) -> tuple[Any, Any]:
-    """The state after one native and one traced step, from the same numbers."""
+    """Return the state after one native and one traced step, from the same numbers."""
     layout, seeds = layout_of(recipe), torch.arange(lanes) * 7919 + 3
     knobs = {path: torch.full((lanes,), float(value)).double() for path, value in recipe.knobs().items()}
     parameters = (layout.initial(seeds) * 10).to(recipe.dtype)
@@ -182,7 +182,7 @@ def test_without_a_working_compiler_the_traced_step_runs_which_is_said_in_a_line
 
 @pytest.fixture
 def small_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """The smallest of the sources in place of all, and no cache of libraries."""
+    """Yield the smallest of the sources in place of all, and no cache of libraries."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for variable in ("CXX", "CXXFLAGS"):
         monkeypatch.delenv(variable, raising=False)

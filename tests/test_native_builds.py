@@ -230,7 +230,7 @@ def codes_of(library: ctypes.CDLL, names: Sequence[str]) -> list[int]:
 
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Plan], dict[str, Tensor]]:
-    """Runs a step as compiled for a processor with NEON, by an emulator; gives what the step left in its tensors."""
+    """Run a step as compiled for a processor with NEON, by an emulator; gives what the step left in its tensors."""
     if shutil.which("qemu-aarch64") is None:
         pytest.skip("there is no qemu-aarch64")
     folder = tmp_path_factory.mktemp("neon")
@@ -272,7 +272,7 @@ def pointers_of(plan: ctypes.Structure) -> list[str]:
 
 
 def encode(plan: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> bytes:
-    """A plan as native_driver.cpp reads it."""
+    """Return a plan as native_driver.cpp reads it."""
     sizes, pointers = [getattr(plan, name) for name in sizes_of(plan)], pointers_of(plan)
     parts = [struct.pack(f"<2q{len(sizes)}q", len(sizes), len(pointers), *sizes)]
     for name in pointers:

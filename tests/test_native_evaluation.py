@@ -31,7 +31,7 @@ REGRESSION = {"name": "linear_regression", "dimension": 3, "pairs": 8}
 
 
 def sets_of(case: Case, count: int) -> dict[str, Batch]:
-    """The validation set and the last shifted one: tasks have up to fifty, which differ in lengths."""
+    """Return the validation set and the last shifted one: tasks have up to fifty, which differ in lengths."""
     sets = evaluation_sets(case.recipe.task, case.seeds, count)
     return dict([next(iter(sets.items())), *list(sets.items())[1:][-1:]])
 
@@ -53,7 +53,7 @@ def models_outputs(case: Case, batch: Batch, label: str = "") -> Tensor:
 
 
 def labels_of(recipe: Recipe) -> list[str]:
-    """The evaluations whose outputs are native."""
+    """Return the evaluations whose outputs are native."""
     return [label for label in recipe.model.evaluations() if obstacle(recipe, label, CPU) is None]
 
 
@@ -174,7 +174,7 @@ def test_metrics_read_no_other_positions_than_they_say(name: str) -> None:
 
 
 def metrics_of(trials: list[Any], monkeypatch: pytest.MonkeyPatch, *, traced: bool) -> dict[Any, list[Metric]]:
-    """Validation of initial parameters, which is the same whatever trains them."""
+    """Return validation of initial parameters, which is the same whatever trains them."""
     with monkeypatch.context() as patched:
         if traced:
             patched.setattr(evaluation, "obstacle", lambda *_: "asked for")

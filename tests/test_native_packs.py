@@ -28,7 +28,7 @@ Knobs = Callable[[random.Random], dict[str, Any]]
 
 
 def layered(name: str, **fields: Any) -> Knobs:
-    """A layered model whose rates of dropout, norms and, where it has one, knobs of its scorer are random."""
+    """Return a layered model whose rates of dropout, norms and, where it has one, knobs of its scorer are random."""
 
     def draw(numbers: random.Random) -> dict[str, Any]:
         rates = {site: numbers.uniform(0.05, 0.4) for site in DROPOUTS}
@@ -92,7 +92,7 @@ Seen = dict[tuple[int, int], Report]
 
 
 def train(pack: Pack, seen: Seen, most: int = 1000) -> None:
-    """Reports by number and step, whichever start of the trial they are of."""
+    """Return reports by number and step, whichever start of the trial they are of."""
     seen.update({(report.number, report.step): replace(report, fence=0) for report in pack.train(most)})
 
 

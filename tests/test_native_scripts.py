@@ -137,6 +137,6 @@ def test_whole_trainings(
 
 
 def difference(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    """The norm of all differences, over that of all numbers."""
+    """Return the norm of all differences, over that of all numbers."""
     errors = torch.cat([(tensor - expected[name]).flatten().double() for name, tensor in found.items()])
     return float(errors.norm() / torch.cat([tensor.flatten().double() for tensor in expected.values()]).norm())

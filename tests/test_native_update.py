@@ -55,7 +55,7 @@ def start_of(recipe: Recipe, layout: Layout, lanes: int) -> State:
 
 
 def trained(update: Any, recipe: Recipe, layout: Layout, lanes: int, steps: int = 4, scale: float = 1.0) -> State:
-    """The state after some steps with random gradients, of which some are clipped."""
+    """Return the state after some steps with random gradients, of which some are clipped."""
     state = start_of(recipe, layout, lanes)
     knobs = {path: torch.full((lanes,), float(value), dtype=torch.float64) for path, value in recipe.knobs().items()}
     for step in range(steps):

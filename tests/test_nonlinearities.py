@@ -47,7 +47,7 @@ Row = tuple[int, str, str, Sequence[float]]
 
 
 def wave(frequency: float, width: float) -> list[float]:
-    """A wavelet with compact support, as the splines look that tasks of addition learn."""
+    """Return a wavelet with compact support, as the splines look that tasks of addition learn."""
     inside = np.cos(np.pi * PLACES / (2 * width)) ** 2 * (np.abs(PLACES) < width)
     return (np.sin(frequency * PLACES + 0.4) * inside).tolist()
 
@@ -78,7 +78,7 @@ def add_architectures(url: str, study: int, rows: Sequence[Row], low: float = -2
 
 
 def write(url: str, name: str = "study", rows: Sequence[Row] = ROWS) -> None:
-    """A study whose first four trials ended with OBJECTIVES, and what they learned."""
+    """Write a study whose first four trials ended with OBJECTIVES, and with what they learned."""
     with claimed(url, name=name) as study:
         study.start([make_trial(number) for number in range(len(OBJECTIVES))], "w")
         endings = [

@@ -22,7 +22,7 @@ TOKENS = {"name": "add_mod", "modulus": 7}
 
 
 def untrained(task: dict[str, object], model: dict[str, object]) -> TrainedModel:
-    """A model as it starts."""
+    """Return a model as it starts."""
     one = trial(0, {**config(), "task": task, "model": {"width": 6, **model}})
     layout = layout_of(Recipe.of(one.config))
     return TrainedModel(one, layout.split(layout.initial(torch.tensor([3]), 0)[0]))

@@ -28,7 +28,7 @@ H200 = Driver("580.65.06", ("NVIDIA H200",))
 
 
 def write_proc(folder: Path, version: str, *models: str) -> Path:
-    """The driver's files, as Linux shows them."""
+    """Return the driver's files, as Linux shows them."""
     for number, model in enumerate(models):
         card = folder / "gpus" / f"0000:0{number}:00.0"
         card.mkdir(parents=True)
@@ -128,7 +128,7 @@ Machine = Callable[..., None]
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Makes this a machine with a card, and with a torch that answers in some way."""
+    """Make this a machine with a card, and with a torch that answers in some way."""
 
     def make(*, driver: Driver | None = H200, cuda: str | None = "13.0", fault: str | None = "no CUDA") -> None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

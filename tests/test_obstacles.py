@@ -37,7 +37,7 @@ search: {trials: 2, objective: {maximize: accuracy/raw}}
 
 @pytest.fixture
 def masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The template of a task, whose loss is masked, without what says so to the compiled steps."""
+    """Return the template of a task, whose loss is masked, without what says so to the compiled steps."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SEARCH_STORAGE", raising=False)
     file = tmp_path / "masked.py"

@@ -45,7 +45,7 @@ class PlainTransformer(nn.Module):
 
 
 def dropout_mask(seed: int, step: int, site: int, rate: float, *shape: int) -> Tensor:
-    """The mask of a trial at a step, drawn for it alone."""
+    """Return the mask of a trial at a step, drawn for it alone."""
     streams = Streams.of(torch.tensor([seed]), Purpose.DROPOUT, step, site)
     return keep_mask(streams, torch.tensor([rate], dtype=torch.float64), *shape)[0]
 
@@ -170,7 +170,7 @@ def test_the_grid_of_a_trial_is_what_trials_with_each_pair_of_powers_get() -> No
 
 
 def last_metrics(settings: dict) -> dict[tuple[str, str, str], float]:
-    """What a trial with seed 5 reports at its end: (name, variant, condition) -> value."""
+    """Return what a trial with seed 5 reports at its end: (name, variant, condition) -> value."""
     one = trial(0, settings, seed=5)
     pack = Pack(one, width=1)
     pack.fill([one])

@@ -140,7 +140,7 @@ def test_muon_is_torchs_on_every_matrix_and_adamw_elsewhere(adjustment: str, nes
 
 
 def _parts(name: str, tensor: Tensor) -> list[Tensor]:
-    """The matrices of a parameter as torch has them."""
+    """Return the matrices of a parameter as torch has them."""
     count = MATRICES.get(name, 1)
     pieces = [piece.mT for piece in tensor.chunk(count, dim=-1)] if count else [tensor]
     return [piece.detach().clone().requires_grad_() for piece in pieces]

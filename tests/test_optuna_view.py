@@ -387,7 +387,7 @@ READS = [
 
 @pytest.fixture(scope="module")
 def served(database: Written) -> Iterator[int]:
-    """The port of the dashboard over the database of a study that is running."""
+    """Yield the port of the dashboard over the database of a study that is running."""
     pytest.importorskip("optuna_dashboard")
     pytest.importorskip("plotly")
     from search.optuna_view.dashboard import open_dashboard

@@ -43,7 +43,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files and a sampler as its template has it, which is the current one."""
+    """Return a folder with the files and a sampler as its template has it, which is the current one."""
     shutil.copytree(FILES, tmp_path / "mine", ignore=shutil.ignore_patterns("__pycache__"))
     write_template("sampler", tmp_path / "mine" / "near.py")
     monkeypatch.chdir(tmp_path / "mine")
@@ -58,7 +58,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed package that offers a scorer and an activation, and says so by its entry points."""
+    """Return an installed package that offers a scorer and an activation, and says so by its entry points."""
     site = tmp_path / "site"
     (site / "extra").mkdir(parents=True)
     (site / "extra" / "__init__.py").write_text("raise RuntimeError('imported')\n")

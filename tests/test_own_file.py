@@ -195,7 +195,7 @@ def record(study: ClaimedStudy, step: int) -> None:
 
 
 def rescue_in(text: str) -> Path:
-    """The file that the line names."""
+    """Return the file that the line names."""
     return Path(text.partition("all that it held is in ")[2].partition(": ")[0])
 
 

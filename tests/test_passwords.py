@@ -26,7 +26,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def guarded(postgres: Server) -> Iterator[str]:
-    """A database whose owner must give a password."""
+    """Yield a database whose owner must give a password."""
     rules = postgres.folder / "data" / "pg_hba.conf"
     before = rules.read_text()
     postgres.execute(f"CREATE ROLE guarded LOGIN PASSWORD '{WORD}'")
@@ -64,7 +64,7 @@ Search = Callable[..., tuple[int, list[str]]]
 
 @pytest.fixture
 def search(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Search:
-    """Runs the program; its status, and its lines on stderr."""
+    """Run the program; its status, and its lines on stderr."""
 
     def run(*arguments: str) -> tuple[int, list[str]]:
         code, _, error = called(monkeypatch, capfd, *arguments)

@@ -41,7 +41,7 @@ def breeder(**fields: object) -> PopulationMonitor:
 
 
 def heard(here: PopulationMonitor, losses: dict[int, float], step: int) -> Selection:
-    """What the policy says when these trials, all of the pack, report together."""
+    """Return what the policy says when these trials, all of the pack, report together."""
     assert here.observe([report(number, step, loss) for number, loss in losses.items()], {}) == set()
     return here.select(losses.keys(), losses.keys())
 
@@ -177,7 +177,7 @@ class Fixed(Strategy):
 
 
 def best_of_toy(policy: str, steps: int = 400) -> float:
-    """The best Q = 1.2 - |theta|^2 found by two workers that climb 1.2 - h . theta^2 from (0.9, 0.9).
+    """Return the best Q = 1.2 - |theta|^2 found by two workers that climb 1.2 - h . theta^2 from (0.9, 0.9).
 
     Figure 2 and section 4 of the paper. h is what the space calls beta1 and beta2; a report every 4 steps.
     """
@@ -349,7 +349,7 @@ def family(*, dtype: str = "float32", count: int = 6) -> list[Trial]:
 
 
 def copied(parent: Trial, number: int, step: int, knobs: Trial) -> Trial:
-    """A copy of `parent` at a step, with the knobs of another trial and a seed of its own."""
+    """Return a copy of `parent` at a step, with the knobs of another trial and a seed of its own."""
     line = (*parent.lineage, Ancestor(parent.number, parent.seed, parent.config, step))
     return replace(knobs, number=number, seed=10_000 + number, lineage=line)
 
@@ -380,7 +380,7 @@ def test_a_copy_has_its_parents_state_to_the_bit_and_the_neighbours_keep_theirs(
 
 
 def train_until(pack: Pack, number: int, step: int) -> dict[tuple[int, int], Report]:
-    """The reports up to the one of this trial at this step."""
+    """Return the reports up to the one of this trial at this step."""
     seen: dict[tuple[int, int], Report] = {}
     while (number, step) not in seen:
         seen |= {(one.number, one.step): one for one in pack.train(7)}

@@ -1,4 +1,6 @@
-"""Power cuts that lose what was not synchronised: nothing that was answered is lost, and studies go on to their end."""
+"""Power cuts that lose what was not synchronised: nothing that was answered is lost, no torn file is taken for a good
+one, and studies go on to their end.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,14 @@ from typing import Any
 import pytest
 
 from search.steering.controller import Controller
+from spaces.records import Checkpoint
 from storage import open_reader, open_store
 from tests.databases import raw
-from tests.faults.power import Disk, Entry, record
-from tests.faults.powered import ANSWERED, NAME, claiming, make_space
+from tests.faults import rescued
+from tests.faults.power import ANSWERED, Disk, Entry, record
+from tests.faults.powered import NAME, SavingWorker, claiming, make_space, open_archive, read_state, state_of
 from tests.test_controller import FakeWorker, Rows, finish
+from tests.test_own_file import rescue_in
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="what is preloaded is compiled")
 
@@ -29,7 +34,7 @@ def record_program(folder: Path, seed: int, *synchronous: str) -> list[Entry]:
 
 
 def alone() -> dict[tuple[int, int], float | None]:
-    """(number, step) -> what each trial reports where nothing happens."""
+    """Return (number, step) -> what each trial reports where nothing happens."""
     memory = Rows()
     finish(Controller.begin(make_space(TRIALS), memory), FakeWorker("w", 4))
     return {(n, one.step): one.metrics[0].value for n, row in memory.rows.items() for one in row.reports}
@@ -57,6 +62,23 @@ def cut(entries: list[Entry], recorded: Path, folder: Path, cuts: int, seed: int
         shutil.rmtree(target)
 
 
+def find_saved(folder: Path) -> set[Any]:
+    """Return the (number, step) up to which a trial need not be trained again; each file that is read must be whole."""
+    archive, saved = open_archive(folder), set[Any]()
+    rows = raw(
+        f"sqlite:///{folder}/graft.db",
+        "SELECT number, checkpoints.fence, step, path, place, sha256 FROM checkpoints "
+        "JOIN trials ON trials.id = trial_id",
+    )
+    for number, *row in rows:
+        checkpoint = Checkpoint(number, *row)
+        state = read_state(archive, checkpoint)
+        if state is not None:
+            assert state.equal(state_of(number, checkpoint.step))
+            saved |= {(number, step) for step in range(checkpoint.step + 1)}
+    return saved
+
+
 def find_lost(folder: Path, answered: list[Any]) -> list[Any]:
     """Return the answers that do not hold once the database was opened, and all requests taken in."""
     url, known = f"sqlite:///{folder}/graft.db", set[Any]()
@@ -71,6 +93,9 @@ def find_lost(folder: Path, answered: list[Any]) -> list[Any]:
     states = dict(raw(url, "SELECT number, state FROM trials"))
     for number, step in raw(url, "SELECT number, step FROM metrics JOIN trials ON trials.id = trial_id"):
         known |= {("report", number, step, "running"), ("report", number, step, states[number])}
+        if states[number] not in ("queued", "running"):
+            known.add(("saved", number, step))
+    known |= {("saved", *one) for one in find_saved(folder)}
     # A trial that ran when a process began may have begun again.
     begun = max((place for place, (kind, *_) in enumerate(answered) if kind == "begun"), default=-1)
     held = [one for place, one in enumerate(answered) if place > begun or one[0] != "report" or one[3] != "running"]
@@ -80,7 +105,9 @@ def find_lost(folder: Path, answered: list[Any]) -> list[Any]:
 def finish_study(folder: Path) -> dict[tuple[int, int], float | None]:
     """Train what is left of the study; (number, step) -> what is stored in the end."""
     with claiming(folder, TRIALS) as (_, study):
-        finish(Controller.begin(make_space(TRIALS), study), FakeWorker("z", 5))
+        archive = open_archive(folder)
+        controller = Controller.begin(make_space(TRIALS), study, remove_checkpoints=archive.tidy)
+        finish(controller, SavingWorker("z", 5, archive))
     rows = raw(
         f"sqlite:///{folder}/graft.db",
         "SELECT number, step, value FROM metrics JOIN trials ON trials.id = trial_id "
@@ -109,6 +136,25 @@ def test_no_power_cut_takes_what_was_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(2, 7))
 def test_forty_power_cuts_take_nothing(tmp_path: Path, seed: int) -> None:
     check_cuts(tmp_path, 40, seed)
+
+
+@pytest.mark.parametrize("kind", rescued.KINDS)
+def test_a_rescue_that_was_told_is_on_the_disk(tmp_path: Path, kind: str) -> None:
+    """The database is gone by then, so that it is the only copy of what was recorded."""
+    recorded = tmp_path / "recorded"
+    recorded.mkdir()
+    entries = record(recorded, "tests.faults.rescued", kind)
+    [inode] = [entry.inode for entry in entries if entry.name == f"{recorded}/{ANSWERED}"]
+    told = next(place for place, entry in enumerate(entries, 1) if entry.kind == "w" and entry.inode == inode)
+    for seed in range(10):
+        disk, chance = Disk(recorded), random.Random(seed)
+        for entry in entries[: chance.randint(told, len(entries))]:
+            disk.apply(entry)
+        folder = tmp_path / f"cut-{seed}"
+        disk.cut(folder, chance)
+        rescue = folder / rescue_in(disk.read(ANSWERED).decode()).relative_to(recorded)
+        assert raw(f"sqlite:///{rescue}", "SELECT name FROM studies") == [("one",)]
+        assert raw(f"sqlite:///{rescue}", "PRAGMA integrity_check") == [("ok",)]
 
 
 @pytest.mark.long

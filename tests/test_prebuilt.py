@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -29,12 +32,13 @@ pytestmark = [
     pytest.mark.skipif(not [*prebuilt.levels_here()], reason="this processor has none of the levels of instructions"),
 ]
 
+ROOT = Path(__file__).parents[1]
 SMALL = ("streams.cpp", "permutations.cpp", "splitmix.hpp", "instructions.hpp")
 
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """A cache without libraries; no compiler of the user's own choice."""
+    """Yield a cache without libraries; no compiler of the user's own choice."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for variable in ("CXX", "CXXFLAGS"):
         monkeypatch.delenv(variable, raising=False)
@@ -45,7 +49,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Pa
 
 @pytest.fixture
 def small_sources(empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The smallest of the sources, compiled ahead."""
+    """Return the smallest of the sources, compiled ahead."""
     sources = tmp_path / "sources"
     sources.mkdir()
     for name in SMALL:
@@ -143,8 +147,90 @@ def test_two_builds_are_equal_byte_by_byte(small_sources: Path) -> None:
     assert read() == first
 
 
+def test_libraries_of_the_same_sources_and_compiler_are_kept(small_sources: Path) -> None:
+    def times() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in (small_sources / "prebuilt").rglob("*.so")}
+
+    first = times()
+    [level] = prebuilt.levels_here()
+    prebuilt.build(building.packaged_units(), level)
+    assert times() == first
+    prebuilt.build(building.packaged_units()[:1], level)
+    assert len(times()) == 1
+    (small_sources / "prebuilt" / level / "compiler.txt").write_text("another compiler\n")
+    made = prebuilt.build(building.packaged_units()[:1], level)
+    assert sorted(times().values()) > sorted(first.values())
+    assert "another" not in made[0].read_text()
+
+
+def run_hook(root: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the hook as an isolated build does: on the sources alone, where torch cannot be imported."""
+    pytest.importorskip("hatchling")
+    script = (
+        "import sys; sys.modules |= dict.fromkeys(['torch', 'numpy', 'polars', 'yaml'])\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from hatchling.bridge.app import Application; from hatch_build import CompileAhead\n"
+        "data = {'artifacts': []}\n"
+        "CompileAhead(sys.argv[1], {}, None, None, '', 'wheel', Application()).initialize('standard', data)\n"
+        "print(*sorted(data['artifacts']), sep='\\n')"
+    )
+    clean = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    command = [sys.executable, "-c", script, str(root)]
+    return subprocess.run(command, env=clean | variables, cwd=root, capture_output=True, text=True)
+
+
+@pytest.fixture
+def small_package(tmp_path: Path) -> Path:
+    """Return what the hook needs of the package, with the smallest of its sources."""
+    root, native_folder = tmp_path / "package", Path("workers") / "numerics" / "native"
+    (root / native_folder).mkdir(parents=True)
+    for name in ("hatch_build.py", "workers/__init__.py", "workers/numerics/__init__.py"):
+        shutil.copy(ROOT / name, root / name)
+    shutil.copytree(ROOT / "spaces", root / "spaces", ignore=shutil.ignore_patterns("catalogue", "__pycache__"))
+    for name in ("__init__.py", "building.py", "prebuilt.py", *SMALL):
+        shutil.copy(ROOT / native_folder / name, root / native_folder)
+    return root
+
+
+def test_a_build_compiles_the_steps_where_torch_is_not_installed(small_package: Path) -> None:
+    built = run_hook(small_package)
+    [level] = prebuilt.levels_here()
+    folder = f"/workers/numerics/native/prebuilt/{level}"
+    assert not built.stderr
+    assert built.stdout.split()[0] == f"{folder}/compiler.txt"
+    assert [line.rpartition("-")[0] for line in built.stdout.split()[1:]] == [
+        f"{folder}/permutations",
+        f"{folder}/streams",
+    ]
+    assert all((small_package / line[1:]).exists() for line in built.stdout.split())
+    every = run_hook(small_package, GRAFT_COMPILE="all")
+    assert "generated functions are not compiled ahead: " in every.stdout + every.stderr
+    levels = {line.split("/")[-2] for line in every.stdout.split() if line.endswith(".so")}
+    assert levels >= {one.name for one in prebuilt.LEVELS[platform.machine()]}
+
+
+@pytest.mark.parametrize(
+    ("variables", "told", "exit_code"),
+    [
+        ({"GRAFT_COMPILE": "none"}, "", 0),
+        ({"CXX": "no-such-compiler"}, "there is no C++ compiler: no steps are compiled ahead", 0),
+        ({"CXX": "false"}, "no steps are compiled ahead: ", 0),
+        ({"GRAFT_COMPILE": "some"}, "GRAFT_COMPILE is 'some'; it must be one of here, all, none", 1),
+    ],
+)
+def test_a_build_without_libraries_is_a_line_and_no_failure(
+    variables: dict[str, str], told: str, exit_code: int, small_package: Path
+) -> None:
+    built = run_hook(small_package, **variables)
+    assert built.returncode == exit_code
+    said = (built.stdout + built.stderr).strip()
+    assert said.startswith(told)
+    assert len(said.splitlines()) == (1 if told else 0)
+    assert not [*small_package.rglob("*.so")]
+
+
 def recipes(dtype: str) -> list[Recipe]:
-    """A recipe of each kind of step, and of each scorer and activation of the layered transformers."""
+    """Return a recipe of each kind of step, and of each scorer and activation of the layered transformers."""
     models = [(COMPLEMENT, {"name": "transformer", "scorer": scorer}) for scorer in SCORERS]
     models += [
         (TEXT, {"name": "transformer", "activation": activation, "mlp_dropout": 0.1}) for activation in ACTIVATIONS

@@ -31,7 +31,7 @@ GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-99999999-2222-3333-4444-555555555555)
 
 
 def workers_of(process: Any) -> list[psutil.Process]:
-    """The workers' processes of a launch."""
+    """Return the workers' processes of a launch."""
     children = psutil.Process(process.pid).children(recursive=True)
     return [child for child in children if any("workers.pool.processes" in part for part in child.cmdline())]
 
@@ -119,7 +119,7 @@ def test_an_error_of_the_controller_ends_the_run(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes this a machine with two GPUs that compute."""
+    """Make this a machine with two GPUs that compute."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("shutil.which", lambda name: None)
     for module in (devices, locations):

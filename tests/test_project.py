@@ -27,7 +27,7 @@ def test_imports_keep_to_the_layers() -> None:
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """An index of packages that answers."""
+    """Serve an index of packages that answers."""
     arguments = ["download", "--quiet", "--no-deps", "-c", ROOT / "constraints.txt", "hatchling"]
     found = subprocess.run([*PIP, *arguments], cwd=tmp_path_factory.mktemp("index"), capture_output=True, text=True)
     if found.returncode:

@@ -27,7 +27,7 @@ def connected(proxy: Proxy) -> Connection:
 
 
 def words(postgres: Server) -> set[str]:
-    """What is committed, asked past the proxy."""
+    """Return what is committed, asked past the proxy."""
     with psycopg.connect(f"host={postgres.folder} user=graft dbname=postgres") as connection:
         return {word for (word,) in connection.execute("SELECT word FROM seen")}
 

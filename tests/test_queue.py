@@ -58,7 +58,7 @@ Elsewhere = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Elsewhere]:
-    """Calls a function of this module with arguments in another process; gives its answer."""
+    """Call a function of this module with arguments in another process; gives its answer."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         yield lambda act, *arguments: pool.apply(act, arguments)
 
@@ -413,7 +413,7 @@ def test_a_request_that_was_committed_and_not_removed_is_taken_once(tmp_path: Pa
 
 
 def with_value(value: object, *place: str | int) -> str:
-    """A submission with another value in a place."""
+    """Return a submission with another value in a place."""
     whole = json.loads(QueueRequest.of_study(STUDY, TERMS).to_json())
     *outer, last = place
     functools.reduce(operator.getitem, outer, whole)[last] = value

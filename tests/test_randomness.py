@@ -44,7 +44,7 @@ def test_steps_given_as_number_and_as_tensor_agree() -> None:
 
 
 def unmixed(word: int) -> int:
-    """What SplitMix64's finalizer makes this 64-bit word of."""
+    """Return what SplitMix64's finalizer makes this 64-bit word of."""
 
     def unshift(z: int, shift: int) -> int:
         return z ^ (z >> shift) ^ (z >> 2 * shift)

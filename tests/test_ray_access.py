@@ -18,7 +18,7 @@ PLACEMENT = {"executor": "auto", "workers": None, "ray_address": REMOTE, "device
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder with no token in it."""
+    """Return a home folder with no token in it."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)

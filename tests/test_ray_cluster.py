@@ -36,7 +36,7 @@ def workers(url: str) -> int:
 
 
 def undisturbed(folder: Path) -> dict[tuple[int, int, str, str], float]:
-    """What the longer study leaves in one process."""
+    """Return what the longer study leaves in one process."""
     folder.mkdir()
     search(folder, "launch", SPACE, *LONGER)
     return metrics(f"sqlite:///{folder}/graft.db")
@@ -149,7 +149,7 @@ PROGRAMS = {
 
 @contextmanager
 def job(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The file of the documentation as SLURM runs it."""
+    """Yield the file of the documentation as SLURM runs it."""
     script = ROOT / "docs" / "slurm.sbatch"
     process = subprocess.Popen(["bash", script, SPACE, *LONGER, "--pack", "4"], cwd=folder, start_new_session=True)
     try:

@@ -88,7 +88,7 @@ class PretendedCluster:
 
 @contextmanager
 def served(cluster: PretendedCluster, controller: Controller) -> Generator[tuple[StudyDesk, Callable[..., None]]]:
-    """A desk that serves in a thread, and what a worker says to it; at the end of the block it has ended."""
+    """Yield a desk that serves in a thread, and what a worker says to it; at the end of the block it has ended."""
 
     def task(slot: int) -> Task:
         return Task(slot=slot, width=None, saving=None, outside=Outside())

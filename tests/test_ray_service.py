@@ -48,7 +48,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Numbers:
-    """What launches of the studies leave, one after the other."""
+    """Return what launches of the studies leave, one after the other."""
     folder = tmp_path_factory.mktemp("launched")
     search(folder, "launch", SPACE, "--study", "a", "--workers", "2", "--pack", "8")
     search(folder, "launch", SPACE, "--study", "b", *OTHER, "--workers", "2", "--pack", "8")

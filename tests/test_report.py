@@ -78,7 +78,7 @@ def four_groups() -> StudyData:
 
 @pytest.fixture(scope="module")
 def page_file(four_groups: StudyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of four groups, in a folder of its own; drawing it takes seconds."""
+    """Return the page of four groups, in a folder of its own; drawing it takes seconds."""
     folder = tmp_path_factory.mktemp("page")
     html(four_groups, folder)
     return folder / "page.html"
@@ -91,7 +91,7 @@ def four_groups_page(page_file: Path) -> Page:
 
 @pytest.fixture(scope="module")
 def markdown(four_groups: StudyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of four groups in Markdown, in a folder with its figures."""
+    """Return the page of four groups in Markdown, in a folder with its figures."""
     path = tmp_path_factory.mktemp("markdown") / "my report.md"
     render(four_groups, path)
     return path
@@ -259,7 +259,7 @@ def test_three_variants(tmp_path: Path) -> None:
 
 
 def without(trials: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """The trials with other names for the parameters that match the pattern."""
+    """Return the trials with other names for the parameters that match the pattern."""
     return trials.with_columns(pl.col("params").str.replace_all(pattern, "other"))
 
 

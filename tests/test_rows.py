@@ -66,7 +66,7 @@ def exact(
     gradient: Tensor,
     visible: tuple[int, ...],
 ) -> Found:
-    """The same by torch in float64."""
+    """Return the same by torch in float64."""
     mask = torch.arange(logits.shape[1]) < torch.tensor(visible)[:, None]
     leaf = logits.double().requires_grad_()
     own = {name: torch.tensor([value], dtype=torch.float64, requires_grad=True) for name, value in learned.items()}

@@ -38,12 +38,12 @@ LEARNING = [name for name in EVERY if plugins.load(Sampler, name).learns]
 
 
 def conditional(sampler: str, **settings: int) -> Space:
-    """The space with groups of four, choices and conditional draws."""
+    """Return the space with groups of four, choices and conditional draws."""
     return space(CONDITIONAL, sampler=CONFIGURATIONS[sampler], **{"trials": 20, "group": 4, **settings})
 
 
 def run(space: Space, history: Sequence[Outcome] = (), numbers: range = range(20)) -> list[Trial]:
-    """A search of two lanes in which every fifth trial diverges."""
+    """Return a search of two lanes in which every fifth trial diverges."""
     strategy = space.search.sampler.begin(space, history)
     trials: list[Trial] = []
     for first in range(numbers.start, numbers.stop, 2):
@@ -54,7 +54,7 @@ def run(space: Space, history: Sequence[Outcome] = (), numbers: range = range(20
 
 
 def outcome(trial: Trial) -> Outcome:
-    """A trial's end: a function of its draws alone, but for every fifth."""
+    """Return the outcome of a trial: a function of its draws alone, but for every fifth."""
     return ended(trial, None if trial.number % 5 == 0 else sum(trial.draws.values()))
 
 
@@ -105,7 +105,7 @@ def test_a_restart_goes_on_where_the_search_was_good(name: str) -> None:
 
 
 def corner(trial: Trial) -> float:
-    """An objective that is best near a corner of the cube."""
+    """Return an objective that is best near a corner of the cube."""
     return sum((u - 0.9) ** 2 for u in trial.draws.values())
 
 
@@ -350,13 +350,13 @@ class Watcher(optuna.samplers.RandomSampler):
         self._seen = seen
 
     def infer_relative_search_space(self, study: optuna.Study, trial: object) -> dict[str, object]:
-        """Called once per ask."""
+        """Return no space; counts that it is called once per ask."""
         self._seen.append(study.get_trials(deepcopy=True))
         return {}
 
 
 def watched(history: Sequence[Outcome], limits: Limits) -> tuple[OptunaStrategy, list[list[optuna.trial.FrozenTrial]]]:
-    """A strategy whose sampler writes down what it is shown at each ask."""
+    """Return a strategy whose sampler writes down what it is shown at each ask."""
     seen: list[list[optuna.trial.FrozenTrial]] = []
     return OptunaStrategy(space(PLAIN), history, sampler=lambda _: Watcher(seen), limits=limits), seen
 

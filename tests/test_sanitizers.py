@@ -23,7 +23,7 @@ FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 
 
 def library_of_gcc(name: str) -> str:
-    """The path of one of the compiler's own libraries; skips the test where it lacks it."""
+    """Return the path of one of the compiler's own libraries; skips the test where it lacks it."""
     if shutil.which("g++") is None:
         pytest.skip("there is no g++")
     path = subprocess.run(

@@ -18,7 +18,7 @@ STEPS = 40
 
 
 def rates(factor: Callable[[int], float], steps: int) -> list[float]:
-    """The rate of each update when torch's scheduler multiplies a peak rate of 1."""
+    """Return the rate of each update when torch's scheduler multiplies a peak rate of 1."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
     found: list[float] = []
@@ -30,7 +30,7 @@ def rates(factor: Callable[[int], float], steps: int) -> list[float]:
 
 
 def exact(value: float) -> torch.Tensor:
-    """A knob as the engine has it."""
+    """Return a knob as the engine has it."""
     return torch.tensor(value, dtype=torch.float64)
 
 

@@ -74,7 +74,7 @@ def of_logits(configuration: dict[str, Any], z: Tensor, visible: Tensor) -> Tens
 
 
 def row_by_row(function: Any, z: Tensor) -> Tensor:
-    """A numpy function of each causal row's visible logits, zeros elsewhere."""
+    """Return a numpy function of each causal row's visible logits, zeros elsewhere."""
     out = np.zeros(z.shape)
     for index in np.ndindex(*z.shape[:-1]):
         seen = index[-1] + 1

@@ -88,7 +88,7 @@ def compare_with_pieces(restored: RestoredTrial, outcome: Outcome, paths: list[P
 
 
 def running_name(key: running.Key) -> str:
-    """A metric as a script names it."""
+    """Return a metric as a script names it."""
     return f"{'/'.join(part for part in key[1:] if part)} at step {key[0]}"
 
 
@@ -144,7 +144,7 @@ def test_pieces_share_no_code_with_graft() -> None:
 
 
 def imported_modules(text: str) -> set[str]:
-    """The modules that a program imports."""
+    """Return the modules that a program imports."""
     return {
         (node.module or "") if isinstance(node, ast.ImportFrom) else node.names[0].name
         for node in ast.walk(ast.parse(text))
@@ -214,7 +214,7 @@ def test_a_number_that_is_not_the_trial_s_is_found(
 
 @pytest.fixture(scope="module")
 def chaotic(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A script of a trial in float32 whose rounding grows beyond 1e-5."""
+    """Return a script of a trial in float32 whose rounding grows beyond 1e-5."""
     config = alone("post-norm with Canon layers").config
     training = {**config["training"], "dtype": "float32", "steps": 60, "validate_every": 10}
     path = tmp_path_factory.mktemp("chaotic") / "trial.py"
@@ -268,7 +268,7 @@ search:
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a population, of which some trials diverged and some are copies."""
+    """Return the folder of a population, of which some trials diverged and some are copies."""
     folder = tmp_path_factory.mktemp("launched")
     (folder / "small.yaml").write_text(SPACE)
     search_in_a_process(folder, "launch", "small.yaml", "--workers", "1", "--pack", "6")
@@ -346,7 +346,7 @@ class Steep(LogitScorer):
 
 
 def trained_by(folder: Path, head: str, fields: str = "") -> RestoredTrial:
-    """A trial of a scorer in a file of this folder."""
+    """Return a trial of a scorer in a file of this folder."""
     (folder / "steep.py").write_text(STEEP % (head, fields))
     with using(plugins_asked_for([str(folder / "steep.py")])):
         scorer = {"name": "steep", **({"points": str(folder / "steep.py")} if fields else {})}

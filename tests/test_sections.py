@@ -116,7 +116,7 @@ def test_figures_keep_their_numbers_when_others_are_left_out() -> None:
 
 @pytest.fixture
 def loudness(tmp_path: Path) -> Iterator[None]:
-    """A section of somebody's own."""
+    """Yield a section of somebody's own."""
     (tmp_path / "loudness.py").write_text(NEW)
     with using(plugins_asked_for([str(tmp_path / "loudness.py")])):
         yield

@@ -30,7 +30,7 @@ Search = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Search:
-    """Runs the program in an empty folder; its status, and all that it wrote."""
+    """Run the program in an empty folder; its status, and all that it wrote."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SEARCH_STORAGE", raising=False)
 

@@ -50,7 +50,7 @@ MEASURED = (
 
 
 def search_without_effect(random: np.random.Generator, trials: int = 60) -> StudyData:
-    """A search in which neither averages, nor a scorer, nor a temperature changes anything but by chance."""
+    """Return a search in which neither averages, nor a scorer, nor a temperature changes anything but by chance."""
     level = np.exp(random.normal(size=trials))
     values = level[:, None] * np.exp(0.1 * random.normal(size=(trials, len(MEASURED))))
     rows = [
@@ -65,7 +65,7 @@ def search_without_effect(random: np.random.Generator, trials: int = 60) -> Stud
 
 
 def findings_of(data: StudyData) -> list[str]:
-    """The sentences at the beginning of its report."""
+    """Return the sentences at the beginning of its report."""
     sections = [plugins.load(Section, name)(data=data) for name in plugins.names(Section)]
     return [text for one in sections if one.fits and one.applies for text in one.findings()]
 

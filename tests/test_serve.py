@@ -17,7 +17,7 @@ import pytest
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.claiming import find_study
 from graft.launching.placement import Placement
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from graft.serving.service import Service
 from graft.serving.submitting import submit
 from spaces.errors import StorageError, StudyError
@@ -34,7 +34,7 @@ ALIKE = ("--seed", "9", "--trials", "24")
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Numbers:
-    """What launches of the studies leave, one after the other."""
+    """Return what launches of the studies leave, one after the other."""
     folder = tmp_path_factory.mktemp("launched")
     for name, options in (("a", ()), ("b", OTHER), ("c", ALIKE)):
         search(folder, "launch", SPACE, "--study", name, *options, "--workers", "2", "--pack", "8")
@@ -85,7 +85,7 @@ makes no step until there is a file `go`: one study could be through before the 
 
 
 def companies(folder: Path, url: str) -> set[str]:
-    """The names of studies that had lanes in one pack, in alphabetical order."""
+    """Return the names of studies that had lanes in one pack, in alphabetical order."""
     names = {str(entry.study_id): name for name, entry in queue(url).items()}
     file = folder / "companies"
     lines = file.read_text().splitlines() if file.exists() else []

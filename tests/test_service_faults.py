@@ -43,7 +43,7 @@ PATHS = (
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Numbers:
-    """What the studies leave on a service that nothing befalls."""
+    """Return what the studies leave on a service that nothing befalls."""
     folder = tmp_path_factory.mktemp("undisturbed")
     url = f"sqlite:///{folder}/graft.db"
     submit_both(folder, url)
@@ -53,7 +53,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Numbers:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 32 megabytes."""
+    """Yield a disk of 32 megabytes."""
     place = tmp_path / "disk"
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(place)]

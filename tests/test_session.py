@@ -39,7 +39,7 @@ KILL = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '
 
 @pytest.fixture
 def url(postgres: Server) -> Iterator[str]:
-    """A server; a file does not go away."""
+    """Yield a server, or a file, which does not go away."""
     with postgres.database() as address:
         yield address
 
@@ -50,13 +50,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hang_up(url: str) -> None:
-    """The server ends every session of the database but this one."""
+    """End every session of the database but this one."""
     raw(url, KILL.format(url.partition("@/")[2].partition("?")[0]))
 
 
 @contextmanager
 def cutting(url: str, moment: str) -> Iterator[list[str]]:
-    """The next transaction loses its connection at this moment of it; says when that has happened."""
+    """Lose the next transaction's connection at this moment of it; yields what says when that has happened."""
     fired: list[str] = []
 
     def cut(connection: Connection) -> None:
@@ -65,7 +65,7 @@ def cutting(url: str, moment: str) -> Iterator[list[str]]:
             hang_up(url)
 
     def after(connection: Connection) -> None:
-        """The commit is done, and its answer lost."""
+        """Lose the answer to a commit that was done."""
         if not fired:
             fired.append(moment)
             driver: Any = connection.connection.driver_connection

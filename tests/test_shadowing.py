@@ -21,14 +21,14 @@ SEARCH = f"import sys; sys.argv[0] = 'search'; from {MODULE} import {FUNCTION}; 
 def python(
     program: str, folder: Path, *path: Path, arguments: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """A program in a folder, which is the first that Python looks in, as it is for a notebook."""
+    """Return a program in a folder, which is the first that Python looks in, as it is for a notebook."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def hide(folder: Path, package: str, kind: str) -> Path:
-    """A package or a module of the user's own."""
+    """Return a package or a module of the user's own."""
     file = folder / package / "__init__.py" if kind == "folder" else folder / f"{package}.py"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("raise RuntimeError('this is not Graft')")

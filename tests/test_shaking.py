@@ -26,7 +26,7 @@ pytestmark = pytest.mark.fast
 
 
 def cut(wanted: list[Object], methods: Iterable[str], stand_ins: StandIns | None = None) -> tuple[str, Any]:
-    """The text of a file, and the file as a module."""
+    """Return the text of a file, and the file as a module."""
     shaken = shake(wanted, methods, stand_ins)
     module = types.ModuleType("cut")
     sys.modules[module.__name__] = module

@@ -27,7 +27,7 @@ Reports = dict[tuple[int, int], Report]
 
 
 def expected(trials: Sequence[Trial]) -> Reports:
-    """What each trial reports alone."""
+    """Return what each trial reports alone."""
     return {key: report for one in trials for key, report in alone(one).items()}
 
 

@@ -34,7 +34,7 @@ def demands(draw: st.DrawFn, classes: int = 1) -> list[Demand]:
 
 
 def fill_with_water(found: list[Demand], lanes: float, owner_lanes: float) -> dict[int, float]:
-    """The max-min fair shares of one class: the level at which the vessels hold all lanes, found by bisection.
+    """Return the max-min fair shares of one class: the level at which the vessels hold all lanes, found by bisection.
 
     Each study is a vessel as broad as its weight, and the studies of an owner stand in a basin with a level of its own
     where that is reached first.

@@ -75,7 +75,7 @@ class Disk(Rows):
         self.silent_since: dict[str, float] = {}
 
     def take_over(self) -> None:
-        """The leases of workers of an earlier fence end."""
+        """End the leases of workers of an earlier fence."""
         self.lease_until.clear()
         self.lost.clear()
 
@@ -102,7 +102,7 @@ class Disk(Rows):
         self._die(after=True)
 
     def release(self, held: Sequence[TrialStart]) -> list[QueuedTrial]:
-        """A rescue is one, too."""
+        """Record a rescue, as that counts as one, too."""
         self._die(after=False)
         waiting = super().release(held)
         self._die(after=True)
@@ -246,12 +246,12 @@ class SqliteDisk(StudyStore):
         self._study.set_state(state)
 
     def close(self) -> None:
-        """What a controller does at its end; the next one claims the study again."""
+        """Close the controller; the next one claims the study again."""
 
 
 @cache
 def _empty_database() -> Path:
-    """A file with all tables, made once."""
+    """Return a file with all tables, made once."""
     folder = Path(tempfile.mkdtemp(prefix="graft-simulation-"))
     atexit.register(shutil.rmtree, folder)
     open_store(f"sqlite:///{folder}/empty.db").close()
@@ -288,7 +288,7 @@ class Simulation(RuleBasedStateMachine):
         self.join(lanes=3)
 
     def begin(self) -> None:
-        """A controller takes the study over; it may die at once, and then the next one does."""
+        """Let a controller take the study over; it may die at once, and then the next one does."""
         while True:
             self.disk.take_over()
             try:
@@ -299,7 +299,7 @@ class Simulation(RuleBasedStateMachine):
 
     @rule(lanes=st.integers(1, 5))
     def join(self, lanes: int) -> None:
-        """A worker starts, under a name of its own."""
+        """Start a worker under a name of its own."""
         self.names += 1
         self.lives.append(Life(FakeWorker(f"w{self.names}", lanes), last_beat=self.disk.now))
 
@@ -317,7 +317,7 @@ class Simulation(RuleBasedStateMachine):
     @precondition(lambda self: self.lives)
     @rule(data=st.data())
     def save(self, data: st.DataObject) -> None:
-        """A worker writes a checkpoint and tells of it."""
+        """Let a worker write a checkpoint and tell of it."""
         awake = [life for life in self.lives if not life.frozen]
         if awake:
             self.speak(data.draw(st.sampled_from(awake)), set(range(LARGEST)), heard=True, saves=True)
@@ -341,13 +341,13 @@ class Simulation(RuleBasedStateMachine):
             self.obey(life, directives)
 
     def obey(self, life: Life, directives: Directives) -> None:
-        """A worker never trains two starts of a trial, nor another trial beside a suspected one."""
+        """Assert that a worker never trains two starts of a trial, nor another trial beside a suspected one."""
         life.worker.obey(directives)
         deaths = [self.disk.rows[number].crashes for number in life.worker.lanes]
         assert len(deaths) == 1 or max(deaths, default=0) < SUSPECTED_AFTER
 
     def die(self, life: Life, *, noticed: bool) -> None:
-        """A worker's process ends; whoever started it may see that."""
+        """End a worker's process; whoever started it may see that."""
         self.lives.remove(life)
         if noticed:
             self.lost(life.worker.name)
@@ -389,18 +389,18 @@ class Simulation(RuleBasedStateMachine):
 
     @rule(write=st.integers(1, 6), is_done=st.booleans())
     def arm(self, write: int, is_done: bool) -> None:
-        """The controller is to die at one of its next writes: before the commit, or after it."""
+        """Arm the controller to die at one of its next writes: before the commit, or after it."""
         self.disk.left, self.disk.is_done = write, is_done
 
     @rule()
     def crash(self) -> None:
-        """The controller dies with its workers; another takes the study over."""
+        """Let the controller die with its workers; another takes the study over."""
         self.lives.clear()
         self.begin()
 
     @rule()
     def stop(self) -> None:
-        """The study is stopped, all workers hear of it, and it is resumed."""
+        """Stop the study; all workers hear of it, and it is resumed."""
         self.disk.stopping = True
         for life in [one for one in self.lives if not one.frozen]:
             while life in self.lives:

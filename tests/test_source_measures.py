@@ -67,7 +67,7 @@ class _Hidden: ...
 
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
-    """The package `house`: roof over wall over cellar, and in the cellar a shelf over the wine."""
+    """Return the package `house`: roof over wall over cellar, and in the cellar a shelf over the wine."""
     for name, text in HOUSE.items():
         path = tmp_path / "house" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -26,18 +26,18 @@ FINITE = st.integers(0, 30).map(float)
 
 
 def monitor(name: str, objective: Objective = OBJECTIVE, **fields: object) -> Monitor:
-    """A policy at work, from its configuration."""
+    """Return a policy at work, from its configuration."""
     return plugins.build(Stopping, {"name": name, **fields}).begin(objective)
 
 
 def report(number: int, step: int, *values: float, state: str = "running") -> Report:
-    """A report of tvd/raw and, with two values, tvd/bema."""
+    """Return a report of tvd/raw and, with two values, tvd/bema."""
     metrics = tuple(Metric("tvd", variant, "", value) for variant, value in zip(("raw", "bema"), values, strict=False))
     return Report(number=number, step=step, metrics=metrics, state=state)
 
 
 def stopped(monitor: Monitor, reports: Sequence[Report], group: int = 0) -> set[int]:
-    """What the policy says of these reports, all of one group."""
+    """Return what the policy says of these reports, all of one group."""
     return monitor.observe(reports, {report.number: group for report in reports})
 
 
@@ -149,7 +149,7 @@ STREAM = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 12), FINITE | st.j
 
 
 def stream(events: Iterable[tuple[int, int, Loss]]) -> Iterable[Report]:
-    """The reports of a stream, each trial's steps summed up."""
+    """Yield the reports of a stream, each trial's steps summed up."""
     steps: dict[int, int] = {}
     for number, more, loss in events:
         steps[number] = steps.get(number, 0) + more

@@ -38,7 +38,7 @@ def finished(number: int, objective: float | None = 0.25) -> TrialResult:
 
 
 def stage(trial: Trial) -> StoredTrial:
-    """The trial as it is found again in its row."""
+    """Return the trial as it is found again in its row."""
     return StoredTrial(trial.number, dict(trial.draws), trial.parent_step, dict(trial.params), dict(trial.config))
 
 

@@ -21,7 +21,7 @@ RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 @pytest.fixture
 def reader(url: str) -> Iterator[Reader]:
-    """A study of five trials: 0 and 2 finished (0.5, 0.25), 4 diverged, 1 and 3 run; two reports each."""
+    """Yield a study of five trials: 0 and 2 finished (0.5, 0.25), 4 diverged, 1 and 3 run; two reports each."""
     with claimed(url) as study:
         study.start([make_trial(n, rate) for n, rate in enumerate(RATES)], "w")
         endings = [TrialResult(number=n, fence=1, state="finished", objective=0.5 / (n or 1)) for n in (0, 2)]

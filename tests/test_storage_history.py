@@ -21,13 +21,13 @@ SCORES = st.lists(st.floats(0, 1) | st.just(math.inf), min_size=1, max_size=300)
 
 
 def landmarks(count: int) -> set[int]:
-    """The first 16, then 4 evenly spaced in each octave 16-31, 32-63, ...: written from the policy's words."""
+    """Return the first 16, then 4 evenly spaced in each octave 16-31, 32-63, ...: written from the policy's words."""
     spaced = {2**k + quarter * 2 ** (k - 2) for k in range(4, 40) for quarter in range(4)}
     return {index for index in {*range(1, 17), *spaced} if index <= count}
 
 
 def kept_by_the_words(policy: History, scores: list[float]) -> set[int]:
-    """Indices from 1 of the reports that a policy keeps."""
+    """Return indices from 1 of the reports that a policy keeps."""
     count = len(scores)
     if policy == "full":
         return set(range(1, count + 1))

@@ -35,7 +35,7 @@ def result(number: int) -> TrialResult:
 
 @pytest.fixture
 def ranked(url: str) -> str:
-    """A study of which most trials have ended; each of these has learned two non-linearities, on one of two tasks."""
+    """Return a study most of whose trials have ended, each with two learned non-linearities, on one of two tasks."""
     with claimed(url) as study:
         study.start([make_trial(number) for number in TRIALS], "w")
         study.end([result(number) for number in TRIALS[:-4]])

@@ -55,13 +55,13 @@ BATCHES = """
 
 
 def run(program: str, *arguments: str) -> subprocess.Popen[str]:
-    """A Python process of our code whose lines can be read."""
+    """Return a Python process of our code whose lines can be read."""
     command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 def executed(store: Store, sql: str) -> object:
-    """The first value of what a store's own connection answers."""
+    """Return the first value of what a store's own connection answers."""
     return store._session.transact(lambda connection: connection.exec_driver_sql(sql).scalar())
 
 

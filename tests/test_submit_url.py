@@ -35,7 +35,7 @@ def address(database: str) -> Iterator[str]:
 
 @pytest.fixture
 def submit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Submit:
-    """Calls the command; its exit status and its last line on stderr."""
+    """Call the command; its exit status and its last line on stderr."""
 
     def call(*arguments: str) -> tuple[int, str]:
         code, _, error = called(monkeypatch, capsys, "submit", SPACE, *arguments)

@@ -77,7 +77,7 @@ def by_hand() -> StudyData:
 
 
 def lookup(frame: pl.DataFrame, **wanted: Any) -> dict[str, Any]:
-    """The only row with these values."""
+    """Return the only row with these values."""
     return frame.row(
         by_predicate=pl.all_horizontal(pl.col(name) == value for name, value in wanted.items()), named=True
     )

@@ -113,7 +113,7 @@ def test_the_vocabulary_exceeds_the_length_by_a_floored_power_of_two(trials: lis
 
 
 def randomised(drawn: np.ndarray, below: np.ndarray, upto: np.ndarray) -> float:
-    """The p of the randomised probability integral transform: it is uniform.
+    """Return the p of the randomised probability integral transform: it is uniform.
 
     `below` is P(X < drawn), `upto` is P(X <= drawn).
     """
@@ -123,7 +123,7 @@ def randomised(drawn: np.ndarray, below: np.ndarray, upto: np.ndarray) -> float:
 
 
 def floored_uniform(drawn: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
-    """The p of `drawn` = floor(U[low, high]) with bounds that differ from trial to trial."""
+    """Return the p of `drawn` = floor(U[low, high]) with bounds that differ from trial to trial."""
     wide = high > low
     assert (drawn[~wide] == low[~wide]).all()
     drawn, low, high = drawn[wide], low[wide], high[wide]

@@ -24,7 +24,7 @@ CONSTANT = torch.tensor([2.0, 0.5, -1.0])
 
 
 def written_in_place(values: Tensor, other: Tensor) -> dict[str, Tensor]:
-    """Writes into what it made, through a view too; has a constant, a list of tensors, and passes its argument on."""
+    """Write into what it made, through a view too; has a constant, a list of tensors, and passes its argument on."""
     made = values.clone()
     made[1:].mul_(3)
     total = torch.zeros(3, dtype=values.dtype)
@@ -119,7 +119,7 @@ def written_into_what_is_held(values: Tensor) -> list[Tensor]:
 
 
 def partly_empty(values: Tensor) -> list[Tensor]:
-    """An operation on constants one of whose results is none."""
+    """Return an operation on constants one of whose results is none."""
     one = torch.ones(1)
     norm = torch.ops.aten.native_layer_norm_backward
     return [values + norm(HELD, HELD, [3], one, one, None, None, [True, False, False])[0]]

@@ -77,7 +77,7 @@ def known(looks: list[Look]) -> list[tuple[Look, TimeLeft]]:
 
 
 def share_within(looks: list[Look]) -> float:
-    """The share of moments at which the true rest is within the range."""
+    """Return the share of moments at which the true rest is within the range."""
     end, slack = looks[-1].time, 1.0  # a simulation ends trials up to a tick late
     found = [left.least - slack <= end - look.time <= left.most + slack for look, left in known(looks)]
     return sum(found) / len(found)
@@ -171,7 +171,7 @@ def test_where_nothing_ended_or_nothing_runs_nothing_is_known(
 
 
 def ago(url: str, seconds: int) -> str:
-    """SQL for a moment in the past."""
+    """Return SQL for a moment in the past."""
     if url.startswith("sqlite"):
         return f"strftime('%Y-%m-%d %H:%M:%f000', 'now', '-{seconds} seconds')"
     return f"now() - interval '{seconds} seconds'"

@@ -62,7 +62,7 @@ def trial(number: int, source: str, target: str, pair: int) -> Trial:
 
 
 def write(url: str, name: str, pairs: int = 6) -> int:
-    """A study of all sources on all targets, but that copy was not tried on mano, and one trial diverged; its id."""
+    """Return the id of a study of all sources on all targets but copy on mano, where one trial diverged."""
     objective = Objective(direction="maximize", metric="accuracy", variant="raw")
     with open_store(url) as store:
         study_id = store.create_study(
@@ -239,7 +239,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def page(search: Search, tmp_path: Path, chromium: Browser) -> Browser:
-    """The report of `stage-two`, rows and columns by name, on the screen."""
+    """Return the report of `stage-two`, rows and columns by name, on the screen."""
     search("stage-two", "-o", "matrix.html", "--order", "name")
     chromium.open(tmp_path / "matrix.html")
     return chromium
@@ -251,7 +251,7 @@ OPEN = "[...document.querySelectorAll('.cell')].filter(one => getComputedStyle(o
 
 
 def texts(page: Browser) -> list[list[str]]:
-    """What the cells of the matrix show, row by row."""
+    """Return what the cells of the matrix show, row by row."""
     return page.run("[...matrix.tBodies[0].rows].map(row => [...row.cells].slice(1).map(cell => cell.innerText))")
 
 
@@ -468,7 +468,7 @@ def test_latex_escapes_all_that_is_special() -> None:
 
 
 def drawn(transfer: Transfer) -> tuple[list[str], list[Any]]:
-    """The texts in the cells of the picture, and its rectangles."""
+    """Return the texts in the cells of the picture, and its rectangles."""
     with figure_style():
         axes = heatmap.figure(transfer).axes[0]
     return [text.get_text() for text in axes.texts], list(axes.patches)

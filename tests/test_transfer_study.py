@@ -78,7 +78,7 @@ def test_every_search_and_every_source_form_target_and_pair_has_one_number() -> 
 
 
 def carried(space: TransferSpace, number: int) -> Trial:
-    """A trial of stage two as if stage one had found the first trial of its source."""
+    """Return a trial of stage two as if stage one had found the first trial of its source."""
     place = space.stage_of(number)
     assert isinstance(place, StageTwo)
     if place.source is None:
@@ -229,7 +229,7 @@ def test_a_new_controller_goes_on_with_what_was_found() -> None:
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a whole transfer, stopped on its way once and resumed."""
+    """Return the folder of a whole transfer, stopped on its way once and resumed."""
     folder = tmp_path_factory.mktemp("transfer")
     (folder / "transfer.yaml").write_text(SPACE)
     with running(folder, "launch", "transfer.yaml", "--workers", "1") as process:

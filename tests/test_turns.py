@@ -33,7 +33,7 @@ class Clock:
 
 
 def share_time(shares: Mapping[int, float], devices: Mapping[int, Sequence[int]], seconds: float) -> Counter[int]:
-    """Steps that studies make on the devices where each has a pack, until a clock has gone so far.
+    """Return steps that studies make on the devices where each has a pack, until a clock has gone so far.
 
     The clock goes on with every step of any device; a pack is away for a while after some steps, as while its reports
     are recorded.

@@ -305,7 +305,7 @@ def _report_at(trial: Trial, step: int, value: float) -> Report:
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study of real trials with both, in a database."""
+    """Return a study of real trials with both, in a database."""
     folder = tmp_path_factory.mktemp("two")
     space = graft.Space(SPACE).set("search", {"sampler": {"nsga2": {"population": 4}}, "trials": 12, "group": 4,
         "objective": [{"minimize": "tvd/bema"}, {"minimize": "optimizer.learning_rate * model.width"}],

@@ -86,7 +86,7 @@ def report(number: int, step: int, value: float, state: Literal["running", "fini
 def searching(
     structures: str, *, trials: int = 1000, stopping: str = "{asha: {min_steps: 16}}", group: int = 1
 ) -> Space:
-    """A search over trials of 256 steps."""
+    """Return a search over trials of 256 steps."""
     text = f"""
 study: packed
 task: {{name: set_complement, length: 2, vocabulary: 4}}

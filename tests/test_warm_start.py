@@ -43,7 +43,7 @@ EVERY = ("random", "qmc", "tpe", "cmaes", "nsga2", "gp")
 def sampler(
     name: str, points: Sequence[Mapping[str, float]] = (), floor: float = 0.25, **box: tuple[float, float]
 ) -> str:
-    """A warm sampler as a space writes it; `box` by the last part of the draw's name."""
+    """Return a warm sampler as a space writes it; `box` by the last part of the draw's name."""
     paths = {path.rpartition(".")[2]: path for path in (RATE, BETA1, BETA2, SCORER, AVERAGING)}
     candidates, ranges = format_prior(points, {paths[word]: ends for word, ends in box.items()})
     settings = {"sampler": name, "candidates": candidates, "box": ranges, "floor": floor}
@@ -55,7 +55,7 @@ def asked(here: Space, numbers: range) -> list[Trial]:
 
 
 def run(here: Space, numbers: range, history: Sequence[Outcome] = ()) -> list[Trial]:
-    """A search of two lanes."""
+    """Return a search of two lanes."""
     strategy = here.search.sampler.begin(here, history)
     trials: list[Trial] = []
     for first in range(numbers.start, numbers.stop, 2):
@@ -286,7 +286,7 @@ def test_a_box_is_written_so_that_it_holds_no_other_option() -> None:
 
 
 def of_rate(rate: str) -> Space:
-    """A space that draws nothing but the learning rate."""
+    """Return a space that draws nothing but the learning rate."""
     return space(PLAIN.replace('10 ** uniform(-5, -1), beta1: "uniform(0, 1)", beta2: "uniform(0, 1)"', f'"{rate}"'))
 
 
@@ -464,12 +464,12 @@ def test_gains_are_those_of_the_compatibility_matrix(tmp_path: Path) -> None:
 
 
 def sure_gain(points: float) -> Gain:
-    """A gain that is known to the digit."""
+    """Return a gain that is known to the digit."""
     return Gain(unit="points", mean=points, low=points, high=points)
 
 
 def gain_matrix(direction: str, values: dict[str, list[float]]) -> Matrix:
-    """A matrix of one target."""
+    """Return a matrix of one target."""
     rows = [(source, "t", seed, value) for source, own in values.items() for seed, value in enumerate(own)]
     frame = pl.DataFrame(rows, schema=["source", "target", "seed", "value"], orient="row")
     return compute_matrix(frame.with_columns(direction=pl.lit(direction)))
@@ -510,7 +510,7 @@ Run = Callable[..., list[str]]
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Launches small studies inside this process, in an empty folder; the lines on stderr."""
+    """Launch small studies inside this process, in an empty folder; the lines on stderr."""
     monkeypatch.chdir(tmp_path)
 
     def launch(study: str, *arguments: str, status: int = 0) -> list[str]:
@@ -545,7 +545,7 @@ def test_a_launch_starts_from_the_best_trials_of_the_database(here: Run) -> None
 
 
 def rate_tried(study: str, number: int) -> float:
-    """The learning rate's coordinate of a trial."""
+    """Return the learning rate's coordinate of a trial."""
     return json.loads(
         one(
             f"SELECT draws FROM trials JOIN studies s ON s.id = study_id WHERE s.name = '{study}' AND number = {number}"
@@ -554,7 +554,7 @@ def rate_tried(study: str, number: int) -> float:
 
 
 def best_rates(condition: str = "true") -> list[float]:
-    """The same of the first study's trials, the best first."""
+    """Return the same of the first study's trials, the best first."""
     with sqlite3.connect("graft.db") as connection:
         rows = connection.execute(
             f"SELECT draws FROM trials WHERE study_id = 1 AND {condition} ORDER BY trials.objective"

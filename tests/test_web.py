@@ -60,7 +60,7 @@ def read(client: TestClient, path: str, status: int = 200, **query: Any) -> Any:
 
 
 def pages(client: TestClient, path: str, rows: str, **query: Any) -> Iterator[list[dict[str, Any]]]:
-    """The rows of page after page."""
+    """Yield the rows of page after page."""
     cursor: int | None = -1
     while cursor is not None:
         page = read(client, path, cursor=cursor, **query)
@@ -203,7 +203,7 @@ def test_no_server_is_one_line(url: str) -> None:
 
 
 def events(address: str, after: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The id and the data of one event after the other."""
+    """Yield the id and the data of one event after the other."""
     with urlopen(f"{address}/api/studies/demo/events" + (f"?after={after}" if after else ""), timeout=30) as stream:
         lines: dict[str, str] = {}
         for line in io.TextIOWrapper(stream, "utf-8"):

@@ -258,7 +258,7 @@ def test_what_the_database_refuses_does_not_say_where_it_lies(client: TestClient
 
 
 def _only_trials() -> Callable[[str], None]:
-    """What runs a condition and an order over a database that lets trials be read alone, and no function be called."""
+    """Return a function that runs a condition on a database where only trials can be read and no function called."""
     connection = sqlite3.connect(":memory:")
     connection.execute(f"CREATE TABLE trials ({', '.join(column.name for column in trials.columns)})")
     connection.execute("CREATE TABLE tokens (digest)")

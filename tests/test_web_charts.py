@@ -5,14 +5,17 @@ from __future__ import annotations
 import html
 import itertools
 import json
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from graft.launching.process.run_log import RunLog
 from graft.web.charts.ranges import Ranges
+from graft.web.charts.specs import Line, draw_curves, write_frame
 from graft.web.security.refusals import RefusalError
 from search.analysis.study.top_k import top_k_statistics
 from search.analysis.study.two_studies import compare_studies
@@ -23,7 +26,7 @@ from tests.launches import wait_until
 from tests.studies import write_study
 from tests.test_nonlinearities import add_architectures
 from tests.test_web import client_of
-from tests.test_web_pages import Shown, page, shown
+from tests.test_web_pages import CHARTS, Shown, drag, page, place_of, shown
 
 __all__ = ["page", "shown"]
 SUMMARY = "document.querySelector('#ranges summary').innerText"
@@ -34,34 +37,38 @@ def press(page: Browser, key: str, code: int) -> None:
         page.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
 
 
+PARALLEL = f"{CHARTS}.find(({{spec}}) => spec.option.parallelAxis)"
+
+
 def test_a_range_is_dragged_along_its_axis_and_a_click_lets_go(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo?trials=3,17")
     before = page.run(SUMMARY)
-    found = page.run(
-        "(() => { const reach = document.querySelector('rect.reach[data-path=objective]');"
-        " reach.scrollIntoView({block: 'center'}); const box = reach.getBoundingClientRect();"
-        " return [box.x + box.width / 2, box.y, box.height, Number(reach.dataset.low), Number(reach.dataset.high)] })()"
+    page.run(f"{PARALLEL}.parts.canvas.scrollIntoView({{block: 'center'}})")
+    places = page.run(
+        f"(({{chart, parts}}) => {{ const box = parts.canvas.getBoundingClientRect(); "
+        "const axis = chart.getModel().getComponent('parallel').coordinateSystem; "
+        "return [0.12, 0.18].map(value => axis.dataToPoint(value, 'dim3'))"
+        f".map(([x, y]) => [box.x + x, box.y + y]) }})({PARALLEL})"
     )
-    x, top, height, low, high = found
-    places = [top + height * share for share in (0.75, 0.5)]
-    for kind, y in zip(("mousePressed", "mouseMoved", "mouseReleased"), (places[0], *places[1:] * 2), strict=True):
-        page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+    drag(page, *places)
     wait_until(lambda: page.run(SUMMARY) != before)
     ends = re.findall(r"(?:low|high)\.objective=([\d.]+)", page.run("location.search"))
-    assert [float(end) for end in ends] == pytest.approx(
-        [low + (high - low) * share for share in (0.25, 0.5)], rel=0.02
-    )
+    assert [float(end) for end in ends] == pytest.approx([0.12, 0.18], rel=0.02)
     assert "trials=3%2C17" in page.run("location.search")
     kept = page.run(
         "[...document.querySelectorAll('tr[id^=best-] td:nth-child(3)')].map(cell => Number(cell.innerText))"
     )
     assert kept
     assert all(float(ends[0]) <= objective <= float(ends[1]) for objective in kept)
-    assert page.run("document.querySelectorAll('polyline.out').length") > 0
+    inside, outside = page.run(f"{CHARTS}[0].drawn.dataset.slice(0, 2).map(({{source}}) => source.length)")
+    assert (inside, outside > 0) == (len(kept), True)
     told = page.run(SUMMARY)
     page.open(page.run("location.href"))
     assert page.run(SUMMARY) == told
-    page.point("rect.reach[data-path=objective]", click=True)
+    x, _ = places[0]
+    page.run(f"{PARALLEL}.parts.canvas.scrollIntoView({{block: 'center'}})")
+    top = page.run(f"{PARALLEL}.parts.canvas.getBoundingClientRect().y")
+    drag(page, (x, top + 60), (x, top + 60))
     wait_until(lambda: page.run(SUMMARY) == before)
     assert page.run("location.search") == "?trials=3%2C17"
     assert not page.complaints
@@ -88,34 +95,78 @@ def test_a_range_is_typed_by_the_keyboard_and_stays_through_a_change(page: Brows
 
 def test_curves_are_read_off_and_zoomed_by_the_keyboard(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo?trials=3")
-    assert page.run("document.querySelectorAll('.plot canvas').length") == 1
-    assert page.run("getComputedStyle(document.querySelector('.curves > svg')).display") == "none"
-    page.run("document.querySelector('.plot').focus()")
-    values = "[...document.querySelectorAll('.plot .u-value')].map(cell => cell.innerText)"
+    page.run("window.chart = document.querySelectorAll('.canvas')[1]; chart.focus()")
     press(page, "ArrowRight", 39)
-    wait_until(lambda: page.run(values) == ["100", "0.13"])
+    press(page, "ArrowRight", 39)
+    read = "chart.parentElement.querySelector('.readout').innerText"
+    wait_until(lambda: page.run(read) == "trial 3, step: 100, tvd/bema: 0.13")
     for _ in range(2):
         press(page, "+", 187)
-    drawn = "[...document.querySelectorAll('.plot')].length"
-    page.run("window.plot = document.querySelector('.plot'); refresh()")
-    wait_until(lambda: page.run(drawn) == 1 and page.run("window.plot.isConnected"))
-    assert page.run("document.activeElement === window.plot")
+    zoom = f"{CHARTS}[1].chart.getOption().dataZoom[0]"
+    assert page.run(f"[{zoom}.start, {zoom}.end]") == [37.5, 62.5]
+    page.run("refresh()")
+    wait_until(lambda: page.run("chart.isConnected && document.querySelectorAll('.canvas').length") == 6)
+    assert page.run("document.activeElement === window.chart")
+    assert page.run(f"[{zoom}.start, {zoom}.end]") == [37.5, 62.5], "a refresh keeps what is zoomed"
+    press(page, "0", 48)
+    assert page.run(f"[{zoom}.start, {zoom}.end]") == [0, 100]
     assert not page.complaints
 
 
-def test_the_numbers_of_an_axis_can_be_told_apart(page: Browser, shown: Shown) -> None:
-    page.open(f"{shown.address}/studies/demo?trials=3")
-    written = {
-        "[2.48512, 2.48514], 0, 0, 0.00002": ["2.48512", "2.48514"],
-        "[0.25, 0.275], 0, 0, 0.025": ["0.250", "0.275"],
-        "[100, 200], 0, 0, 100": ["100", "200"],
-        "[2e6, 3e6], 0, 0, 1e6": ["2.000e+6", "3.000e+6"],
-    }
-    assert {values: page.run(f"write(null, {values})") for values in written} == written
-    ticks = "new Set(write(plot, places = plot.axes[1]._splits, 1, 0, places[1] - places[0])).size == places.length"
-    page.run("window.plot = drawn.get(document.querySelector('[data-curves]')).plot")
-    assert page.run("plot.axes[1].values.name") == "write"
-    assert page.run(ticks)
+def test_a_chart_is_zoomed_by_dragging_and_shows_its_numbers(page: Browser, shown: Shown) -> None:
+    page.open(f"{shown.address}/studies/demo", script=SAVED)
+    drag(page, place_of(page, 0, (2, 0.11)), place_of(page, 0, (6, 0.17)))
+    extent = f"{CHARTS}[0].chart.getModel().getComponent('xAxis').axis.scale.getExtent()"
+    wait_until(lambda: page.run(extent) == pytest.approx([2, 6], abs=0.3))
+    tool = "[...document.querySelectorAll('.tools')[0].children].find(button => button.innerText === '{}').click()"
+    page.run(tool.format("whole"))
+    assert page.run(extent)[0] == 0
+    page.run(tool.format("log"))
+    assert page.run(f"{CHARTS}[0].chart.getOption().yAxis[0].type") == "log"
+    page.run(tool.format("table"))
+    assert page.run("document.querySelector('.plot table a').href").endswith("/studies/demo/trials/0")
+    page.run(tool.format("picture"))
+    page.run(tool.format("data"))
+    (picture, image), (data, _) = page.run("window.saved")
+    assert (picture, data) == ("objective-of-trials.png", "objective-of-trials.csv")
+    assert image.startswith("data:image/png;base64,")
+    wait_until(lambda: page.run("window.text") is not None)
+    text = page.run("window.text")
+    assert text.startswith("series,number,objective,")
+    assert "\ntrials,3,0.13," in text
+    assert not page.complaints
+
+
+SAVED = """
+window.saved = []; window.text = null;
+HTMLAnchorElement.prototype.click = function () { window.saved.push([this.download, this.href]); };
+const make = URL.createObjectURL;
+URL.createObjectURL = (blob) => { blob.text().then((text) => { window.text = text; }); return make(blob); };
+"""
+"""Run in a page before its own scripts: what is downloaded is kept, as a headless browser has no folder for it."""
+
+
+def test_a_text_of_a_user_is_no_style_of_a_chart(page: Browser, shown: Shown) -> None:
+    page.open(f"{shown.address}/studies/demo")
+    wrong = page.run(f"{CHARTS}.filter(({{drawn}}) => drawn.tooltip.renderMode !== 'richText').length")
+    assert wrong == 0
+
+
+def test_outliers_are_told_and_do_not_flatten_the_rest() -> None:
+    values = [0.1 + 0.001 * number for number in range(100)]
+    for far, told in ((-50.0, "2 of 102"), (None, "")):
+        extra = [] if far is None else [far, -far]
+        chart = draw_curves([Line("a", [*range(100 + len(extra))], [*values, *extra])], ("step", "loss"), "losses")
+        [_, zoom] = chart.option["dataZoom"]
+        assert chart.note.startswith(told)
+        assert (zoom.get("startValue"), zoom.get("endValue")) == ((None, None) if far is None else (0.1, values[-1]))
+
+
+@pytest.mark.parametrize("value", [0.9, 0.0, -3.0, 1e-300, 1e300, math.nan, math.inf])
+def test_a_chart_of_any_number_is_json(value: float) -> None:
+    frame = write_frame(pl.DataFrame({"number": [0, 1], "objective": [value, None]}))
+    assert frame["source"][0][1] == (pytest.approx(value) if math.isfinite(value) else None)
+    json.dumps(frame, allow_nan=False)
 
 
 def test_a_page_can_be_used_without_scripts(page: Browser, shown: Shown) -> None:
@@ -123,13 +174,18 @@ def test_a_page_can_be_used_without_scripts(page: Browser, shown: Shown) -> None
     page.call("Emulation.setScriptExecutionDisabled", value=True)
     page.call("Page.reload")
     wait_until(lambda: page.run("document.readyState === 'complete' && !document.querySelector('.plot')"))
-    assert page.run("document.querySelector('.curves > svg').getBoundingClientRect().height") > 100
+    assert page.run("document.querySelector('.chart > p').getBoundingClientRect().height") > 10
     before = page.run(SUMMARY)
     page.run("document.getElementById('high.objective').value = '0.155'")
     page.run("document.querySelector('#ranges button').click()")
     wait_until(lambda: "high.objective=0.155" in page.run("location.search"))
     wait_until(lambda: page.run("document.readyState === 'complete'") and page.run(SUMMARY) != before)
     page.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def read_charts(text: str) -> list[dict[str, Any]]:
+    """Return the charts that a page declares."""
+    return [json.loads(html.unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', text)]
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
@@ -149,16 +205,10 @@ def test_the_front_is_that_of_all_pairs(tmp_path: Path, direction: str) -> None:
     front = {row[0] for row in rows} - beaten
     with client_of(url) as client:
         text = client.get("/studies/demo").text
-    chart = text[text.index("<h2>Pareto front") :]
-    chart = chart[: chart.index("</section>")]
-    assert chart.count("<circle") == len(rows)
-    [line] = re.findall(r'<polyline class="c1" points="([^"]*)"', chart)
-    corners = line.split()[::2]
-    circles = {
-        int(number): f"{x},{y}"
-        for number, x, y in re.findall(r'trials/(\d+)"[^>]*><circle class="" cx="([\d.]+)" cy="([\d.]+)"', chart)
-    }
-    assert set(corners) == {circles[number] for number in front}
+    [chart] = [chart for chart in read_charts(text) if chart["title"] == "both objectives of trials"]
+    marks, line = (data["source"] for data in chart["option"]["dataset"])
+    assert len(marks) == len(rows)
+    assert {number for number, *_ in line} == front
 
 
 def test_what_was_learned_is_on_its_page(tmp_path: Path) -> None:
@@ -172,12 +222,11 @@ def test_what_was_learned_is_on_its_page(tmp_path: Path) -> None:
         assert 'href="/studies/demo/nonlinearities"' in client.get("/studies/demo").text
         text = client.get("/studies/demo/nonlinearities").text
     assert "2 were learned" in text
-    names = re.findall(r"<title>([^<]*)</title></polyline>", text)
-    assert names == ["trial 0", "trial 3", "GELU"], "the best first"
-    [curves] = re.findall(r"""data-curves=["']([^"']*)["']""", text)
-    *learned, beside = json.loads(html.unescape(curves))["lines"]
-    assert [max(line["y"]) for line in learned] == [1.0, 1.0]
-    assert 1.0 < max(beside["y"]) <= 1.25, "no more of it than leaves what was learned legible"
+    [chart] = read_charts(text)
+    *learned, beside = chart["option"]["dataset"]
+    assert [line["name"] for line in (*learned, beside)] == ["trial 0", "trial 3", "GELU"], "the best first"
+    assert [max(y for _, y in line["source"]) for line in learned] == [1.0, 1.0]
+    assert 1.0 < max(y for _, y in beside["source"]) <= 1.25, "no more of it than leaves what was learned legible"
 
 
 def test_two_studies_differ_by_so_much() -> None:

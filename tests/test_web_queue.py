@@ -18,7 +18,7 @@ import yaml
 from fastapi.testclient import TestClient
 
 import graft
-from graft.launching.run import read_space
+from graft.launching.planning.reading import read_space
 from graft.plugins.families import FAMILIES, family_of
 from graft.web.security.access import make_token
 from graft.web.server import serving
@@ -63,7 +63,7 @@ def post(client: TestClient, path: str, status: int = 200, **body: Any) -> Any:
 
 
 def changed(path: str, value: Any) -> str:
-    """The space with another value."""
+    """Return the space with another value."""
     space = yaml.safe_load(TEXT)
     *sections, last = path.split(".")
     inner = space
@@ -93,6 +93,14 @@ def test_an_entry_is_paused_resumed_reprioritised_and_cancelled(client: TestClie
     answer = client.put("/api/queue/tiny/priority", json={"priority": -7})
     assert answer.json()["entry"]["priority"] == queue(database)["tiny"].priority == -7
     assert client.post("/api/studies/tiny/stop").status_code == 202
+
+
+def test_the_buttons_of_the_page_change_an_entry(client: TestClient, database: str) -> None:
+    post(client, "", space=TEXT)
+    for action, state in (("pause", "paused"), ("resume", "waiting"), ("cancel", "cancelled")):
+        answer = client.post(f"/queue/tiny/{action}", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/queue")
+        assert queue(database)["tiny"].state == state
 
 
 def test_what_another_process_writes_is_taken_later(
@@ -339,7 +347,7 @@ class Asleep:
 
 @pytest.fixture
 def asleep(monkeypatch: pytest.MonkeyPatch) -> list[Asleep]:
-    """The processes that were to answer."""
+    """Return the processes that were to answer."""
     Asleep.made = []
     monkeypatch.setattr(multiprocessing.get_context("spawn"), "Process", Asleep)
     return Asleep.made
@@ -376,7 +384,7 @@ def test_what_answers_ends_with_a_service_that_is_killed(tmp_path: Path) -> None
 
 
 def answering_process(service: int) -> psutil.Process:
-    """The process that answers requests for a service."""
+    """Return the process that answers requests for a service."""
     [found] = [one for one in psutil.Process(service).children() if "spawn_main" in " ".join(one.cmdline())]
     return found
 

@@ -32,7 +32,7 @@ MODEL = {"name": "transformer", "width": 12, "depth": 2, "heads": 3, "mlp_multip
 
 
 def settings(**model: Any) -> dict[str, Any]:
-    """A transformer on the set complement, trained for five steps in float32."""
+    """Return a transformer on the set complement, trained for five steps in float32."""
     return {**config(steps=5, every=5, dtype="float32"), "model": {**MODEL, **model}}
 
 
@@ -67,7 +67,7 @@ def test_transformers_own_gpt_2_computes_the_same_logits(model: dict[str, Any], 
 
 
 def with_its_own_end(folder: Path) -> str:
-    """A tokenizer that has GPT-2's token for the end of a text already."""
+    """Return a tokenizer that has GPT-2's token for the end of a text already."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()

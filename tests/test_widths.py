@@ -672,7 +672,7 @@ def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.
     from cli.commands.launch import show_estimate
     from graft.launching.placement import Placement
     from graft.launching.planning.estimate import estimate_study
-    from graft.launching.run import read_space
+    from graft.launching.planning.reading import read_space
 
     monkeypatch.setattr("workers.engine.speed.timing.model_steps_per_second", lambda *_, width, **__: 10.0 * width)
     monkeypatch.setattr(

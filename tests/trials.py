@@ -35,7 +35,7 @@ def config(
     optimizer: dict[str, Any] | None = None,
     averaging: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A small configuration; `model`, `optimizer` and `averaging` add to or replace fields."""
+    """Return a small configuration; `model`, `optimizer` and `averaging` add to or replace fields."""
     return {
         "task": {"name": "set_complement", "length": length, "vocabulary": vocabulary},
         "model": {
@@ -58,7 +58,7 @@ def config(
 
 
 def trial(number: int, configuration: dict[str, Any], seed: int | None = None) -> Trial:
-    """A trial of this configuration; its structure as the space would derive it."""
+    """Return a trial of this configuration; its structure as the space would derive it."""
     recipe = Recipe.of(configuration).pad()
     parts = ("task", "model", "optimizer", "averaging", "learning")
     shared = {part: plugins.structure_of(getattr(recipe, part)) for part in parts}

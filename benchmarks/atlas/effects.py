@@ -49,7 +49,7 @@ class Atlas:
 
 
 def score_trials(kept: pl.DataFrame) -> pl.DataFrame:
-    """The kept trials with `score` and `floor_score`; one that diverged has the score of the floor."""
+    """Return the kept trials with `score` and `floor_score`; one that diverged has the score of the floor."""
     is_error = pl.col("direction") == "minimize"
 
     def score(column: str) -> pl.Expr:
@@ -61,13 +61,13 @@ def score_trials(kept: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_effects(kept: pl.DataFrame) -> Atlas:
-    """The atlas of trials as `benchmarks.atlas.trials.KEPT` has them."""
+    """Return the atlas of trials as `benchmarks.atlas.trials.KEPT` has them."""
     scored = score_trials(kept)
     return Atlas(cells=_test(_pair(scored, pl.col("score"))), floors=_check_floors(scored))
 
 
 def find_gaps(kept: pl.DataFrame, arm: str) -> pl.DataFrame:
-    """What an arm changes of the score out of distribution less that in it, on the tasks that have both.
+    """Return what an arm changes of the score out of distribution less that in it, on the tasks that have both.
 
     Columns as of `Atlas.cells`; P values are corrected over these tasks.
     """
@@ -80,7 +80,7 @@ def find_gaps(kept: pl.DataFrame, arm: str) -> pl.DataFrame:
 
 
 def compare_atlases(first: Atlas, second: Atlas) -> pl.DataFrame:
-    """The cells of both, by task, endpoint and arm: verdict and mean of the first, `again_verdict` and `again_mean`."""
+    """Return the cells of both by task, endpoint and arm: verdict and mean, `again_verdict` and `again_mean`."""
     cells = second.cells.select(*CELL, again_verdict="verdict", again_mean="mean")
     return first.cells.select(*CELL, "verdict", "mean").join(cells, on=CELL, maintain_order="left")
 
@@ -121,7 +121,7 @@ def _pair(scored: pl.DataFrame, score: pl.Expr) -> pl.DataFrame:
 
 
 def _test(cells: pl.DataFrame) -> pl.DataFrame:
-    """The cells with their intervals, tests and verdicts."""
+    """Return the cells with their intervals, tests and verdicts."""
     low, high = Student().bounds(cells)
     p = decisive_p(cells)
     q = adjust_p(p, "bh")

@@ -149,7 +149,7 @@ def _again(first: Atlas, atlas: Atlas) -> Iterator[str]:
 
 
 def _findings(kept: pl.DataFrame, atlas: Atlas) -> Iterator[str]:
-    """The three questions of the plan."""
+    """Yield the three questions of the plan."""
     cells, lost = atlas.cells, atlas.floors.filter(~pl.col("learned"))
     unlearned = {*lost.select("task", "endpoint").rows(), *((task, "gap") for task in lost["task"])}
     asked = {

@@ -22,7 +22,7 @@ _INK, _SOFT = "#1b1f24", "#57606a"
 
 
 def draw(atlas: Atlas) -> str:
-    """The picture, one line an element."""
+    """Return the picture, one line an element."""
     rows = list(atlas.floors.iter_rows(named=True))
     arms: list[str] = atlas.cells["arm"].unique(maintain_order=True).to_list()
     cells = {(cell["task"], cell["endpoint"], cell["arm"]): cell for cell in atlas.cells.iter_rows(named=True)}
@@ -56,7 +56,7 @@ def _cell(x: int, y: int, cell: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _shade(cell: Mapping[str, Any]) -> tuple[str, str]:
-    """The colours of a cell and of what is written on it."""
+    """Return the colours of a cell and of what is written on it."""
     if cell["verdict"] in (UNDECIDED, None):
         return "white", _SOFT
     strength = sum(abs(cell["mean"]) >= step for step in _STEPS)
@@ -64,7 +64,7 @@ def _shade(cell: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def signed(value: float) -> str:
-    """A score's change: with one decimal below 10, and never as 0 unless it is."""
+    """Return a score's change: with one decimal below 10, and never as 0 unless it is."""
     if abs(value) >= 0.095:
         return f"{value:+.1f}" if abs(value) < 9.95 else f"{value:+.0f}"
     return f"{value:+.1g}" if value else "0"

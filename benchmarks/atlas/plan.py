@@ -54,12 +54,12 @@ class TaskPlan:
         return str(self.arms[arm].get("averaging", "raw"))
 
     def as_space(self) -> Space:
-        """The experiment, to be launched or sampled."""
+        """Return the experiment, to be launched or sampled."""
         return Space(self.space)
 
 
 def read_plan(path: Path = PLAN) -> Mapping[str, TaskPlan]:
-    """The tasks of a plan by name."""
+    """Return the tasks of a plan by name."""
     plan = yaml.safe_load(path.read_text())
     return {name: _read_task(name, own, plan) for name, own in plan["tasks"].items()}
 

@@ -48,7 +48,7 @@ def train(tasks: Iterable[TaskPlan], database: str) -> None:
 
 
 def collect(tasks: Iterable[TaskPlan], databases: Iterable[str]) -> pl.DataFrame:
-    """The trials of all finished studies, columns KEPT, in the plan's order; of a task those of the first database."""
+    """Return the trials of finished studies, columns KEPT, in the plan's order; a task's are of its first database."""
     opened, found = [graft.open(database) for database in databases], list[pl.DataFrame]()
     for task in tasks:
         have = [one for one in opened if task.study in one and one[task.study].status().state == "finished"]
@@ -90,7 +90,7 @@ def _collect(task: TaskPlan, studies: graft.Database) -> pl.DataFrame:
 
 
 def _floor(end: Endpoint, values: Mapping[tuple[int, str, str, str], float]) -> float | None:
-    """The floor of a set; one that is a metric is a matter of the study's data, and so the same in all trials."""
+    """Return the floor of a set; one that is a metric depends on the data alone, so is the same in all trials."""
     if not isinstance(end.floor, str):
         return end.floor
     asked = (end.floor, "raw", end.condition)

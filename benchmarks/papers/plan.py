@@ -30,14 +30,14 @@ class StudyPlan:
         return f"papers-{self.name}"
 
     def as_space(self) -> Space:
-        """The space, to be launched."""
+        """Return the space, to be launched."""
         space = Space(self.space)
         for path, value in {"study": self.study, **self.set}.items():
             space = space.set(path, value)
         return space
 
     def command(self) -> str:
-        """The call of `search launch` that trains the same trials."""
+        """Return the call of `search launch` that trains the same trials."""
         settings = "".join(f" --set {path}={value}" for path, value in self.set.items())
         return f"search launch {self.space}{settings} --study {self.study}"
 
@@ -69,7 +69,7 @@ class Plan:
 
 
 def read_plan(path: Path = PLAN) -> Plan:
-    """The plan in a file."""
+    """Return the plan in a file."""
     plan = yaml.safe_load(path.read_text())
     studies = {name: StudyPlan(name=name, **fields) for name, fields in plan["studies"].items()}
     return Plan(studies=studies, rows=tuple(Row(**fields) for fields in plan["rows"]))

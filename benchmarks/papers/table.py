@@ -16,7 +16,7 @@ _HEADER = (
 
 
 def table(plan: Plan, kept: pl.DataFrame, results: Iterable[Result]) -> str:
-    """The table of comparisons, and that of the studies with the command and the minutes of each."""
+    """Return the table of comparisons, and that of the studies with the command and the minutes of each."""
     rows = [
         *_HEADER,
         *map(_row, results),

@@ -34,7 +34,7 @@ WHERE studies.name = '{study}'
 
 
 def collect(plan: Plan, database: str) -> pl.DataFrame:
-    """The metrics that the plan's rows name, of the trials of finished studies; one row per trial and metric.
+    """Return the metrics that the plan's rows name, of the trials of finished studies; one row per trial and metric.
 
     Columns: study, number, arm, seed, state, metric, condition, value (null of a trial that diverged), numerics,
     step_kind, minutes (of the whole study, from its first start to its last end), space (its text).
@@ -102,7 +102,7 @@ class Result:
 
 
 def compare(plan: Plan, kept: pl.DataFrame) -> list[Result]:
-    """The rows whose study is finished, each with Student's paired interval, corrected together by Holm."""
+    """Return the rows whose study is finished, each with Student's paired interval, corrected together by Holm."""
     pairs = [(row, _pairs(row, kept)) for row in plan.rows if row.study in kept["study"].unique()]
     differences = [summarize_differences(own - base) for _, (own, base) in pairs]
     adjusted = adjust_p(np.array([one.p for one in differences]))

@@ -123,7 +123,7 @@ def ratios(results: Mapping[str, Result]) -> dict[str, dict[str, float | None]]:
 
 
 def summary(plan: Plan, results: Mapping[str, Result]) -> str:
-    """The line of JSON."""
+    """Return the line of JSON."""
     rates = {
         name: {"end_to_end": round(result.end_to_end, 1), "steady": round(result.steady, 1), **asdict(result)}
         for name, result in results.items()

@@ -33,7 +33,7 @@ class Case:
     """Of the pack: what the plain loop has."""
 
     def config(self) -> dict[str, Any]:
-        """A trial's configuration, in float32, that never ends and never validates."""
+        """Return a trial's configuration, in float32, that never ends and never validates."""
         task = dict(self.task)
         if task.get("corpus") == "letters":
             task["corpus"] = {"name": "file", "path": _letters()}
@@ -44,7 +44,7 @@ class Case:
 
 @cache
 def _letters() -> str:
-    """A file of 26 letters, which with the end of a text are 27 tokens."""
+    """Return a file of 26 letters, which with the end of a text are 27 tokens."""
     path = Path(tempfile.mkdtemp(prefix="letters-")) / "letters.txt"
     path.write_text("".join(random.Random(0).choices(string.ascii_lowercase, k=100_000)))
     return str(path)

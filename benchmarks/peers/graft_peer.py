@@ -37,7 +37,7 @@ def launch_command(space: str, workers: int, *options: str) -> list[str]:
 
 
 def space(plan: Plan) -> dict[str, Any]:
-    """The plan as a space."""
+    """Return the plan as a space."""
     problem = PROBLEMS[plan.task]
     sections: dict[str, Any] = {**problem.fixed(), "optimizer": {"name": "adamw"}, "averaging": {"name": "bema"}}
     for path, draw in problem.draws(plan.dropout).items():

@@ -144,7 +144,7 @@ class Linearised(nn.Module):
 
 
 def plain_step(recipe: Recipe, batch: Batch, *, compiled: bool = False) -> Callable[[], None]:
-    """A step of the plain loop on one lane's batch; where only the last position counts, its logits alone are used.
+    """Return a step of the plain loop on one lane's batch; it uses the logits of the positions that count.
 
     `compiled`: forward and backward pass and the loss by torch.compile.
     """
@@ -166,7 +166,7 @@ def plain_step(recipe: Recipe, batch: Batch, *, compiled: bool = False) -> Calla
 
 
 def loss_of(recipe: Recipe, batch: Batch, net: Any) -> Callable[[], Tensor]:
-    """What gives the training loss of one lane's batch, as the task has it."""
+    """Return what gives the training loss of one lane's batch, as the task has it."""
     if isinstance(net, Pooling):
         return lambda: F.cross_entropy(net(batch["inputs"], batch["query"]), batch["target"])
     if isinstance(net, Linearised):

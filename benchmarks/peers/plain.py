@@ -30,7 +30,7 @@ class Bema:
         self._step += 1
 
     def parameters(self) -> list[Tensor]:
-        """The averaged parameters, in the model's order."""
+        """Return the averaged parameters, in the model's order."""
         moved = torch._foreach_sub(self._current, self._initial)
         return list(torch._foreach_add(self._average, moved, alpha=(self._rho + self._step) ** -self._eta))
 

@@ -99,7 +99,7 @@ class Peer(ABC):
 
     @abstractmethod
     def command(self, plan: Plan, folder: Path) -> list[str]:
-        """What to run with the empty `folder` as working directory; may write files there first."""
+        """Return what to run with the empty `folder` as working directory; may write files there first."""
 
     @abstractmethod
     def results(self, folder: Path) -> list[Trained]:

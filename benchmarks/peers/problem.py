@@ -50,7 +50,7 @@ class PlainModel(nn.Module, ABC):
 
     @abstractmethod
     def decayed(self) -> list[nn.Parameter]:
-        """The parameters that weight decay applies to."""
+        """Return the parameters that weight decay applies to."""
 
 
 def truncated_normal(model: nn.Module, deviation: float = 0.02) -> None:
@@ -73,19 +73,19 @@ class Problem(ABC):
 
     @abstractmethod
     def fixed(self) -> dict[str, dict[str, Any]]:
-        """The sections `task` and `model` of Graft's space, without the draws."""
+        """Return the sections `task` and `model` of Graft's space, without the draws."""
 
     @abstractmethod
     def model(self, knobs: Knobs) -> PlainModel:
-        """A fresh model; rates that are not among the knobs are 0."""
+        """Return a fresh model; rates that are not among the knobs are 0."""
 
     @abstractmethod
     def training(self, device: str) -> Batch:
-        """A fresh training minibatch."""
+        """Return a fresh training minibatch."""
 
     @abstractmethod
     def validation(self, batch: int, device: str) -> Batch:
-        """A trial's validation set, of `batch` sequences unless it is fixed."""
+        """Return a trial's validation set, of `batch` sequences unless it is fixed."""
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:

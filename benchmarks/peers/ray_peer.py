@@ -37,14 +37,14 @@ class RayTune(Peer):
 
 
 def trained(path: Path) -> Trained:
-    """A trial from its result.json: one line per validation."""
+    """Return a trial from its result.json: one line per validation."""
     last = json.loads(path.read_text().splitlines()[-1])
     objective = last["objective"] if math.isfinite(last["objective"]) else None
     return Trained(last["step"], last["started"], last["finished"], objective)
 
 
 def search(plan: Plan, folder: Path) -> tune.Tuner:
-    """The search as a Tuner."""
+    """Return the search as a Tuner."""
     import optuna
     from ray import tune
     from ray.tune.search.optuna import OptunaSearch

@@ -17,7 +17,7 @@ class Results:
     path: Path
 
     def read(self, kind: str) -> dict[str, Any]:
-        """What is there of a kind, by name."""
+        """Return what is there of a kind, by name."""
         return self._all().get(kind, {})
 
     def add(self, kind: str, name: str, found: Mapping[str, Any]) -> None:

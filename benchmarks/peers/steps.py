@@ -201,7 +201,7 @@ def _measure(name: str, case: Case, lanes: int, seconds: float, compile_limit: f
 
 
 def _plain(recipe: Recipe, case: Case) -> tuple[Callable[[], object], int]:
-    """A step of the plain loop, and the floating-point operations of its matrix products."""
+    """Return a step of the plain loop, and the floating-point operations of its matrix products."""
     if plugins.name_of(recipe.model) == "minimal":
         sizes = {name: case.model[name] for name in ("width", "key_width", "value_width")}
         problem = SetComplement(length=case.task["length"], vocabulary=case.task["vocabulary"], **sizes)

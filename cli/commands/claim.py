@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
     group.command("new")(new)
     group.command("list")(list_)
     group.command("show")(show_claims)
+    app.command()(reveal)
     app.add_typer(group, name="claim", help="Say what an experiment will show before it runs: new, list, show.")
 
 
@@ -73,3 +74,26 @@ def show_claims(study: Study, storage: Storage = None) -> None:
         history = read_history(reader.study(study))
     lines = [f"{claim}, over {claim.seeds:,} seeds, {claim.correction}" for claim in claims_in(history)]
     show_text("\n".join([*lines, *describe_history(history)] or [f"{study} has no claim"]))
+
+
+def reveal(study: Study, storage: Storage = None) -> None:
+    """Open the test results of a finished study, record it, and show the verdicts; the study is closed from then on.
+
+    Example: search reveal my-arms
+    """
+    import getpass
+
+    from graft.plugins.families import version
+    from graft.report.claims import read_claim_report
+    from storage import reveal_study
+    from storage.frames import open_reader
+
+    url = storage_url(storage)
+    with open_reader(url) as reader:
+        before = reader.study(study).reveals().height
+    reveal_study(url, study, person=getpass.getuser(), version=version())
+    if before:
+        typer.echo(f"note: {study} had been revealed before; this is recorded, too", err=True)
+    with open_reader(url) as reader:
+        report = read_claim_report(reader, study)
+    show_text("\n".join(report.sentences()))

@@ -95,12 +95,10 @@ def launch(
 
     Example: search launch quick/set_complement --set model.residual_dropout=0.1
     """
-    from graft.launching.claiming import enrol
     from graft.launching.planning.estimate import estimate_study
+    from graft.launching.planning.reading import begin_loading_steps
     from graft.launching.planning.review import review
-    from graft.launching.run import begin_loading_steps
     from graft.machine.devices import ESTIMATED
-    from storage import check_name
 
     if start.form != "table" and not start.dry_run:
         raise OptionError(f"--format {start.form} goes with --dry-run; of a launch `search status` has the numbers")
@@ -110,7 +108,10 @@ def launch(
         if placement.executor != "ray" and not estimated:
             begin_loading_steps(loaded, str(placement.device))
         name = loaded.name if study is None else study
-        check_name(name)
+        if study is not None:  # the space's own was checked when it was read
+            from storage import check_name
+
+            check_name(study)
         url = storage_url(storage)
         notes = _note_claims(url, loaded, name)
         notes += review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
@@ -122,6 +123,8 @@ def launch(
             else:
                 show_estimate(name, estimate, placement, estimated)
             return
+        from graft.launching.claiming import enrol  # with the database's libraries, which an estimate does without
+
         if start.warm_start is not None:
             from graft.launching.planning.warm_start import warm_start as start_from_earlier
 

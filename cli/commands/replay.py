@@ -75,7 +75,7 @@ def replay(
 
 
 def _say(line: str, form: str) -> None:
-    """A line for people: on stdout, or beside the table that goes to a program."""
+    """Print a line for people: on stdout, or on stderr where stdout carries a table for a program."""
     if form == "table":
         show_text(line)
     else:

@@ -194,7 +194,7 @@ def paper_report(
 
 
 def _write_formulas(item: Item, study: str | None, output: Path | None, force: bool) -> None:
-    """An item that needs no study."""
+    """Write the figure of an item that needs no study."""
     if study is not None or output is None:
         raise OptionError(f"{item.name} is made of formulas: name no study, and -o FILE")
     _check_page(output, force)

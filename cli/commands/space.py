@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -38,6 +37,7 @@ def check(files: Files, plugins: Plugins = None, form: NestedFormat = "table") -
 
     Example: search space check spaces/catalogue/*.yaml
     """
+    from graft.launching.planning.preview import summarise
     from graft.launching.planning.review import review
     from spaces.messages import one_line
 
@@ -96,7 +96,7 @@ def describe(file: File, plugins: Plugins = None, form: Format = "table") -> Non
 
     Example: search space describe set_complement
     """
-    from graft.launching.planning.preview import describe_space
+    from graft.launching.planning.preview import describe_space, summarise
 
     with _load(file, plugins) as space:
         summary, frame = summarise(space), describe_space(space)
@@ -136,29 +136,9 @@ def list_spaces(form: Format = "table") -> None:
     show(list_packaged_spaces(), form)
 
 
-def summarise(space: Space) -> str:
-    """Return the size of a study in a line: groups, trials, steps, validations, what is optimised and how."""
-    from spaces.grammar.formulas import Level
-    from spaces.plugins import name_of
-
-    search = space.search
-    training = space.sample(0, lambda _: 0.5).config["training"]
-    steps, every = training["steps"], training["validate_every"]
-    written = {row.path: row.text for row in space.describe() if row.level is not Level.CONSTANT}
-    validations = f"{math.ceil(steps / every):,} validations" if "training.steps" not in written else "validated"
-    parts = [
-        f"{space.name}: {space.describe_size()}",
-        f"{written.get('training.steps', f'{steps:,}')} steps each, {validations} every {every:,}",
-        f"{search.objective.direction} {search.objectives_text}",
-        f"sampler {name_of(search.sampler)}",
-        *(f"stopping {name_of(policy)}" for policy in search.stopping),
-    ]
-    return ", ".join(parts)
-
-
 @contextmanager
 def _load(file: str, plugins: Sequence[str] | None, seed: int | None = None) -> Generator[Space]:
-    """The space of a file, while the plug-ins that it asks for are in use."""
+    """Yield the space of a file, while the plug-ins that it asks for are in use."""
     from graft.plugins.collecting import plugins_of_space
     from graft.plugins.families import families
     from spaces import load

@@ -130,7 +130,7 @@ def _describe(now: Status) -> str:
 
 
 def _facts(now: Status) -> list[tuple[str, str]]:
-    """What a person wants to know, label and text; what is not known is left out."""
+    """Return label and text of each fact about a study; what is not known is left out."""
     from graft.launching.progress_text import describe_time_left
 
     progress = now.progress

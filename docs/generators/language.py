@@ -22,7 +22,7 @@ EXAMPLE, TRANSFER = "quick/set_complement", "quick/transfer"
 
 
 def page() -> str:
-    """The language: sections, expressions, draws, and the fields of the sections that are no plug-ins."""
+    """Return the language: sections, expressions, draws, and the fields of the sections that are no plug-ins."""
     named = ", ".join(f"`{section}`" for section in families())
     lines = [
         "# The language of spaces",
@@ -85,7 +85,7 @@ def _comment(text: str) -> Iterator[str]:
 
 
 def _docstring(text: str) -> Iterator[str]:
-    """A docstring whose indented or aligned lines are shown as they are."""
+    """Yield the lines of a docstring, whose indented or aligned parts are shown as they are."""
     for paragraph in text.split("\n\n")[1:] or [text]:
         aligned = any("  " in line for line in paragraph.splitlines())
         body = textwrap.dedent(paragraph)

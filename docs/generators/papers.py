@@ -15,7 +15,7 @@ here. It does not say that it was trained at the paper's scale, and most were no
 
 
 def page() -> str:
-    """The Markdown."""
+    """Return the page as Markdown."""
     header = ["item", "shows", "state", "space", "cut", "made by", "missing"]
     return "\n".join([_TITLE, *table(header, [_row(item) for item in read_items()])]) + "\n"
 

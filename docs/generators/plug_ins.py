@@ -40,7 +40,7 @@ def _page(name: str, family: type) -> str:
 
 
 def _paragraphs(docstring: str) -> Iterator[str]:
-    """A docstring as paragraphs of Markdown; its source is a paragraph of its own."""
+    """Yield a docstring as paragraphs of Markdown; its source is a paragraph of its own."""
     for paragraph in re.split(r"\n\n|\s+(?=Source: )", docstring):
         yield from (prose(paragraph), "")
 

@@ -34,7 +34,7 @@ def page() -> str:
 
 
 def contracts_page() -> str:
-    """The base class of every family of plug-ins, what these build on, and the random streams."""
+    """Return the base class of every family of plug-ins, what these build on, and the random streams."""
     found: dict[str, Any] = {}
     for family in map(family_of, families_by_folder().values()):
         bases = [one for one in family.__mro__[1:] if _is_ours(one)]

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table."""
+    """Return the lines of a table."""
     return [f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *rows]]
 
 
 def code(value: object) -> str:
-    """A value as inline code, as YAML writes it; nothing for an empty text."""
+    """Return a value as inline code, as YAML writes it; nothing for an empty text."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return f"`{text}`" if text else ""
 

@@ -14,7 +14,7 @@ NOTEBOOKS = tuple(sorted(path.stem for path in FOLDER.glob("*.ipynb")))
 
 
 def run(path: Path) -> nbformat.NotebookNode:
-    """The notebook after its cells were run, one after another, in an empty folder; an error in one is raised."""
+    """Return the notebook after its cells ran one after another in an empty folder; an error in one is raised."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         resources = {"metadata": {"path": folder}}

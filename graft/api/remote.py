@@ -75,7 +75,7 @@ class Connection:
         return pl.read_parquet(io.BytesIO(self._get(path, query)))
 
     def post(self, *path: str, body: Mapping[str, Any]) -> Any:
-        """What is answered, from JSON, to a JSON body that is sent to an address below /api."""
+        """Send a JSON body to an address below /api; returns the answer, read from JSON."""
         return json.loads(self._ask(Request(self._address(path), json.dumps(body).encode())))
 
     def _get(self, path: Sequence[str], query: Mapping[str, Any]) -> bytes:
@@ -193,7 +193,7 @@ class RemoteStudy:
         return self._frame("trials", where=where, sort=sort, top=top)
 
     def metrics(self, names: Sequence[str] | None = None) -> pl.DataFrame:
-        """number, step, name, variant, condition and value of all validations that are kept, or of these metrics."""
+        """Return number, step, name, variant, condition and value of all kept validations, or of these metrics."""
         return self._frame("metrics", name=names)
 
     def architectures(self) -> pl.DataFrame:

@@ -183,7 +183,7 @@ class _Shown:
             self.say(f"{self._study}: {text}")
 
     def say(self, text: str) -> None:
-        """A line that stays; in a notebook in place of the progress."""
+        """Print a line that stays; in a notebook it takes the place of the progress."""
         if self._wanted is not True:
             return
         if self._handle:

@@ -84,7 +84,7 @@ class Space:
 
     @contextmanager
     def load(self) -> Generator[spaces.Space]:
-        """The space as it is read, while its plug-ins are in use; raises SpaceError, one line, if it is none."""
+        """Yield the space as it is read, while its plug-ins are in use; raises SpaceError, one line, if it is none."""
         from graft.plugins.families import families
         from spaces import parse
 

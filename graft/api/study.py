@@ -57,7 +57,7 @@ class Study:
             return list_trials(reader, self.name, where, sort, top)
 
     def metrics(self, names: Sequence[str] | None = None) -> pl.DataFrame:
-        """number, step, name, variant, condition and value of all validations that are kept, or of these metrics."""
+        """Return number, step, name, variant, condition and value of all kept validations, or of these metrics."""
         with open_reader(self.database) as reader:
             return reader.study(self.name).metrics(names)
 
@@ -286,10 +286,10 @@ class Study:
 
     @contextmanager
     def _using_plugins(self) -> Generator[Reader]:
-        """A reader, while the plug-ins that the study was launched with are in use."""
+        """Yield a reader, while the plug-ins that the study was launched with are in use."""
         with open_reader(self.database) as reader, using(read_outside(reader, self.name)):
             yield reader
 
 
 def _ignore(step: int) -> None:
-    """Called with the steps that a training reaches."""
+    """Do nothing: the progress function of a caller who asked for none."""

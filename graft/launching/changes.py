@@ -29,7 +29,7 @@ APART = "the column `fingerprint` of its trials tells them apart"
 def settle_changes(
     url: str, study: str, placement: Placement, *, accept: bool, store: Store | None = None
 ) -> list[str]:
-    """What a user should know before a study goes on, a line each; `placement` as `resolve` gives it.
+    """Return the lines that a user should read before a study goes on; `placement` as `resolve` gives it.
 
     A change that moves numbers (numerics, torch, sources of plug-ins, data, the kind of step) raises StudyError, unless
     it is accepted. Files of plug-ins from outside and of data that have changed take the place of those stored, if that
@@ -98,7 +98,7 @@ def _take_changed_files(url: str, study: str) -> list[str]:
 def _fingerprint_now(
     reader: Reader, study: str, before: Sequence[StoredFingerprint], placement: Placement
 ) -> StoredFingerprint:
-    """What trials of the study would be trained under; of other machines' processors and steps nothing is known."""
+    """Return the conditions that trials would be trained under now; nothing is known of other machines' processors."""
     from workers.engine.fingerprints import fingerprint_here
 
     known = sorted({plugin for one in before for plugin in one.sources if not plugin.startswith(DATA)})

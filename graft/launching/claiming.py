@@ -40,7 +40,7 @@ class Enrolment:
     """Between the space that the study had and the one that it has now."""
 
     def __str__(self) -> str:
-        """`resumed, changed: search.trials: 64 -> 128`"""
+        """Write the change as one line, such as `resumed, changed: search.trials: 64 -> 128`."""
         words = {"new": "new", "unchanged": "resumed", "changed": "resumed", "replaced": "replaced by a new one"}
         what = f" with another space ({describe_differences(self.differences)})" if self.differences else ""
         return words[self.kind] + what

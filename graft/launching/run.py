@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from random import Random
 from typing import TYPE_CHECKING
 
 from graft.launching.changes import settle_changes
@@ -15,12 +14,13 @@ from graft.launching.checkpoints import Checkpoints
 from graft.launching.claiming import find_study, open_controller
 from graft.launching.employing import train_here
 from graft.launching.placement import Placement
+from graft.launching.planning.reading import begin_loading_steps
 from graft.launching.process.crash_record import CrashRecord
 from graft.launching.process.run_log import RunLog
 from graft.launching.progress_text import closing_line
 from graft.plugins.families import families
 from graft.plugins.stored import plugins_of_study
-from spaces import load, parse_stored
+from spaces import parse_stored
 from spaces.plugins.active import current, install, using
 from spaces.plugins.files import with_contents
 from spaces.records import Progress
@@ -28,14 +28,7 @@ from spaces.records import Progress
 if TYPE_CHECKING:
     from search.steering.controller import Controller
     from spaces.plugins.bundles import Outside
-    from spaces.space import Space
     from workers.pool import Saving
-
-CHECKED_DRAWS = 4000
-"""Trials drawn before a launch, so that a rule that only few draws break is reported then; a fifth of a second."""
-
-LOOKED_AT = 8
-"""Trials whose native steps are loaded ahead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,23 +42,6 @@ class RunRequest:
     checkpoints: Checkpoints
     accept_changes: bool = False
     """Whether it goes on although what determines its numbers is another than before (`changes.settle_changes`)."""
-
-
-def read_space(origin: str, overrides: Mapping[str, str]) -> Space:
-    """Read a space, from a file or a packaged one, and try draws of it."""
-    space = load(origin, families(), overrides)
-    space.check(CHECKED_DRAWS)
-    return space
-
-
-def begin_loading_steps(space: Space, device: str) -> None:
-    """Load or compile in the background what trials of a space train by, while the space is looked at."""
-    from workers.engine.step import begin_loading
-
-    uniform = Random(0).random
-    trials = [space.sample(number, lambda _: uniform()) for number in range(min(LOOKED_AT, space.search.trials))]
-    for trial in {trial.structure: trial for trial in trials}.values():
-        begin_loading(trial.config, device)
 
 
 def run_study(

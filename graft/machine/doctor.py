@@ -56,7 +56,7 @@ BENCH_LANES = {"cpu": (1, 2, 8, 32, 128), "cuda": (1, 8, 32, 128, 512, 1024, 204
 
 
 def examine(storage: str | None = None) -> Iterator[Finding]:
-    """What this machine has; `storage`: the URL of a database that is to be looked at, nothing is written into it."""
+    """Yield the facts about this machine, and about the database at the URL `storage`, which is only read."""
     from workers.engine.fused import describe as describe_fused_step
     from workers.engine.machine import devices
     from workers.engine.machine.memory import free_bytes

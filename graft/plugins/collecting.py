@@ -17,7 +17,7 @@ GROUP = "graft.plugins"
 
 
 def plugins_of_space(origin: str, asked: Sequence[str] = (), overrides: Mapping[str, str] | None = None) -> Outside:
-    """What a space file asks for and what a command does (`--plugins`, relative to the working folder), and installed.
+    """Return the plug-ins that a space file names, of `--plugins` (relative to the working folder), and installed ones.
 
     No plug-in is imported. Raises SpaceError or PluginError, one line, for what cannot be found or read, defines no
     plug-in, or has a name that is taken.
@@ -26,12 +26,12 @@ def plugins_of_space(origin: str, asked: Sequence[str] = (), overrides: Mapping[
 
 
 def plugins_of_text(text: str, origin: str, overrides: Mapping[str, str] | None = None) -> Outside:
-    """What the text of a space asks for, relative to `origin` if that is a file; otherwise as `plugins_of_space`."""
+    """Return the plug-ins that a space's text names, relative to `origin`'s folder if it is a file."""
     return _collect(read_entries_of(text, origin, overrides), _folder_of(origin))
 
 
 def plugins_asked_for(asked: Sequence[str] = ()) -> Outside:
-    """What a command asks for (`--plugins`), and what installed packages offer."""
+    """Return the plug-ins that a command asks for (`--plugins`), and those of installed packages."""
     return _collect(_entries(asked))
 
 

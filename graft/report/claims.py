@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from graft.stored.claims import claims_in, describe_history, read_history, read_scores
+import polars as pl
+
+from graft.stored.claims import (
+    claims_in,
+    describe_history,
+    put_side_by_side,
+    read_history,
+    read_scores,
+    read_test_scores,
+)
 from graft.stored.fingerprints import StoredFingerprint, read_fingerprints
 from search.analysis.arms.claims import ClaimResult, decide_claims
 from search.analysis.statistics.verdicts import SURE
 from spaces.errors import StudyError
 from spaces.experiment import Claim
 from storage.frames import Reader
+from storage.frames.study import StudyReader
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -24,6 +34,10 @@ class ClaimReport:
     results: Sequence[ClaimResult]
     history: Sequence[dict[str, Any]]
     conditions: Sequence[StoredFingerprint]
+    reveals: Sequence[dict[str, Any]] = ()
+    """Rows of the table of that name: when its test sets were opened, and by whom."""
+    sides: Sequence[pl.DataFrame | None] = ()
+    """For each claim on test sets, once these are opened, validation, test and fresh seeds side by side."""
 
     @property
     def was_first(self) -> bool:
@@ -35,6 +49,9 @@ class ClaimReport:
         lines = [describe_result(one) for one in self.results]
         if not self.was_first:
             lines.append("the claims were written or edited after trials had ended: they were not made in advance")
+        lines += [line for side in self.sides if side is not None for line in describe_sides(side)]
+        for row in self.reveals:
+            lines.append(f"revealed {row['created_at']:%Y-%m-%d %H:%M} UTC by {row['person']}")
         return lines + describe_history(self.history)
 
     def to_json(self) -> dict[str, Any]:
@@ -48,6 +65,8 @@ class ClaimReport:
             "level": SURE,
             "made_in_advance": self.was_first,
             "claims": [_to_json(one) for one in self.results],
+            "reveals": [{"created_at": row["created_at"].isoformat(), "person": row["person"]} for row in self.reveals],
+            "side_by_side": [side.to_dicts() if side is not None else None for side in self.sides],
             "history": [{**row, "created_at": row["created_at"].isoformat()} for row in self.history],
             "fingerprints": [one.describe() for one in self.conditions],
             "version": self.study["version"],
@@ -67,19 +86,53 @@ def read_claim_report(reader: Reader, study: str) -> ClaimReport:
     claims = claims_in(history)
     if not claims:
         raise StudyError(f"study {study!r} has no claim; write claim: {{arm, difference}} into its space")
-    results = [read_scores(one, claim) for claim in claims]
+    sealed = [claim.on == "test" and one.reveals().is_empty() for claim in claims]
+    results = [_read_results(one, claim) for claim in claims]
     return ClaimReport(
         study=one.row,
-        results=decide_claims(claims, results),
+        results=[
+            replace(found, reason=_SEALED.format(study=study)) if is_sealed else found
+            for found, is_sealed in zip(decide_claims(claims, results), sealed, strict=True)
+        ],
         history=history,
         conditions=read_fingerprints(reader, study),
+        reveals=one.reveals().to_dicts(),
+        sides=[put_side_by_side(one, claim) if claim.on == "test" else None for claim in claims],
     )
+
+
+_SEALED = "its test sets are sealed; when all seeds have ended, `search reveal {study}` opens them"
+
+
+def _read_results(study: StudyReader, claim: Claim) -> pl.DataFrame:
+    """Return the results of a claim's arms on the sets that decide; none while these are sealed."""
+    if claim.on == "validation":
+        return read_scores(study, claim)
+    found = read_test_scores(study, claim)
+    return read_scores(study, claim).clear() if found is None else found
+
+
+def describe_sides(sides: pl.DataFrame) -> list[str]:
+    """Return a line for each arm: its best by validation, on its test sets, and from fresh seeds."""
+    lines: list[str] = []
+    for row in sides.iter_rows(named=True):
+        line = f"{row['arm']}: the best of {row['configurations']:,} by validation has {_show(row['validation'])} there"
+        line += f", and {_show(row['test'])} on test sets"
+        if row["fresh_seeds"]:
+            line += f"; from {row['fresh_seeds']:,} fresh seeds {_show(row['fresh_validation'])} and "
+            line += f"{_show(row['fresh_test'])}"
+        lines.append(line)
+    return lines
+
+
+def _show(value: float | None) -> str:
+    return "nothing" if value is None else f"{value:.4g}"
 
 
 def _to_json(found: ClaimResult) -> dict[str, Any]:
     """Return a claim's result as JSON values; null for what cannot be computed."""
     values = {name: None if value != value else value for name, value in asdict(found).items()}
-    return {**values, "diverged": [*found.diverged], "text": str(found.claim)}
+    return {**values, "claim": found.claim.to_json(), "diverged": [*found.diverged], "text": str(found.claim)}
 
 
 def describe_result(found: ClaimResult) -> str:

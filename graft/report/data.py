@@ -53,7 +53,7 @@ class StudyData:
         return self.load_trials()
 
     def parameters(self, pattern: str) -> pl.DataFrame:
-        """number, and a column for each of the `params` whose path matches a regular expression, null where missing."""
+        """Return number, and a column for each of `params` whose path matches a regular expression, null if missing."""
         batches = self.load_params() if self.load_params else [self.trials]
         return pick_params((batch.select("number", "params") for batch in batches), pattern)
 

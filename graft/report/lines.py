@@ -33,7 +33,7 @@ _BY = "model.scorer"
 
 
 def read_series(data: StudyData) -> pl.DataFrame:
-    """number, series: the arm of each trial that stands for one, or of each trial its scorer; `all` if it has none."""
+    """Return number, series: each trial's arm if it stands for one, or its scorer; `all` if it has none."""
     if data.experiment:
         return data.experiment.compared.trials.select("number", series="arm")
     found = data.parameters(_BY.replace(".", r"\."))
@@ -86,7 +86,7 @@ def draw_beside_answers(
 
 
 def draw_series(axes: Axes, frame: pl.DataFrame, order: Sequence[str]) -> None:
-    """A line for each series over x, with its interval as a band."""
+    """Draw a line for each series over x, with its interval as a band."""
     for name, own in frame.group_by("series", maintain_order=True):
         draw_line(axes, own, arm_colour(order.index(str(name[0]))))
     scale_numbers(axes, frame["x"].to_list())
@@ -103,7 +103,7 @@ def draw_line(axes: Axes, own: pl.DataFrame, colour: str, *, style: str = "-") -
 
 
 def scale_numbers(axes: Axes, numbers: Sequence[float]) -> None:
-    """A logarithmic x axis for positive numbers over a factor of twenty; ticks at whole numbers if they are few."""
+    """Make the x axis logarithmic for positive numbers over a factor of twenty; whole ticks if few."""
     if min(numbers) > 0 and max(numbers) >= 20 * min(numbers):
         axes.set_xscale("log")
         label_decades(axes.xaxis, max(numbers) / min(numbers))

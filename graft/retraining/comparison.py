@@ -33,7 +33,7 @@ class MetricPair(NamedTuple):
     """Relative to the larger of the two; infinite where one of them alone is finite, or the replay lacks the metric."""
 
     def __str__(self) -> str:
-        """`tvd/bema at step 500`"""
+        """Name the value that is compared, such as `tvd/bema at step 500`."""
         name = "/".join(part for part in (self.name, self.variant, self.condition) if part)
         return f"{name} at step {self.step:,}"
 

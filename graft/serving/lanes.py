@@ -118,7 +118,7 @@ class LaneShares:
                 self._share_out()
 
     def remove(self, study: int) -> None:
-        """The study is not run any more."""
+        """Take a study off the devices, because it is not run any more."""
         with self._turn:
             self._count_time()
             self._members.pop(study, None)
@@ -163,7 +163,7 @@ class LaneShares:
             self._share_out()
 
     def lose(self, study: int, worker: str) -> None:
-        """A worker is gone, and with it the lanes that it had."""
+        """Take away the lanes of a worker that is gone."""
         with self._turn:
             if study in self._members:
                 self._count_time()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def submit(url: str, space: Space, *, study: str | None = None, terms: Terms | None = None) -> QueueEntry | None:
     """Queue a space as a study, with the plug-ins from outside that are in use (`spaces.plugins.active.using`).
 
-    `space`: checked by its draws before, as `graft.launching.run.read_space` does; `study`: its name, None: the
+    `space`: checked by its draws before, as `read_space` of a launch does; `study`: its name, None: the
     space's. The entry; None: another process that is no service writes the database, and the next service takes the
     submission up. A study that is in the queue already stays as it is. Raises StudyError if it is another
     owner's, or exists with another space.

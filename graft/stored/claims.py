@@ -52,6 +52,71 @@ def read_scores(study: StudyReader, claim: Claim) -> pl.DataFrame:
     )
 
 
+def read_test_scores(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
+    """Return what `read_scores` does, by the values on test sets; None before the study is revealed."""
+    from search.analysis.arms.claims import score_claim
+    from search.analysis.arms.experiment import READ, choose_trials, read_arms
+
+    values = _read_test_values(study, claim)
+    if values is None:
+        return None
+    compared = choose_trials(read_arms(study.trials(columns=READ)), study.row["direction"])
+    return score_claim(compared, values, claim, objective="")
+
+
+def _read_test_values(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
+    """Return a claim's metric on test sets, one row of METRICS a trial: at the validation of it that counts.
+
+    Where the best one does, that is the first at which the objective was as good as the trial's. None before the study
+    is revealed.
+    """
+    opened = study.test_results()
+    if opened is None:
+        return None
+    name, variant, *condition = claim.metric.split("/", 2)
+    same = (pl.col("name") == name) & (pl.col("variant") == variant) & (pl.col("condition") == "".join(condition))
+    values = opened.filter(same)
+    if claim.at == "best":
+        reached = study.trials(columns=("number", "objective"))
+        best = study.metrics([name]).filter(same).join(reached, on="number")
+        first = best.filter(pl.col("value") == pl.col("objective")).group_by("number").agg(pl.col("step").min())
+        values = values.join(first, on=["number", "step"], how="semi", maintain_order="left")
+    return values.sort("step").group_by("number").last().select(values.columns)
+
+
+def put_side_by_side(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
+    """Return for both arms of a claim on test sets what validation says, what the test says, and what fresh seeds say.
+
+    `validation` and `test` are means of the configuration that was the best of `configurations` by validation, over the
+    seeds that it was chosen by; `fresh_validation` and `fresh_test` are its means over `fresh_seeds` seeds that had no
+    part in the choice, null where there are none. None before the study is revealed.
+    """
+    from search.analysis.arms.experiment import READ, rank_configurations, read_arms
+
+    values = _read_test_values(study, claim)
+    if values is None:
+        return None
+    arms = read_arms(study.trials(columns=READ)).filter(pl.col("arm").is_in([claim.arm, claim.than]))
+    if claim.metric != study.row["objective"]:
+        name, variant, *condition = claim.metric.split("/", 2)
+        same = (pl.col("name") == name) & (pl.col("variant") == variant) & (pl.col("condition") == "".join(condition))
+        last = study.metrics([name]).filter(same).sort("step").group_by("number").agg(pl.col("value").last())
+        arms = arms.drop("objective").join(last.rename({"value": "objective"}), on="number", how="left")
+    arms = arms.join(values.select("number", test="value"), on="number", how="left", maintain_order="left")
+    best = rank_configurations(arms, claim.direction).filter(pl.col("rank") == 0).select("arm", "configuration")
+    counts = (
+        arms.filter(pl.col("rank").is_null()).group_by("arm").agg(configurations=pl.col("configuration").n_unique())
+    )
+    chosen = arms.join(best, on=["arm", "configuration"], how="semi")
+    own = chosen.group_by("arm").agg(seeds=pl.len(), validation=pl.mean("objective"), test=pl.mean("test"))
+    fresh = (
+        arms.filter(pl.col("rank") == 0)
+        .group_by("arm")
+        .agg(fresh_seeds=pl.len(), fresh_validation=pl.mean("objective"), fresh_test=pl.mean("test"))
+    )
+    return counts.join(own, on="arm", how="left").join(fresh, on="arm", how="left").sort("arm", descending=True)
+
+
 def describe_history(history: Sequence[dict[str, Any]]) -> list[str]:
     """Return a line for each lock and edit, and one for all looks."""
     lines: list[str] = []

@@ -21,7 +21,7 @@ class Difference(NamedTuple):
     after: Any
 
     def __str__(self) -> str:
-        """`search.trials: 64 -> 128`"""
+        """Write the difference as one line, such as `search.trials: 64 -> 128`."""
         return f"{self.path}: {_show(self.before)} -> {_show(self.after)}"
 
 

@@ -33,20 +33,29 @@ def export_study(reader: Reader, study: str, output: Path) -> Mapping[Path, int]
         return _write_files(batches, output.suffix.removeprefix("."))
 
 
-def write_table(reader: Reader, study: str, table: Literal["trials", "metrics"], form: str, file: IO[bytes]) -> int:
+def write_table(
+    reader: Reader,
+    study: str,
+    table: Literal["trials", "metrics"],
+    form: str,
+    file: IO[bytes],
+    where: str | None = None,
+    sort: str | None = None,
+) -> int:
     """Write one of the two tables of `export_study` to an open file, as of one moment; its rows.
 
-    `form`: csv, json or parquet.
+    `form`: csv, json or parquet. `where` and `sort` choose and order the trials, as `StudyReader.trials` takes them.
     """
     with reader.moment():
         stored = reader.study(study)
-        return write_batches(_trial_table(stored) if table == "trials" else stored.metric_batches(), form, file)
+        batches = _trial_table(stored, where, sort) if table == "trials" else stored.metric_batches()
+        return write_batches(batches, form, file)
 
 
-def _trial_table(study: StudyReader) -> Generator[pl.DataFrame]:
-    """Yield all trials, params as columns, some at a time."""
+def _trial_table(study: StudyReader, where: str | None = None, sort: str | None = None) -> Generator[pl.DataFrame]:
+    """Yield the trials of a condition, params as columns, some at a time."""
     schema = _schema_of(study)
-    for batch in map(unpack_params, map(Renewal(study), study.trial_batches())):
+    for batch in map(unpack_params, map(Renewal(study), study.trial_batches(where, sort))):
         yield align_batches([schema.to_frame(), batch])
 
 

@@ -105,7 +105,7 @@ class Changes:
 
 
 def compare_fingerprints(before: Sequence[StoredFingerprint], now: StoredFingerprint) -> Changes:
-    """What of the conditions now was not so in any of those before; what is not known of either is the same."""
+    """Return the conditions that differ now from all those before; what is unknown on either side counts as equal."""
     deciding = [*_name_values(_DECIDING, before, now), *_name_methods(before, now), *_name_sources(before, now)]
     other = [*_name_values(_OTHER, before, now)]
     codes = {one.code for one in before} - {None}
@@ -148,6 +148,6 @@ def _name_sources(before: Sequence[StoredFingerprint], now: StoredFingerprint) -
 
 
 def list_some(names: Sequence[str]) -> str:
-    """`a, b, c and 2 more`"""
+    """Join names into a text that lists the first few, such as `a, b, c and 2 more`."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

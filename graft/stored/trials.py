@@ -93,14 +93,14 @@ def list_front(reader: Reader, study: str) -> pl.DataFrame:
 
 
 def read_front(stored: StudyReader) -> pl.DataFrame:
-    """Number and both objectives of the trials on the Pareto front of a study of two, the best objective first."""
+    """Return number and both objectives of the trials on a study's Pareto front, the best objective first."""
     row = stored.row
     maximize = row["direction"] == "maximize", str(row["second_objective"]).startswith("maximize")
     return pareto_front(stored.contenders(), maximize)
 
 
 def pick_params(batches: Iterable[pl.DataFrame], pattern: str) -> pl.DataFrame:
-    """number, and a column for each of `params` whose path matches a regular expression, null where it is missing.
+    """Return number, and a column for each of `params` whose path matches a regular expression, null if missing.
 
     The batches have number and params.
     """

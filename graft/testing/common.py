@@ -28,12 +28,12 @@ def build(family: str, configuration: Configuration) -> Any:
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Standard normal numbers, always the same."""
+    """Return standard normal numbers, always the same."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def start(parameters: Mapping[str, Parameter], seed: int = 3) -> dict[str, Tensor]:
-    """Starting values of parameters, a little apart from one another."""
+    """Return starting values of parameters, a little apart from one another."""
     noise = torch.Generator().manual_seed(seed)
     found: dict[str, Tensor] = {}
     for name, one in parameters.items():
@@ -48,7 +48,7 @@ def equal(found: Tensor, expected: Tensor, what: str, tolerance: float = 1e-12) 
 
 
 def check_configuration(family: str, configuration: Configuration) -> None:
-    """What is built from a configuration can be built again from what was built."""
+    """Assert that what is built from a configuration can be written as one, and built again from that."""
     built = build(family, configuration)
     assert plugins.name_of(built) == configuration["name"]
     again = plugins.build(family_of(family), plugins.config_of(built))
@@ -59,7 +59,7 @@ def check_configuration(family: str, configuration: Configuration) -> None:
 
 
 def check_declaration(family: str, configuration: Configuration) -> None:
-    """It is a frozen dataclass with keyword-only fields and a docstring that says what it is."""
+    """Assert that the class is a frozen dataclass with keyword-only fields and a docstring."""
     member: Any = plugins.load(family_of(family), configuration["name"])
     parameters = member.__dict__.get("__dataclass_params__")
     assert parameters is not None, f"write @dataclass(frozen=True, kw_only=True) above class {member.__name__}"

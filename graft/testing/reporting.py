@@ -54,7 +54,7 @@ def _check_member(member: Member) -> Iterator[Line]:
 
 
 def _measure(family: str, configuration: Configuration) -> Iterator[str]:
-    """What is worth knowing and neither right nor wrong."""
+    """Yield measurements that are worth knowing and neither right nor wrong."""
     try:
         yield f"  step: {step_with(family, configuration)}"
         yield _describe_speed(time_beside(family, configuration))

@@ -128,7 +128,7 @@ def _reports(pack: Pack, waiting: list[Trial]) -> dict[tuple[int, int], Report]:
 
 
 def check_packed_is_alone(family: str, configuration: Configuration) -> None:
-    """A trial with it gives the same numbers in a pack, refilled, as it does alone: to the bit."""
+    """Assert that a trial gives the same numbers in a pack that is refilled as alone, to the bit."""
     trials = [trial_with(family, configuration, number) for number in range(_LANES + 1)]
     pack = Pack(trials[0], width=_LANES)
     pack.fill(trials[:_LANES])

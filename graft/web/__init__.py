@@ -8,7 +8,7 @@ reading.py      a reader of the database for each request
 submissions.py  a space that comes over HTTP: what it may name, and how much it may ask for
 checking.py     that is looked at in processes of its own, which are forked from what forks.py has made ready
 events.py       what changes in a study, from a cursor on
-charts/         what is drawn of studies, as <svg>, in the colours of the style sheet
+charts/         what is drawn of studies, as declarations for static/charts.js
 rendering.py    pages from their templates in pages/, with what lies in static/ (static/vendored: the work of others)
 routes/         the addresses, a file for each kind of thing
 server.py       the process that listens

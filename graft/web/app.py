@@ -10,12 +10,26 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from graft.plugins.families import version
 from graft.web.checking import Checker
 from graft.web.models import Problem
 from graft.web.reading import STRANGE, refuse_error, refuse_strange
-from graft.web.routes import events, exports, figures, frames, numbers, pages, queue, studies, study_pages, trials
+from graft.web.routes import (
+    events,
+    exports,
+    figures,
+    frames,
+    numbers,
+    pages,
+    queue,
+    studies,
+    study_pages,
+    trial_table,
+    trials,
+)
 from graft.web.security.access import Holder, find_holder
 from graft.web.security.guard import Counts, Guard
 from graft.web.security.refusals import RefusalError, answer
@@ -49,8 +63,9 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
     app.state.checker = Checker(settings.check_seconds)
     for module in _ROUTERS:
         app.include_router(module.router, prefix=API, responses=_PROBLEMS)
-    for module in (pages, study_pages):
+    for module in (pages, trial_table, study_pages):
         app.include_router(module.router)
+    app.router.routes.append(Route(f"{API}/mcp", _ToolsEndpoint(), methods=["POST"]))
     for kind, make in _REFUSALS.items():
         app.add_exception_handler(kind, _handler(make, name))
     for kind in STRANGE:
@@ -58,6 +73,18 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
     spared = spare(app, settings, trains)
     app.state.sparing = spared
     return Guard(spared.app if spared else app, settings, partial(_find_holder, settings.database, name))
+
+
+class _ToolsEndpoint:
+    """The tools of programs, by the Model Context Protocol, which is imported when one calls for the first time."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            from graft.web.tools.server import answer_http
+        except ModuleNotFoundError as error:
+            reason = f"{error.name} is not installed on the server; pip install 'graft-search[mcp]'"
+            raise RefusalError(501, reason) from None
+        await answer_http(scope, receive, send)
 
 
 def _refuse_strange(url: str, error: Exception, name: str) -> RefusalError:

@@ -15,14 +15,13 @@ import os
 import resource
 import signal
 import threading
-from collections.abc import Generator
-from dataclasses import asdict
+from collections.abc import Callable, Generator
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, final
 
 from graft.web.security.refusals import RefusalError
-from storage import QueueRequest, Terms
+from storage import QueueRequest
 
 if TYPE_CHECKING:
     from graft.web.submissions import Submitted
@@ -55,15 +54,19 @@ class Checker:
         self._lock = threading.Lock()
 
     def check(self, submitted: Submitted, person: str) -> QueueRequest:
-        """Return the request that puts the study of a submission into the queue, on no terms yet.
+        """Return the request that puts the study of a submission into the queue, on no terms yet; refused as `ask`."""
+        from graft.web.submissions import make_request
 
-        Refused as `read_submission` does, and with 400 if it takes too long or too much memory.
+        return QueueRequest.from_json(json.dumps(self.ask(make_request, (submitted,), person)))
+
+    def ask(self, question: Callable[..., Any], values: tuple[Any, ...], person: str) -> Any:
+        """Return the answer to a question of `submissions` about a space or plug-ins, as JSON values.
+
+        Refused as `submissions.reading` does, and with 400 if it takes too long or too much memory.
         """
         with self._turn(person):
             ours, theirs = _CONTEXT.Pipe(duplex=False)
-            process = _CONTEXT.Process(
-                target=_check, args=(theirs, json.dumps(asdict(submitted), default=list), self._seconds), daemon=True
-            )
+            process = _CONTEXT.Process(target=_answer, args=(theirs, question, values, self._seconds), daemon=True)
             process.start()
             theirs.close()
             try:
@@ -81,7 +84,7 @@ class Checker:
             raise RefusalError(400, f"the space took more memory or time to check than it may; {_ELSEWHERE}")
         if "reason" in found:
             raise RefusalError(found["status"], found["reason"])
-        return QueueRequest.from_json(answer.decode())
+        return found["answer"]
 
     @contextlib.contextmanager
     def _turn(self, person: str) -> Generator[None]:
@@ -105,8 +108,8 @@ class Checker:
 _ELSEWHERE = "submit it on the server's machine, with `search submit`"
 
 
-def _check(connection: Connection, text: str, seconds: float) -> None:
-    """Check one submission, in a process of its own; what is sent is JSON."""
+def _answer(connection: Connection, question: Callable[..., Any], values: tuple[Any, ...], seconds: float) -> None:
+    """Answer one question, in a process of its own; the answer that is sent is JSON."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, 2 * seconds)  # should the process that waits be gone
     with contextlib.suppress(OSError):
@@ -115,14 +118,10 @@ def _check(connection: Connection, text: str, seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (used + _MEMORY_BYTES, used + _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    from graft.web.settings import Quotas
-    from graft.web.submissions import Submitted, describe, hide_folders, read_submission
+    from graft.web.submissions import describe, hide_folders
 
     try:
-        values = json.loads(text)
-        quotas = values.pop("quotas")
-        study = read_submission(Submitted(**values, quotas=Quotas(**quotas) if quotas else None))
-        answer = QueueRequest.of_study(study, Terms()).to_json()
+        answer = json.dumps({"answer": question(*values)})
     except BaseException as error:
         status, reason = describe(error)
         answer = json.dumps({"status": status, "reason": hide_folders(" ".join(reason.split()))})

@@ -56,7 +56,7 @@ class Cursor:
 
 
 def describe_standing(state: str, planned: int, counts: Mapping[State, int]) -> str:
-    """What a page shows of a study, as page.js writes it of a Change: it is drawn again once the two differ."""
+    """Return a study's standing as page.js writes it of a Change: the page is drawn again once the two differ."""
     return " ".join(map(str, (state, planned, *itertools.chain.from_iterable(sorted(counts.items())))))
 
 
@@ -73,7 +73,7 @@ class Follower:
         self._read_at = 0.0
 
     def look(self) -> Change | None:
-        """What is another than at the last look, all of it at the first; None: nothing. StudyError if it is gone."""
+        """Return the change since the last look, at the first all of it, None without one; StudyError if it is gone."""
         study = self._reader.study(self._name)
         seen = tuple(study.row[name] for name in ("state", "steps", "trials", "updated_at"))
         now = time.monotonic()

@@ -51,7 +51,7 @@ OpenStudy = Annotated[StudyReader, Depends(find_study)]
 
 
 def refuse_error(error: GraftError, database: str) -> RefusalError:
-    """What a client is told of one of our errors: its line, without where the database lies."""
+    """Return the answer to a client for one of our errors: its line, without where the database lies."""
     status = 403 if isinstance(error, AccessError | QuotaError) else 503 if isinstance(error, AwayError) else 400
     return RefusalError(status, re.sub(r"^\s*:\s*", "", str(error).replace(database, "")))
 
@@ -64,7 +64,7 @@ STRANGE = (
 
 
 def refuse_strange(error: Exception, url: str, name: str) -> RefusalError:
-    """What is wrong with the rows that a request met, if that is why; raises any other error again.
+    """Return the answer to a client whose request met damaged rows; raises any other error again.
 
     `url`, `name`: of the database, and what errors call it.
     """

@@ -6,26 +6,32 @@ the server allows: plug-ins entry by entry, resources field by field. It may ask
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import json
+from collections.abc import Collection, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from graft.launching.claiming import new_study
+from graft.launching.planning.claims import advise, plan_pilot
+from graft.launching.planning.preview import summarise
+from graft.launching.planning.reading import CHECKED_DRAWS
 from graft.launching.planning.review import estimate_shortage, list_parts, review
-from graft.launching.run import CHECKED_DRAWS
 from graft.plugins.collecting import plugins_of_text
-from graft.plugins.families import families
+from graft.plugins.families import describe_plugins, families, family_of
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import QuotaError, Quotas
 from spaces import parse
 from spaces.errors import GraftError, SpaceError
+from spaces.experiment import ExperimentSpace
 from spaces.messages import shorten
 from spaces.plugins import resources
 from spaces.plugins.active import using
 from spaces.reading.plugins_section import read_entries_of
 from spaces.records import Trial
 from spaces.space import LAST, Space
-from storage import NewStudy
+from storage import NewStudy, QueueRequest, Terms, open_reader
 
 _ORIGIN = "the space"
 _HERE = "submit it on the server's machine, with `search submit`"
@@ -51,21 +57,72 @@ class Submitted:
 
 
 def read_submission(submitted: Submitted) -> NewStudy:
-    """Return the study of a space's text, its draws checked and looked at as before a launch.
+    """Return the study of a space's text, its draws checked and looked at as before a launch; refused as `reading`."""
+    with reading(submitted) as (space, _):
+        return new_study(space.name if submitted.name is None else submitted.name, space)
 
-    Refused with 403 for a plug-in or a resource that is not allowed, or for more than the quotas; raises SpaceError or
-    PluginError for what is no space.
+
+def make_request(submitted: Submitted) -> dict[str, Any]:
+    """Return the request that puts the study of a submission into the queue, on no terms yet, as JSON values."""
+    return _to_request(read_submission(submitted))
+
+
+def describe_space(submitted: Submitted) -> dict[str, Any]:
+    """Return what a checked space plans, as an entry of docs/schemas/space-check.json, and its claims in words."""
+    with reading(submitted) as (space, notes):
+        claims = space.claims if isinstance(space, ExperimentSpace) else ()
+        return {
+            "study": space.name,
+            "trials": space.search.trials,
+            "summary": summarise(space),
+            "notes": notes,
+            "claims": [f"{claim}, over {claim.seeds:,} seeds" for claim in claims],
+        }
+
+
+def advise_space(submitted: Submitted, database: str, pilot: int | None) -> dict[str, Any]:
+    """Return what the seeds of a space's claims can find: rows as `search advise --format json` has them, and lines.
+
+    `pilot`: so many seeds make a study of their own, of which `request` puts it into the queue, as `make_request` does.
+    """
+    with reading(submitted) as (space, _):
+        if not isinstance(space, ExperimentSpace) or not space.claims:
+            raise SpaceError(f"{_ORIGIN} has no claim; write `claim: {{arm: ARM, difference: NUMBER}}` into it")
+        if pilot is not None:
+            planned = plan_pilot(space, pilot)
+            return {"rows": [], "lines": [], "request": _to_request(new_study(planned.name, planned))}
+        with open_reader(database) as reader:
+            found = advise(reader, space, space.name if submitted.name is None else submitted.name)
+    return {"rows": [one.to_row() for one in found], "lines": [*map(str, found)], "request": None}
+
+
+def describe_family(family: str) -> list[dict[str, Any]]:
+    """Return every field of Graft's own plug-ins of a family, as `search list FAMILY --format json` has them."""
+    return [one._asdict() for one in describe_plugins(family_of(family))]
+
+
+def _to_request(study: NewStudy) -> dict[str, Any]:
+    return json.loads(QueueRequest.of_study(study, Terms()).to_json())
+
+
+@contextmanager
+def reading(submitted: Submitted) -> Generator[tuple[Space, list[str]]]:
+    """Yield the space of a text, its draws checked, and what a person may not have meant, a line each.
+
+    Its plug-ins are in use meanwhile. Refused with 403 for a plug-in or a resource that is not allowed, or for more
+    than the quotas; raises SpaceError or PluginError for what is no space.
     """
     try:
-        with resources.only(submitted.resources):
-            return _read(submitted)
+        with resources.only(submitted.resources), _read(submitted) as found:
+            yield found
     except GraftError as error:
         if isinstance(error.__cause__, resources.ResourceError):
             raise RefusalError(403, f"{error}; {_HERE}, or have the server started with --allow-resource") from None
         raise
 
 
-def _read(submitted: Submitted) -> NewStudy:
+@contextmanager
+def _read(submitted: Submitted) -> Generator[tuple[Space, list[str]]]:
     for entry in read_entries_of(submitted.text, _ORIGIN):
         if entry.text not in submitted.plugins:
             allowed = ", ".join(sorted(submitted.plugins)) or "none"
@@ -76,8 +133,7 @@ def _read(submitted: Submitted) -> NewStudy:
         if submitted.quotas:  # before anything is computed: a width of a billion would not fit
             _check_quotas(space, submitted.quotas)
         space.check(CHECKED_DRAWS)
-        review(space)
-        return new_study(space.name if submitted.name is None else submitted.name, space)
+        yield space, review(space)
 
 
 def _check_quotas(space: Space, quotas: Quotas) -> None:

@@ -93,7 +93,7 @@ class ReadOnlyStorage(BaseStorage):
         ]
 
     def get_study_id_from_name(self, study_name: str) -> int:
-        """Raises KeyError, as the others do, where there is no such study."""
+        """Return the study's id; raises KeyError, as Optuna's storages do, where there is no such study."""
         return next((row["id"] for row in self._stored.list_studies() if row["name"] == study_name), None) or _miss(
             study_name
         )
@@ -107,7 +107,7 @@ class ReadOnlyStorage(BaseStorage):
         return _directions(self._row(study_id))
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
-        """What people look at: objectives, state, note, tags, the space."""
+        """Return the facts that people look at: objectives, state, note, tags, the space."""
         return _describe(self._row(study_id))
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:

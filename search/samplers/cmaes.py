@@ -124,7 +124,7 @@ class CovarianceStrategy(Strategy):
                     self._advance(self._optimizer)
 
     def _advance(self, optimizer: CMA) -> None:
-        """The next generation. Trials that diverged or failed, or are not feasible, rank last in theirs."""
+        """Move on to the next generation. Trials that diverged, failed or are not feasible rank last in theirs."""
         worst = max((cost for _, cost in self._results if cost is not None), default=0.0)
         optimizer.tell([(point, worst if cost is None else cost) for point, cost in self._results])
         if optimizer.should_stop():

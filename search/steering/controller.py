@@ -56,7 +56,7 @@ class Controller:
         clock: Callable[[], float] = time.monotonic,
         remove_checkpoints: RemoveCheckpoints | None = None,
     ) -> None:
-        """The numbers below `space.search.trials` that were never started are new; `begin` adds the queued trials."""
+        """Count the numbers below `space.search.trials` that never started as new; `begin` adds the queued trials."""
         self._space = space
         self._objective_check = ObjectiveCheck()
         self._planned = space.search.trials

@@ -91,7 +91,7 @@ class Leases:
         return worker not in self._lost
 
     def dismiss(self, worker: str) -> None:
-        """The worker was told that it is done."""
+        """Record that the worker was told that it is done."""
         self._workers[worker].state = "done"
 
     def drop(self, worker: str) -> None:

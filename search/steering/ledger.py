@@ -71,7 +71,7 @@ class Ledger:
         return any(monitor.makes_copies for monitor in self._monitors)
 
     def current(self, reports: Sequence[Report], worker: str) -> list[Report]:
-        """The reports on starts that the worker holds, none after a trial's last."""
+        """Return the reports on starts that the worker holds, none after a trial's last."""
         current: list[Report] = []
         ended: set[int] = set()
         for report in reports:
@@ -168,7 +168,7 @@ class Ledger:
         return self.running.pop(number)
 
     def copies(self, reports: Sequence[Report], worker: str, first: int) -> Sequence[Copy]:
-        """Copies that take lanes of the worker's pack, numbered from `first`; nothing is written yet."""
+        """Return copies that take lanes of the worker's pack, numbered from `first`; nothing is written yet."""
         if not reports:
             return ()
         own = {number: self.running[number] for number in self.running.of(worker)}

@@ -42,7 +42,7 @@ class StudyQueries(Protocol):
         ...
 
     def reports(self, metric: str, /) -> Sequence[Report]:
-        """Stored reports of the trials that ended: the metrics of this name, by number, steps ascending."""
+        """Return the stored reports of ended trials: the metrics of this name, by number, steps ascending."""
         ...
 
     def copy_steps(self) -> Mapping[int, int]:

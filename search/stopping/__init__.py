@@ -40,7 +40,7 @@ class Monitor(ABC):
 
     @abstractmethod
     def forget(self, number: int) -> None:
-        """The trial ended or was requeued: drop what is kept about it alone (results at rungs stay)."""
+        """Drop what is kept about a trial that ended or was requeued (its results at rungs stay)."""
 
     @abstractmethod
     def state(self, number: int) -> Any:
@@ -50,7 +50,7 @@ class Monitor(ABC):
 
     @abstractmethod
     def restore(self, number: int, group: int, state: Any) -> None:
-        """A trial resumes from the checkpoint that `state` was written with."""
+        """Take up a trial that resumes from the checkpoint that `state` was written with."""
 
     def recall_reports(self, reports: Sequence[Report], groups: dict[int, int]) -> None:
         """Learn again, after a restart, from the stored reports of trials that ended; called if the policy
@@ -68,7 +68,7 @@ class Monitor(ABC):
     def copies(
         self, space: Space, pack: Mapping[int, tuple[Trial, int]], reported: Collection[int], first: int
     ) -> Sequence[Copy]:
-        """Copies to start now, numbered from `first`; asked after `observe`.
+        """Return copies to start now, numbered from `first`; asked after `observe`.
 
         `pack`: number -> trial and step of all running trials of one worker. `reported`: those of them that reported
         just now; only these can be copied, so that a copy starts at a step that is on record. If nothing came of an

@@ -82,7 +82,7 @@ class HalvingMonitor(Monitor):
         return bisect_left(rung, cost) < max(1, int(len(rung) / self._eta))
 
     def forget(self, number: int) -> None:
-        """The trial does not run any more; its results stay."""
+        """Drop a trial that does not run any more; its results stay."""
         self._curves.pop(number, None)
 
     def state(self, number: int) -> Any:

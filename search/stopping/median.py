@@ -90,7 +90,7 @@ class MedianMonitor(Monitor):
         return median(averages.values()) if step >= self._steps and len(averages) >= self._trials else inf
 
     def forget(self, number: int) -> None:
-        """The trial does not run any more; its averages stay."""
+        """Drop a trial that does not run any more; its averages stay."""
         self._curves.pop(number, None)
 
     def state(self, number: int) -> Any:

@@ -77,7 +77,7 @@ class PatienceMonitor(Monitor):
         member.waited = report.step - member.improved
 
     def forget(self, number: int) -> None:
-        """The trial does not run any more: its group continues without it."""
+        """Drop a trial that does not run any more: its group continues without it."""
         member = self._members.pop(number, None)
         if member is None:
             return

@@ -154,7 +154,7 @@ class PopulationMonitor(Monitor):
         return self._exploration.child(space, parent, number, step, random)
 
     def forget(self, number: int) -> None:
-        """The trial does not run any more."""
+        """Drop a trial that does not run any more."""
         self._members.pop(number, None)
 
     def state(self, number: int) -> Any:

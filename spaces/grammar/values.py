@@ -126,7 +126,7 @@ def with_location(node: Node, context: Context, action: Callable[[], Any]) -> An
 
 
 def _add_check(node: Node, rule: Rule, path: str, formula: Formula) -> Callable[[Scope], Any]:
-    """Evaluates to the value of `formula` in the type of its field; raises SpaceError if it breaks the rule."""
+    """Evaluate to the value of `formula` in the type of its field; raises SpaceError if it breaks the rule."""
     compute, check = formula.evaluate, rule.check
     origin = f", from {shorten(node.text)}" if formula.level is not Level.CONSTANT else ""
 

@@ -47,7 +47,7 @@ class HasKin(Protocol):
     """A plug-in whose trials may train in one pack with those of others, as tasks that differ in their data alone."""
 
     def kin(self) -> Mapping[str, Any] | None:
-        """What these have in common; None: there are no others."""
+        """Return the base class of all members; None if there is none."""
         ...
 
 
@@ -56,7 +56,7 @@ class HasContents(Protocol):
     """A plug-in that reads what has no place on a disk, as a task texts of a hub."""
 
     def contents(self) -> Iterator[FilePath]:
-        """What stands for it."""
+        """Return what stands for it."""
         ...
 
 
@@ -153,7 +153,7 @@ def _only_class(family: type[Family], module: ModuleType, where: str) -> type[Fa
 
 
 def examples(family: type) -> list[dict[str, Any]]:
-    """Configurations of all members, as the family's contract test builds them; each member has at least one.
+    """Return configurations of all members, as the family's contract test builds them; each member has at least one.
 
     A member that cannot be built from its defaults, or is large by default, or works in several ways, says so in its
     own file: `EXAMPLES: ClassVar[Examples] = ({"length": 5}, ...)`.
@@ -169,7 +169,7 @@ def name_of(plugin: object) -> str:
 
 
 def code_of(plugin: object) -> str | None:
-    """What stands for the code of a plug-in from outside: other code, another text. None for a packaged one."""
+    """Return a digest of an outside plug-in's code, which changes with the code; None for a packaged one."""
     return code_of_class(type(plugin))
 
 
@@ -325,7 +325,7 @@ def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
 
 
 def structure_of(plugin: object) -> dict[str, Any]:
-    """What trials must share to train in one pack: names, sizes, options, flags, which switches are on; or its kin."""
+    """Return what trials must share to train in one pack: names, sizes, options, flags, the switches that are on."""
     # Recordings and compiled steps are kept by structure, and trials of equal ones train in one pack: also while a file
     # from outside changes, of code or of data.
     code = {"code": code} if (code := code_of(plugin)) else {}
@@ -349,7 +349,7 @@ def structure_of(plugin: object) -> dict[str, Any]:
 
 
 def facts(plugin: object) -> Params:
-    """What follows from a plug-in's fields and is worth a column, if its family has such facts."""
+    """Return facts that follow from a plug-in's fields and are worth a column, if its family has any."""
     return cast(HasFacts, plugin).facts() if _offers(type(plugin), HasFacts) else {}
 
 

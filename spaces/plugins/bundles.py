@@ -53,7 +53,7 @@ class Member:
 
     @property
     def title(self) -> str:
-        """`scorer 'mine' of ./mine.py:12`"""
+        """Say which plug-in it is and where it stands, such as `scorer 'mine' of ./mine.py:12`."""
         return f"{self.family} {self.name!r} of {self.origin}:{self.line}"
 
 

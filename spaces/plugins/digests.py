@@ -41,7 +41,7 @@ class FileState(NamedTuple):
     """Nanoseconds since 1970; 0 for what is in no file."""
 
     def describe(self) -> str:
-        """`1,234 bytes, modified 2026-11-24 11:54:03 UTC, SHA-256 9f86d081884c7d65`"""
+        """Describe the file, as in `1,234 bytes, modified 2026-11-24 11:54:03 UTC, SHA-256 9f86d081884c7d65`."""
         time = f"modified {datetime.fromtimestamp(self.modified // 1_000_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC, "
         return f"{self.size:,} bytes, {time if self.modified else ''}SHA-256 {self.digest}"
 

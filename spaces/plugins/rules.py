@@ -120,7 +120,7 @@ class Rule:
             raise PluginError(f"{path}: {error}") from error
 
     def _largest(self) -> float:
-        """What torch and SQL take for an integer where the rule has no bound of its own."""
+        """Return the integers that torch and SQL can hold, the rule of a field without bounds of its own."""
         return self.high if math.isfinite(self.high) else LARGEST_SIZE if self.kind == "size" else LARGEST_COUNT
 
     def _is_number(self, value: Any) -> bool:

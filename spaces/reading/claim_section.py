@@ -15,7 +15,7 @@ from spaces.grammar.sections import read_mapping
 from spaces.messages import no_such, shorten
 from spaces.reading.search_section import read_objective
 
-_KEYS = ("arm", "than", "metric", "difference", "seeds", "test", "correction")
+_KEYS = ("arm", "than", "metric", "difference", "seeds", "test", "correction", "on")
 
 
 def read_claims(root: Node) -> tuple[Claim, ...]:
@@ -34,12 +34,16 @@ def read_claims(root: Node) -> tuple[Claim, ...]:
     seeds = int(counts["seeds"].word.replace("_", "")) if "seeds" in counts else 1
     if len(arms) < 2 or seeds < 2:
         raise node.error("claim", f"{len(arms)} arms and {seeds} seeds; a claim needs two of each at the least")
-    objective = read_mapping(sections["search"], "search")["objective"]
+    search = read_mapping(sections["search"], "search")
+    objective = search["objective"]
     listed = node.content if isinstance(node.content, tuple) else (node,)
     rest = {"seeds": seeds, "fresh": counts is not sections}
     claims = tuple(_read_claim(one, objective, arms, rest) for one in listed)
     if len({claim.correction for claim in claims}) > 1:
         raise node.error("claim", "the claims of a space are corrected together: write one correction, holm or bh")
+    keeps_last = "history" in search and search["history"].word == "last"
+    if keeps_last and any(claim.on == "test" and claim.at == "best" for claim in claims):
+        raise node.error("claim.on", "the best validation counts, and search.history: last keeps the last; write thin")
     if len({(claim.arm, claim.than, claim.metric) for claim in claims}) < len(claims):
         raise node.error("claim", "two claims are about the same arms and metric: leave one out")
     return claims
@@ -66,7 +70,7 @@ def _read_claim(node: Node, objective: Node, arms: Sequence[str], rest: Mapping[
     words = {key: _read_choice(entries[key], f"claim.{key}", arms) for key in ("arm", "than") if key in entries}
     words |= {
         key: _read_choice(entries[key], f"claim.{key}", _choices(key))
-        for key in ("test", "correction")
+        for key in ("test", "correction", "on")
         if key in entries
     }
     words.setdefault("than", arms[0])

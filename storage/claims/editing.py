@@ -17,7 +17,7 @@ from spaces.errors import StudyError
 from spaces.plugins.bundles import Bundle
 from spaces.records import TERMINAL, Constraints, Trial
 from spaces.settings import Objective
-from storage import claim_events, sources
+from storage import claim_events, sources, test_sets
 from storage.claims import rows
 from storage.claims.queries import StudyQueries
 from storage.claims.session import Session, transaction
@@ -28,8 +28,10 @@ from storage.schema import (
     checkpoints,
     fingerprints,
     metrics,
+    reveals,
     studies,
     submissions,
+    test_results,
     trial_id,
     trials,
     workers,
@@ -96,6 +98,7 @@ class EditedStudy:
     @transaction
     def enqueue(self, connection: Connection, added: Sequence[Trial]) -> None:
         """Write new trials as queued, and plan as many more; raises StudyError for a number that is taken."""
+        test_sets.check_sealed(connection, self.id)
         numbers = [trial.number for trial in added]
         these = select(trials.c.number, trials.c.draws).where(trials.c.study_id == self.id)
         there = {number: draws for number, draws in connection.execute(these.where(trials.c.number.in_(numbers)))}  # noqa: C416
@@ -116,6 +119,7 @@ class EditedStudy:
         row = connection.execute(select(studies.c.space).where(studies.c.id == self.id)).one()
         if row.space == change.space:  # made before, by a call whose answer was lost
             return
+        test_sets.check_sealed(connection, self.id)
         started = select(func.count()).select_from(trials).where(trials.c.study_id == self.id).scalar_subquery()
         number = select(func.count()).select_from(changes).where(changes.c.study_id == self.id).scalar_subquery()
         connection.execute(
@@ -172,6 +176,7 @@ def delete_study(connection: Connection, study_id: int) -> None:
     for table in (metrics, checkpoints):
         connection.execute(delete(table).where(table.c.trial_id.between(first, last)))
     # Trials refer to architectures, and architectures to the study.
-    for table in (trials, architectures, workers, sources_table, fingerprints, changes, claims_table, submissions):
+    own = (trials, architectures, workers, sources_table, fingerprints, changes, claims_table, test_results, reveals)
+    for table in (*own, submissions):
         connection.execute(delete(table).where(table.c.study_id == study_id))
     connection.execute(delete(studies).where(studies.c.id == study_id))

@@ -121,7 +121,7 @@ class FingerprintTable:
 
 
 def read_numbers(connection: Connection, ids: Sequence[int]) -> dict[int, int]:
-    """Number of a trial -> number of its row, of those of these ids that have one."""
+    """Map the numbers of trials to those of their fingerprints' rows, for the ids that have one."""
     c = trials.c
     these = select(c.number, c.fingerprint).where(c.id.in_(ids), c.fingerprint.is_not(None))
     return {number: row for number, row in connection.execute(these)}  # noqa: C416

@@ -38,7 +38,8 @@ from spaces.records import (
 )
 from storage.claims.stored_trials import split_ids
 from storage.databases.database import Database, Insert, MetricRow
-from storage.schema import Now, architectures, checkpoints, metrics, studies, trial_id, trials
+from storage.schema import Now, architectures, checkpoints, metrics, studies, test_results, trial_id, trials
+from storage.test_sets import seal
 
 _KIND = bindparam("kind", type_=Text())
 _STEPS = (
@@ -103,6 +104,11 @@ _BEYOND = delete(metrics).where(
     metrics.c.step > select(trials.c.steps).where(trials.c.id == bindparam("trial")).scalar_subquery(),
     exists().where(trials.c.id == bindparam("trial"), trials.c.state == "queued", trials.c.fence == bindparam("start")),
 )
+_FORGET_TEST = delete(test_results).where(
+    test_results.c.study_id == bindparam("study"),
+    test_results.c.number == bindparam("trial"),
+    test_results.c.step == bindparam("at"),
+)
 _FORGET = delete(metrics).where(metrics.c.trial_id == bindparam("trial"), metrics.c.step == bindparam("at"))
 
 
@@ -149,7 +155,7 @@ _FURTHER = case((_HAS_STATE, trials.c.steps), else_=_FIRST_STEP)
 
 
 def _architecture_ids(connection: Connection, study_id: int, numbers: Sequence[int]) -> Mapping[int | None, int]:
-    """Number of a trial -> id of the architecture that it learned, the first of them."""
+    """Map the numbers of trials to the ids of the architectures that they learned, the first of each."""
     c = architectures.c
     ids = {trial_id(study_id, number): number for number in numbers}
     found = select(c.trial_id, func.min(c.id)).where(c.trial_id.in_(ids)).group_by(c.trial_id)
@@ -186,14 +192,14 @@ def queued_row(study_id: int, trial: Trial) -> dict[str, Any]:
 
 
 def planned_count(study_id: int, number: int | ColumnElement[int]) -> ColumnElement[int]:
-    """`number` trials, or as many more as the highest number of the study's trials needs."""
+    """Return `number` trials, or as many more as the highest number of the study's trials needs."""
     highest = select(func.coalesce(func.max(trials.c.number) + 1, 0)).where(trials.c.study_id == study_id)
     there, wanted = highest.scalar_subquery(), cast(number, BigInteger)
     return case((there > wanted, there), else_=wanted)
 
 
 def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dict[int, tuple[int, State]]:
-    """Number -> fence and state of those that exist; their rows stay locked until the transaction ends."""
+    """Map numbers to fence and state of the trials that exist; their rows stay locked until the transaction ends."""
     found: dict[int, tuple[int, State]] = {}
     for part in split_ids([trial_id(study_id, number) for number in numbers]):
         found.update((number, (fence, state)) for number, fence, state in connection.execute(_FENCES, {"ids": part}))
@@ -201,7 +207,7 @@ def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dic
 
 
 def fences_of(connection: Connection, study_id: int, worker: str, numbers: Iterable[int]) -> dict[int, int]:
-    """Number -> fence of those that run on `worker`."""
+    """Map numbers to fences of the trials that run on `worker`."""
     found: dict[int, int] = {}
     for part in split_ids([trial_id(study_id, number) for number in numbers]):
         these = select(trials.c.number, trials.c.fence).where(trials.c.id.in_(part), trials.c.state == "running")
@@ -226,6 +232,16 @@ def report(
     if rows:
         database.insert_metrics(connection, rows)
     _insert_splines(connection, database.insert(architectures), study_id, reports)
+    sealed = [
+        {"study_id": study_id, "number": one.number, "step": one.step, "sealed": seal(one.sealed)}
+        for one in reports
+        if one.sealed
+    ]
+    if sealed:
+        statement = database.insert(test_results)
+        kept = {"sealed": statement.excluded.sealed}  # a trial that was trained again from a checkpoint reports again
+        keys = [*test_results.primary_key]
+        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=kept), sealed)
     last = {one.number: one for one in sorted(reports, key=lambda one: one.step)}
     steps = [
         {
@@ -256,9 +272,11 @@ def _insert_splines(connection: Connection, insert: Insert, study_id: int, repor
 
 def forget(connection: Connection, study_id: int, steps: Iterable[tuple[int, int]]) -> None:
     """Delete the metrics of (number, step)s."""
+    steps = list(steps)
     rows = [{"trial": trial_id(study_id, number), "at": step} for number, step in steps]
     if rows:
         connection.execute(_FORGET, rows)
+        connection.execute(_FORGET_TEST, [{"study": study_id, "trial": number, "at": step} for number, step in steps])
 
 
 def end(connection: Connection, study_id: int, results: Sequence[TrialResult]) -> None:
@@ -283,7 +301,7 @@ def end(connection: Connection, study_id: int, results: Sequence[TrialResult]) -
 
 
 def rating_row(first: float | None, second: float | None, constraints: Constraints | None) -> dict[str, Any]:
-    """What a trial has reached, by the names that statements bind."""
+    """Return what a trial has reached, by the names that statements bind."""
     return {
         "first": finite(first),
         "second": finite(second),
@@ -313,6 +331,9 @@ def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
         this = update(studies).where(studies.c.id == study_id)
         connection.execute(this.values(steps=studies.c.steps - trained.scalar_subquery()))
         connection.execute(delete(metrics).where(metrics.c.trial_id.in_(part)))
+        numbers = select(trials.c.number).where(c.id.in_(part))
+        own = test_results.c.study_id == study_id
+        connection.execute(delete(test_results).where(own, test_results.c.number.in_(numbers)))
         connection.execute(update(trials).where(c.id.in_(part)).values(NEVER_RUN))
 
 

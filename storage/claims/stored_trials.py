@@ -97,7 +97,7 @@ def count_trials(connection: Connection, study_id: int) -> dict[State, int]:
 
 
 def find_candidates(connection: Connection, study_id: int) -> dict[int, int]:
-    """Number -> id of the trials that `retry` takes: those that failed or diverged."""
+    """Map numbers to ids of the trials that `retry` takes: those that failed or diverged."""
     c = trials.c
     these = select(c.number, c.id).where(c.study_id == study_id, c.state.in_(("failed", "diverged")))
     return {number: trial for number, trial in connection.execute(these.order_by(c.id))}  # noqa: C416

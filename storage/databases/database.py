@@ -65,11 +65,11 @@ class ReadingConnection(ABC):
 
     @abstractmethod
     def parameter(self, study_id: int, path: str) -> str:
-        """SQL for a trial's parameter, `optimizer.learning_rate`: a number, a truth value or a text, as it is drawn."""
+        """Return SQL for a drawn parameter such as `optimizer.learning_rate`: a number, a truth value or a text."""
 
     @abstractmethod
     def knob(self, study_id: int, path: str) -> str | None:
-        """SQL for what a trial's configuration has at a path: what was drawn there, else what the space says.
+        """Return SQL for the value at a path of a trial's configuration: as it was drawn, else as the space says.
 
         Of a plug-in its name. None: no trial of the study has such a path.
         """

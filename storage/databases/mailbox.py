@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from spaces.errors import MessageError
+from storage.databases.disk import synchronise
 
 _REQUEST, _REFUSED, _REASON = ".json", ".refused", ".reason"
 """Ends of names: of a request, of one that was moved aside, and of the reason why a request was not done."""
@@ -48,7 +49,7 @@ class Mailbox:
         """Leave a request; its name, which ends in `mark`. Raises OSError if the disk does not take it."""
         with suppress(FileExistsError):
             self._folder.mkdir(mode=0o700)
-            _synchronise(self._folder.parent)  # a power cut must not take the folder with all that is in it
+            synchronise(self._folder.parent)  # a power cut must not take the folder with all that is in it
         # After those that wait, also where a clock was set back: a study that is paused and resumed is to go on.
         last = max((int(known.split("-")[0]) for known in self.names() if _OWN_NAME.match(known)), default=0)
         name = f"{max(time.time_ns(), last + 1):020}-{uuid.uuid4().hex[:8]}{mark}"
@@ -89,7 +90,7 @@ class Mailbox:
             self._write(name + _REASON, refusal)
         with suppress(FileNotFoundError):
             (self._folder / (name + _REQUEST)).unlink()
-            _synchronise(self._folder)  # one that came back with the power would be done after what was asked since
+            synchronise(self._folder)  # one that came back with the power would be done after what was asked since
         for path in self._folder.glob(f"*{_REASON}"):
             with suppress(OSError):
                 is_old = path.stat().st_mtime < time.time() - _KEPT_SECONDS
@@ -144,13 +145,4 @@ class Mailbox:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, self._folder / name)
-        _synchronise(self._folder)
-
-
-def _synchronise(folder: Path) -> None:
-    """Have the names in a folder on the disk."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+        synchronise(self._folder)

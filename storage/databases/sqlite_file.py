@@ -13,6 +13,7 @@ from typing import final
 from urllib.parse import quote
 
 from spaces.errors import StorageError
+from storage.databases.disk import synchronise
 from storage.databases.file_lock import Identity
 
 _BUSY_SECONDS = 30.0
@@ -97,8 +98,9 @@ class SqliteFile:
     def rescue(self, connection: sqlite3.Connection) -> Path:
         """Write all that the connection sees, committed, to a new file beside this one, which is a database like it.
 
-        Where the folder is gone, too, it goes into a new one among temporary files, which nobody else may read. Raises
-        OSError or sqlite3.Error if it cannot be written.
+        The new file is on the disk when this returns, before its name is told. Where the folder is gone, too, it goes
+        into a new one among temporary files, which nobody else may read. Raises OSError or sqlite3.Error if it cannot
+        be written.
         """
         folder = self.path.parent if self.path.parent.is_dir() else Path(tempfile.mkdtemp(prefix="graft-rescue-"))
         names = (folder / f"{self.path.name}.rescue{number or ''}" for number in count())
@@ -108,9 +110,11 @@ class SqliteFile:
             with closing(sqlite3.connect(part, isolation_level=None)) as new:
                 connection.backup(new)
                 new.execute("PRAGMA journal_mode=DELETE")  # readable also where nothing can be written
-            with part.open("rb") as file:
-                os.fsync(file.fileno())
+            synchronise(part)
             os.replace(part, target)
+            synchronise(folder)
+            if folder != self.path.parent:
+                synchronise(folder.parent)
         except BaseException:
             part.unlink(missing_ok=True)
             raise

@@ -45,7 +45,7 @@ class SqliteReading(ReadingConnection):
 
     @contextmanager
     def moment(self) -> Generator[None]:
-        """SELECTs are transactions of their own otherwise."""
+        """Open a transaction for several SELECTs, as each is a transaction of its own otherwise."""
         _execute_unguarded(self._driver, "BEGIN")
         try:
             yield

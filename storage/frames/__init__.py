@@ -145,5 +145,5 @@ class Reader:
             self._answers.reading.hush()
 
     def moment(self) -> AbstractContextManager[None]:
-        """What is read inside is as of one moment, however long it takes and whatever is written meanwhile."""
+        """Open a transaction: all that is read inside it is of one moment, whatever is written meanwhile."""
         return self._answers.moment()

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 from sqlalchemy import Boolean, DateTime, Double, Integer, Table
 
-from storage.schema import changes, claim_events, fingerprints, sources, studies, trials, workers
+from storage.schema import changes, claim_events, fingerprints, reveals, sources, studies, trials, workers
 
 Schema = Mapping[str, pl.DataType]
 
@@ -43,6 +43,7 @@ CHANGES: Schema = _schema(changes)
 """`differences` is a JSON text."""
 CLAIM_EVENTS: Schema = _schema(claim_events)
 """`claims` is a JSON text."""
+REVEALS: Schema = _schema(reveals)
 FINGERPRINTS: Schema = _schema(fingerprints)
 """`sources` is a JSON text."""
 METRICS: Schema = {

@@ -17,10 +17,21 @@ from storage import sources
 from storage.claims.stored_trials import count_trials, find_best
 from storage.frames.answers import BATCH, Answers, quote
 from storage.frames.architectures import LearnedArchitectures
-from storage.frames.columns import CHANGES, CLAIM_EVENTS, FINGERPRINTS, METRICS, SOURCES, TRIALS, WORKERS, Schema
+from storage.frames.columns import (
+    CHANGES,
+    CLAIM_EVENTS,
+    FINGERPRINTS,
+    METRICS,
+    REVEALS,
+    SOURCES,
+    TRIALS,
+    WORKERS,
+    Schema,
+)
 from storage.frames.paths import spell_paths
 from storage.schema import trial_id
 from storage.sources import StoredBundle
+from storage.test_sets import unseal
 
 BATCH_OF_TRIALS = 1_000
 """Trials that are read at once: their JSON is some thousand bytes each."""
@@ -87,7 +98,7 @@ class StudyReader:
         top: int | None = None,
         columns: Sequence[str] = tuple(TRIALS),
     ) -> Iterator[pl.DataFrame]:
-        """What `trials` gives, BATCH_OF_TRIALS rows at a time; at least one frame."""
+        """Return the rows of `trials`, BATCH_OF_TRIALS at a time; at least one frame."""
         condition = _spell_condition(self._answers, self._id, where)
         is_ranking = top is not None and (sort is None or _bare(sort) == "objective")
         if is_ranking:
@@ -118,14 +129,34 @@ class StudyReader:
         schema = {name: TRIALS[name] for name in columns}
         return self._answers.read(f"{self._choose(columns)}{condition}{position}", schema)
 
+    def numbers(self, where: str | None = None, sort: str | None = None) -> pl.Series:
+        """Return the numbers of the trials that `trials` gives, in its order: how many fit and a page of them at once.
+
+        A condition on a path makes the database read every trial, so that to count them apart would take twice as long.
+        """
+        condition, order = _spell_condition(self._answers, self._id, where), self._spell_order(sort)
+        sql = f"{self._choose(['number'])}{condition} ORDER BY {order}number"
+        return self._answers.read(sql, {"number": pl.Int64()})["number"]
+
+    def values(self, expression: str, where: str | None = None) -> pl.DataFrame:
+        """Return the columns value and objective: an SQL expression over each trial with an objective, in no order.
+
+        Columns and paths in it, and `where`, are as in `trials`.
+        """
+        spelled = spell_paths(self._answers, self._id, expression)
+        condition = _spell_condition(self._answers, self._id, where)
+        return self._answers.infer(
+            f"{self._choose([f'({spelled}) AS value', 'objective'])} AND objective IS NOT NULL{condition}"
+        )
+
     def scores(self) -> pl.DataFrame:
-        """Number and objective of the feasible trials that have one, in no order."""
+        """Return number and objective of the feasible trials that have one, in no order."""
         schema = {name: TRIALS[name] for name in ("number", "objective")}
         has_score = "objective IS NOT NULL AND feasible IS NOT FALSE"
         return self._answers.read(f"{self._choose(tuple(schema))} AND {has_score}", schema)
 
     def contenders(self) -> pl.DataFrame:
-        """number, objective and second_objective of trials that hold the Pareto front of a study of two objectives.
+        """Return number, objective and second_objective of the trials on the Pareto front of a study of two objectives.
 
         The trials are feasible and have both; left out are those that another one beats in both.
         """
@@ -150,7 +181,7 @@ class StudyReader:
     def metric_batches(
         self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS
     ) -> Generator[pl.DataFrame]:
-        """What `metrics` gives, some BATCH rows at a time, each time all of some trials; at least one frame."""
+        """Yield the rows of `metrics`, some BATCH at a time, all of a trial in one; at least one frame."""
         if isinstance(names, str):  # whose letters would be names
             raise StudyError(f"names: {names!r} is one text; write [{names!r}]")
         first = trial_id(self._id, 0)
@@ -214,16 +245,31 @@ class StudyReader:
             raise RowError(f"the data of study {self.row['name']} is not what Graft writes there") from None
 
     def fingerprints(self) -> pl.DataFrame:
-        """What determined the numbers of the study's trials, by number; columns FINGERPRINTS."""
+        """Return the conditions that determined the numbers of the study's trials, by number; columns FINGERPRINTS."""
         return self._read_table("fingerprints", FINGERPRINTS, "number")
 
     def changes(self) -> pl.DataFrame:
-        """What was changed in the study's space since its launch, in order; columns CHANGES."""
+        """Return the changes of the study's space since its launch, in order; columns CHANGES."""
         return self._read_table("changes", CHANGES, "number")
 
     def claim_events(self) -> pl.DataFrame:
         """Return when the study's claims were locked, edited, and looked at before its end; columns CLAIM_EVENTS."""
         return self._read_table("claim_events", CLAIM_EVENTS, "number")
+
+    def reveals(self) -> pl.DataFrame:
+        """Return when the study's test results were opened, and by whom; columns REVEALS."""
+        return self._read_table("reveals", REVEALS, "number")
+
+    def test_results(self) -> pl.DataFrame | None:
+        """Return the metrics of trials on their test sets; columns METRICS. None before the study is revealed."""
+        if self.reveals().is_empty():
+            return None
+        kept = self._answers.read(
+            f"SELECT number, step, sealed FROM test_results WHERE study_id = {self._id} ORDER BY number, step",
+            {"number": pl.Int64(), "step": pl.Int64(), "sealed": pl.String()},
+        )
+        rows = [(number, step, *metric) for number, step, sealed in kept.iter_rows() for metric in unseal(sealed)]
+        return pl.DataFrame(rows, schema=METRICS, orient="row")
 
     @property
     def architectures(self) -> LearnedArchitectures:

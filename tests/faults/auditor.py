@@ -90,7 +90,7 @@ class Evidence:
         return {trial.number: trial for trial in self.trials}
 
     def of(self, kind: str) -> list[Event]:
-        """The events of one kind."""
+        """Return the events of one kind."""
         return [event for event in self.events if event.kind == kind]
 
 
@@ -129,7 +129,7 @@ class Verdict:
 
 
 def gather(url: str, folder: Path) -> Evidence:
-    """What the database at `url`, which holds one study, and the histories in `folder` say."""
+    """Return what the database at `url`, which holds one study, and the histories in `folder` say."""
     [(state, planned, steps)] = rows(url, "SELECT state, trials, steps FROM studies")
     trials = [StoredTrial(*row[:-1], config=_parsed(row[-1])) for row in rows(url, f"{_TRIALS} ORDER BY number")]
     numbers = {trial.id: trial.number for trial in trials}
@@ -146,7 +146,7 @@ def gather(url: str, folder: Path) -> Evidence:
 
 
 def rows(url: str, query: str) -> list[tuple[Any, ...]]:
-    """The answer to a query, by the driver alone."""
+    """Return the answer to a query, by the driver alone."""
     if url.startswith("sqlite"):
         path = url.removeprefix("sqlite:///")
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
@@ -179,7 +179,7 @@ def _must_be_stored(event: Event, trial: StoredTrial) -> bool:
 
 
 def _doubled(evidence: Evidence) -> Iterator[str]:
-    """A trial that ended, and was told so, ends no second time and is never started again."""
+    """Yield the trials that ended, and were told so, and yet ended again or were started again."""
     endings: dict[int, list[Event]] = defaultdict(list)
     for event in evidence.of("acknowledged"):
         if event.state != "running":
@@ -251,7 +251,7 @@ def _best(evidence: Evidence) -> Iterator[str]:
 
 
 def _ending(evidence: Evidence) -> Iterator[str]:
-    """A trial ends as it must, and where it must; a pruned one ends earlier, where it reported."""
+    """Yield the trials that did not end as and where they must; a pruned one ends earlier, where it reported."""
     for trial in evidence.trials:
         if trial.state in _OPEN:
             continue
@@ -290,7 +290,7 @@ def _count(evidence: Evidence) -> Iterator[str]:
 
 
 def _steps(evidence: Evidence) -> Iterator[str]:
-    """A pruned trial stands at its last report; the study's steps are those of its trials."""
+    """Yield pruned trials away from their last report, and studies whose steps are not those of their trials."""
     for trial in evidence.trials:
         last = max((step for step, *_ in evidence.metrics.get(trial.number, {})), default=0)
         if trial.state == "pruned" and trial.steps != last:
@@ -311,7 +311,7 @@ def _fence(evidence: Evidence) -> Iterator[str]:
 
 
 def _file(evidence: Evidence) -> Iterator[str]:
-    """The database finds itself whole, and no metric is without a trial."""
+    """Yield damage that the database finds in itself, and metrics without a trial."""
     yield from evidence.damage
     if NOBODY in evidence.metrics:
         yield f"{len(evidence.metrics[NOBODY])} metrics are of no trial"
@@ -335,7 +335,7 @@ CHECKS: Mapping[Rule, Callable[[Evidence], Iterator[str]]] = {
 
 
 def _due(trial: StoredTrial) -> dict[Key, float]:
-    """What a trial that stands at its step must have said."""
+    """Return what a trial that stands at its step must have said."""
     whole = curve(trial.config, trial.seed)
     return {(step, *key): value for step, found in whole.items() if step <= trial.steps for key, value in found.items()}
 

@@ -115,7 +115,7 @@ class Crew:
             raise self._failure
 
     def _jump(self) -> None:
-        """The storm asks by a file for a jump of the database's clock, once."""
+        """Move the database's clock once, when the storm asks for it by a file."""
         clock = self._farm.folder / CLOCK
         with suppress(FileNotFoundError):
             seconds = float(clock.read_text())
@@ -143,7 +143,7 @@ class Crew:
 
     @contextmanager
     def _employed(self, name: str) -> Generator[Connection]:
-        """A worker's process, and our end of the connection over which it calls."""
+        """Yield a worker's process, and our end of the connection over which it calls."""
         farm = self._farm
         calls, their_calls = Pipe()
         beats, their_beats = Pipe()
@@ -182,7 +182,7 @@ class Crew:
                 return
 
     def _fate(self) -> str | None:
-        """What is to become of this exchange: the storm asks for it by a file, for one exchange."""
+        """Return what is to become of this exchange: the storm asks for it by a file, for one exchange."""
         for fate in FATES:
             with suppress(FileNotFoundError):
                 (self._farm.folder / fate).unlink()

@@ -65,7 +65,7 @@ class Launchers:
         return self.done
 
     def launcher(self) -> psutil.Process | None:
-        """The one that runs now."""
+        """Return the one that runs now."""
         with suppress(psutil.NoSuchProcess):
             return psutil.Process(self._process.pid) if self._process.is_alive() else None
         return None

@@ -61,7 +61,7 @@ def torment_on_ray(database: str) -> OnRay:
 
 
 def _ended(process: Launched) -> bool:
-    """False; AssertionError with what a launch said that has ended too early."""
+    """Return False; raises AssertionError with what a launch said that has ended too early."""
     if process.poll() is not None:
         raise AssertionError(process.communicate()[1])
     return False
@@ -84,7 +84,7 @@ def _cluster() -> Generator[Nodes]:
 
 @contextmanager
 def _token(token: str) -> Generator[None]:
-    """The environment with this token."""
+    """Yield the environment with this token."""
     before = os.environ.get("RAY_AUTH_TOKEN")
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
     try:

@@ -24,6 +24,8 @@ from typing import NamedTuple, final
 
 from tests.launches import ROOT
 
+ANSWERED = "answered"
+"""The file in which a program writes down what it has answered for."""
 SECTOR = 512
 """Bytes that a disk writes whole or not at all."""
 _HEAD = struct.Struct("=c4Q")
@@ -74,6 +76,7 @@ def _read(text: bytes) -> Iterator[Entry]:
 class _File:
     """A file: what of it is on the disk for sure, and the writes and truncations that may be."""
 
+    is_folder: bool = False
     content: bytearray = field(default_factory=bytearray)
     pending: list[Entry] = field(default_factory=list)
 
@@ -99,7 +102,7 @@ class Disk:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        root = _File()
+        root = _File(is_folder=True)
         self._files = {folder.stat().st_ino: root}
         """By inode; that of a file that was removed may be given to a new one."""
         self._names: dict[str, _File] = {str(folder): root}
@@ -112,7 +115,7 @@ class Disk:
     def apply(self, entry: Entry) -> None:
         """Do what the program asked."""
         if entry.kind in "cd":
-            self._files[entry.inode] = _File()
+            self._files[entry.inode] = _File(is_folder=entry.kind == "d")
         if entry.kind in "cdmu":
             file = self._files[entry.inode] if entry.kind in "cd" else self._names[entry.name]
             self._pending.append((entry, file))
@@ -138,13 +141,13 @@ class Disk:
             path = target / Path(name).relative_to(self._folder)
             if not path.parent.is_dir():
                 continue  # its folder was never on the disk
-            if any(other.startswith(f"{name}/") for other in self._names):
+            if file.is_folder:
                 path.mkdir()
             else:
                 path.write_bytes(file.after_cut(kept, chance))
 
     def _synchronise(self, file: _File) -> None:
-        """A file's content is on the disk; or the names in a folder are."""
+        """Record that a file's content, or the names in a folder, are on the disk."""
         file.synchronise()
         folders = {name for name, one in self._names.items() if one is file}
         waiting = list[tuple[Entry, _File]]()

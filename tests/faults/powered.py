@@ -1,9 +1,10 @@
-"""The program whose power is cut: a study that is trained, and a queue, on SQLite; and what it says was answered.
+"""The program whose power is cut: a study that is trained, its checkpoints, and a queue, on SQLite.
 
     python -m tests.faults.powered FOLDER SEED TRIALS [SYNCHRONOUS]
 
 SYNCHRONOUS: how the log of commits is synchronised, in place of what Graft sets.
-What somebody may rely on from then on is in the file `answered`, a line of JSON for each report and each request.
+What somebody may rely on from then on is in the file `answered`: a line of JSON for each report, checkpoint and
+request.
 """
 
 from __future__ import annotations
@@ -15,21 +16,26 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from search.steering.controller import Controller
+from spaces.records import Checkpoint, Trial
 from spaces.space import Space
 from storage import ClaimedStudy, QueueRequest, Store, Terms, open_reader, open_store
 from storage.databases.mailbox import Mailbox
 from storage.queue import REVOCATION
 from tests.databases import new_study
+from tests.faults.power import ANSWERED
 from tests.search_spaces import PLAIN, space
 from tests.test_controller import FakeWorker
 from tests.test_queue import STUDY
-from tests.test_simulation import checkpoints
+from workers.engine.checkpoints import Archive, SavedTrial, Snapshot
 
-ANSWERED = "answered"
 NAME = "study"
 _LANES = 3
 
@@ -37,6 +43,56 @@ _LANES = 3
 def make_space(trials: int) -> Space:
     """Return the space of the study, whose sampler draws each trial from its number alone."""
     return space(PLAIN, trials=trials)
+
+
+def state_of(number: int, step: int) -> Tensor:
+    """Return what a checkpoint has of a trial: 4,000 bytes, so that it lies in several sectors."""
+    return torch.arange(1000) * (number + 1) + step
+
+
+def read_state(archive: Archive, checkpoint: Checkpoint) -> Tensor | None:
+    """Return the state that a checkpoint names; None if its file is missing or damaged."""
+    snapshot = archive.read(checkpoint.path, checkpoint.sha256)
+    saved = snapshot and snapshot.state(checkpoint)
+    return saved.tensors["state"] if saved else None
+
+
+class SavingWorker(FakeWorker):
+    """Lanes whose states are kept in checkpoint files, from which they go on."""
+
+    def __init__(self, name: str, lanes: int, archive: Archive) -> None:
+        super().__init__(name, lanes)
+        self._archive = archive
+        self._first_steps: dict[tuple[int, int], int] = {}
+
+    def save(self) -> tuple[Checkpoint, ...]:
+        """Write a file with the states of the lanes that have made a step here."""
+        here = [(trial, step) for trial, step in self.lanes.values() if step > self.first_step(trial)]
+        if not here:
+            return ()
+        trials = [SavedTrial(trial.number, trial.fence, step, step) for trial, step in here]
+        states = torch.stack([state_of(one.number, one.step) for one in trials])
+        return self._archive.write(self.name, Snapshot("{}", trials, {"state": states}))
+
+    def first_step(self, trial: Trial) -> int:
+        """Return where it goes on: from the newest checkpoint that is whole, as an engine does."""
+        start = (trial.number, trial.fence)
+        if start not in self._first_steps:
+            self._first_steps[start] = self._read_first_step(trial)
+        return self._first_steps[start]
+
+    def _read_first_step(self, trial: Trial) -> int:
+        for checkpoint in trial.checkpoints:
+            state = read_state(self._archive, checkpoint)
+            if state is not None:
+                assert state.equal(state_of(trial.number, checkpoint.step)), "a torn file was taken for a good one"
+                return checkpoint.step
+        return 0
+
+
+def open_archive(folder: Path) -> Archive:
+    """Return the checkpoints of the study."""
+    return Archive(str(folder / "checkpoints"), NAME)
 
 
 @contextmanager
@@ -58,6 +114,8 @@ class Powered:
         self._folder, self._trials, self._synchronous = folder, trials, synchronous
         self._chance = random.Random(seed)
         self._box = Mailbox(folder / "graft.db.queue")
+        self._archive = open_archive(folder)
+        self._generations = count()
         self._asked = 0
         self._answers = os.open(folder / ANSWERED, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
@@ -76,8 +134,9 @@ class Powered:
     def _train(self, store: Store, study: ClaimedStudy) -> bool:
         """Train for a while; True at the end of the study."""
         self._answer("begun", NAME)  # from here on trials that ran may begin again, and what they reported may go
-        controller = Controller.begin(make_space(self._trials), study)
-        workers = [FakeWorker(name, _LANES) for name in ("a", "b")]
+        controller = Controller.begin(make_space(self._trials), study, remove_checkpoints=self._archive.tidy)
+        generation = next(self._generations)
+        workers = [SavingWorker(f"{name}{generation}", _LANES, self._archive) for name in ("a", "b")]
         while not all(worker.done for worker in workers):
             if self._chance.random() < 0.03:
                 return False
@@ -87,10 +146,12 @@ class Powered:
                 store.take_requests()
             worker = self._chance.choice([one for one in workers if not one.done])
             reports = worker.train([number for number in worker.lanes if self._chance.random() < 0.7])
-            saved = checkpoints(worker) if self._chance.random() < 0.3 else ()
+            saved = worker.save() if self._chance.random() < 0.3 else ()
             worker.obey(controller.exchange(reports, replace(worker.offer(), saved=saved)))
             for report in reports:
                 self._answer("report", report.number, report.step, report.state)
+            for checkpoint in saved:
+                self._answer("saved", checkpoint.number, checkpoint.step)
         return True
 
     def _ask(self, store: Store) -> None:

@@ -207,7 +207,7 @@ class Program:
         os.replace(moved[1], moved[2])
 
     def _full(self) -> None:
-        """A commit finds no room: our own process may write no further, or the server says so as it commits."""
+        """Let a commit find no room: our own process may write no further, or the server says so as it commits."""
         with running(self.folder, *self.launch) as process:
             self._train(process)
             if self.file:
@@ -223,7 +223,7 @@ class Program:
                 raw(self.url, "DROP FUNCTION find_full CASCADE")
 
     def _poisoned(self) -> None:
-        """Some of the checkpoints are not what was written, and the database says that they are."""
+        """Spoil some of the checkpoints, which the database goes on to call good."""
         import hashlib
 
         files = sorted((self.folder / "checkpoints").rglob("*.safetensors"))
@@ -264,7 +264,7 @@ class Program:
         time.sleep(self.chance.uniform(0.2, 4.0))
 
     def _expect(self, process: Launched, status: int, words: str) -> str:
-        """The last line of a launch that ends with this status and these words."""
+        """Return the last line of a launch that ends with this status and these words."""
         _, said = process.communicate(PATIENCE)
         lines = said.splitlines()
         if process.returncode != status or not re.match(words, lines[-1]) or "Traceback" in said:

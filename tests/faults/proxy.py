@@ -136,7 +136,7 @@ class Proxy:
         await self._flowing.wait()
 
     def disarm(self) -> Loss | None:
-        """What is to be lost at this COMMIT; the next one passes."""
+        """Return what is to be lost at this COMMIT; the next one passes."""
         armed, self._armed = self._armed, None
         return armed
 
@@ -176,7 +176,7 @@ class _Link:
 
 
 async def _greeting(reader: StreamReader, writer: StreamWriter) -> bytes:
-    """The client's start-up message; a wish for encryption that comes before is declined, as the server would."""
+    """Return the client's start-up message; a wish for encryption before it is declined, as the server would."""
     while True:
         head = await reader.readexactly(8)
         length, code = struct.unpack("!II", head)

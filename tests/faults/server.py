@@ -38,7 +38,7 @@ class MortalServer:
             self._process = self._installation.start()
 
     def stop_at_once(self) -> None:
-        """The administrator's immediate stop: every process of it ends without a word to its clients."""
+        """Stop the server at once, as its administrator may: every process of it ends without a word to its clients."""
         self._end(signal.SIGQUIT)
 
     def kill(self) -> None:
@@ -58,7 +58,7 @@ class MortalServer:
                 process.resume()
 
     def _end(self, how: signal.Signals) -> None:
-        """Returns when nothing of it is left: a new server refuses to start beside children of the old one."""
+        """Wait until nothing of it is left, as a new server refuses to start beside children of the old one."""
         family = self._family()
         self._process.send_signal(how)
         self._process.wait(_GONE_SECONDS)
@@ -68,7 +68,7 @@ class MortalServer:
         psutil.wait_procs(left, timeout=_GONE_SECONDS)
 
     def _family(self) -> list[psutil.Process]:
-        """The server's processes, each a group of its own, the first one first."""
+        """Return the server's processes, each a group of its own, the first one first."""
         with suppress(psutil.NoSuchProcess):
             first = psutil.Process(self._process.pid)
             return [first, *first.children(recursive=True)]
@@ -77,7 +77,7 @@ class MortalServer:
 
 @contextmanager
 def mortal_server() -> Generator[MortalServer]:
-    """A server of its own; nothing is left of it at the end."""
+    """Yield a server of its own; nothing is left of it at the end."""
     with installed(place_for_server()) as installation:
         mortal = MortalServer(installation)
         try:

@@ -145,7 +145,7 @@ class MortalService:
     # ------------------------------------------------------------------------------------------- for the storm
 
     def process(self) -> psutil.Process | None:
-        """The service that runs now, and has said that it serves."""
+        """Return the service that runs now, and has said that it serves."""
         process = self._process
         if process is None or process.poll() is not None or self._due or not self.is_serving:
             return None
@@ -166,7 +166,7 @@ class MortalService:
         return False
 
     def expect(self, status: int, words: str) -> None:
-        """The present process is to end so."""
+        """Set how the present process is to end."""
         self._due, self._due_by = (status, words), time.monotonic() + PATIENCE
 
     def runs(self) -> bool:
@@ -311,7 +311,7 @@ class Asker:
 
 
 def audit(service: MortalService, undisturbed: Numbers) -> Iterator[Finding]:
-    """What is not as it was promised, when all studies are to be done."""
+    """Yield the promises that are broken when all studies are to be done."""
     evidence = service.evidence
     yield from evidence.wrong
     names = dict(raw(service.direct, "SELECT id, name FROM studies"))
@@ -348,7 +348,7 @@ def audit(service: MortalService, undisturbed: Numbers) -> Iterator[Finding]:
 
 
 def launch_undisturbed(folder: Path) -> Numbers:
-    """What launches of the four studies leave, one after the other."""
+    """Return what launches of the four studies leave, one after the other."""
     for name, options in STUDIES.items():
         search(folder, "launch", SPACE, "--study", name, *options, *SIZES, *PLACE, seconds=600)
     return numbers(f"sqlite:///{folder}/graft.db")

@@ -95,7 +95,7 @@ class ServiceStorm(Weather):
         return True
 
     def _lease(self) -> bool:
-        """A worker is told that its lease has run out, and begins again; counted when it has happened."""
+        """Tell a worker that its lease has run out, so that it begins again; counted when it has happened."""
         if self._fate:
             return False
         self._fate = self.folder / LOSE
@@ -103,7 +103,7 @@ class ServiceStorm(Weather):
         return True
 
     def _second(self) -> bool:
-        """A second service is refused while the first one runs undisturbed."""
+        """Start a second service, which is refused while the first one runs undisturbed."""
         found = self.service.process()
         if not found or self._away or time.monotonic() < self._struck_at + 2:
             return False
@@ -135,7 +135,7 @@ class ServiceStorm(Weather):
         return True
 
     def _full(self) -> bool:
-        """The service may write no further in a file than a fresh log needs: a commit finds the disk full."""
+        """Let the service write no further in a file than a fresh log needs: a commit finds the disk full."""
         found = self.service.process()
         if not found:
             return False
@@ -160,7 +160,7 @@ class ServiceStorm(Weather):
         return True
 
     def _revoked(self) -> bool:
-        """A token is made, and revoked a moment later: of a file by whichever process writes it then."""
+        """Make a token and revoke it a moment later, by whichever process writes the file then."""
         self._tokens += 1
         name = f"storm-{self._tokens}"
         if self.server:
@@ -177,7 +177,7 @@ class ServiceStorm(Weather):
         return name in self._revoked_tokens
 
     def _queue(self) -> Path:
-        """The folder of requests to the process that writes the file."""
+        """Return the folder of requests to the process that writes the file."""
         folder = Path(f"{self.url.removeprefix('sqlite:///')}.queue")
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
@@ -192,7 +192,7 @@ class ServiceStorm(Weather):
         return findings
 
     def _deleted(self) -> bool:
-        """The file goes; the service gives up, and what it saved is put back."""
+        """Take the file away; the service gives up, and what it saved is put back."""
         path = Path(self.url.removeprefix("sqlite:///"))
         if not self.service.process():
             return False

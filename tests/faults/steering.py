@@ -30,12 +30,12 @@ class Steering:
             return self._study.exchange(reports, offer)
 
     def handle_crash(self, worker: str) -> None:
-        """The worker's process is known to be dead."""
+        """Record that the worker's process is known to be dead."""
         with self._turn:
             self._study.handle_crash(worker)
 
     def renew(self, worker: str) -> bool:
-        """The worker is alive; False if its lease ran out."""
+        """Record that the worker is alive; returns False if its lease ran out."""
         return self._study.renew(worker)
 
     def sweep(self) -> None:

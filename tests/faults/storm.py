@@ -23,7 +23,7 @@ class Target(Protocol):
     """Where the launcher and its workers are to be found."""
 
     def launcher(self) -> psutil.Process | None:
-        """The launcher that runs now."""
+        """Return the launcher that runs now."""
         ...
 
     def workers(self) -> Sequence[psutil.Process]:
@@ -85,7 +85,7 @@ class Storm(Weather):
         return True
 
     def _clock(self) -> bool:
-        """The database's clock jumps by hours, back or forth; when the launcher has done it, its file is gone."""
+        """Ask for a jump of the database's clock by hours, back or forth; once done the request's file is gone."""
         clock = self.folder / CLOCK
         if clock.exists() or not self.target.launcher():
             return False
@@ -94,7 +94,7 @@ class Storm(Weather):
         return True
 
     def _second(self) -> bool:
-        """A second launch of the study, for a file by another name of it, is refused while the first one runs."""
+        """Launch the study again, for a file by another name of it; that is refused while the first launch runs."""
         if self._away or not self._claimed():
             return False
         path, url = Path(self.url.removeprefix("sqlite:///")), self.url
@@ -112,7 +112,7 @@ class Storm(Weather):
         return refused is not None
 
     def _file(self) -> bool:
-        """The file is deleted or replaced; the launcher gives up, and what it saved is put back."""
+        """Delete or replace the file; the launcher gives up, and what it saved is put back."""
         path = Path(self.url.removeprefix("sqlite:///"))
         if not self._claimed():
             return False
@@ -144,7 +144,7 @@ class Storm(Weather):
         return launcher is not None and launcher.pid in opened
 
     def _full(self) -> bool:
-        """The launcher may not write beyond what its log has now, or a little more: a commit finds the disk full."""
+        """Let the launcher write no further than its log has now, or a little more: a commit finds the disk full."""
         launcher = self.target.launcher()
         log = Path(f"{self.url.removeprefix('sqlite:///')}-wal")
         if not launcher or not log.exists():

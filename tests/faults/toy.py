@@ -64,19 +64,19 @@ class Training:
 
 
 def beginning(config: Mapping[str, Any], seed: int) -> int:
-    """The word of a trial that has made no step."""
+    """Return the word of a trial that has made no step."""
     text = json.dumps([config, seed], sort_keys=True)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) | 1
 
 
 def stirred(word: int) -> int:
-    """The word after one more step: Knuth's linear congruence, then Steele's mixing of its upper half."""
+    """Return the word after one more step: Knuth's linear congruence, then Steele's mixing of its upper half."""
     word = (word * 6364136223846793005 + 1442695040888963407) & _WORD
     return (word ^ (word >> 29)) or 1
 
 
 def due(config: Mapping[str, Any], seed: int) -> list[int]:
-    """The steps at which a trial reports if nobody prunes it, the last one included."""
+    """Return the steps at which a trial reports if nobody prunes it, the last one included."""
     every, last = config["training"]["validate_every"], fate_of(config, seed).step
     return [*range(every, last, every), last]
 

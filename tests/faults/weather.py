@@ -50,7 +50,7 @@ class Weather(ABC):
 
     @abstractmethod
     def kinds(self) -> Sequence[Strike]:
-        """What may happen, each about as often."""
+        """Return what may happen, each about as often."""
 
     @property
     def total(self) -> Mapping[str, int]:
@@ -93,11 +93,11 @@ class Weather(ABC):
             self.proxy.restore()
 
     def server_kinds(self) -> Sequence[Strike]:
-        """What befalls a server, and the way to it."""
+        """Return what befalls a server, and the way to it."""
         return [self._database, self._network, self._session] if self.server and self.proxy else []
 
     def _session(self) -> bool:
-        """The server ends the sessions, and only that."""
+        """Let the server end the sessions, and only that."""
         assert self.server
         if self._away:
             return False
@@ -123,7 +123,7 @@ class Weather(ABC):
         return True
 
     def _network(self) -> bool:
-        """What waits for the next COMMIT the proxy counts when it has happened."""
+        """Return what waits for the next COMMIT the proxy counts when it has happened."""
         assert self.proxy
         if self._away:
             return False

@@ -80,7 +80,7 @@ class ToyWorker:
         self.history.add(Event(kind="lost"))
 
     def _await_answer(self, exchanger: Exchanger, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
-        """The answer, and what the lanes say until it comes; None if the lease ran out meanwhile."""
+        """Return the answer, and what the lanes say until it comes; None if the lease ran out meanwhile."""
         journal: list[Report] = []
         directives = exchanger.answer(EXCHANGE_SECONDS)
         while directives is None and heartbeat.alive():

@@ -45,13 +45,13 @@ class Mutation:
     """Why no test can notice it."""
 
     def apply(self, text: str) -> str:
-        """The changed text of the file; ValueError unless the old text occurs in it once."""
+        """Return the changed text of the file; ValueError unless the old text occurs in it once."""
         if text.count(self.old) != 1:
             raise ValueError(f"{self.file}: {self.old!r} must occur once, but occurs {text.count(self.old)} times")
         return text.replace(self.old, self.new)
 
     @classmethod
     def read_all(cls) -> list[Self]:
-        """The list, in its order."""
+        """Return the list, in its order."""
         folder = Path(__file__).parent
         return [cls(**row) for file in _FILES for row in tomllib.loads((folder / file).read_text())["mutation"]]

@@ -20,12 +20,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.mutations import ROOT, Mutation
 
 SECONDS = 120.0
-"""Tests that take longer hang, which counts as failed."""
+"""Tests of a mutation that take longer hang, which counts as failed."""
 LIBRARIES = ("alembic", "hypothesis", "numpy", "optuna", "polars", "psycopg", "scipy.stats", "sqlalchemy", "torch")
 """Imported once, before the processes that run tests are forked: that takes longer than most of the tests."""
 _FORK = multiprocessing.get_context("fork")
@@ -83,7 +84,10 @@ def _pass_unchanged(copy: Path, mutations: Iterable[Mutation]) -> bool:
     tests: dict[bool, set[str]] = {}
     for mutation in mutations:
         tests.setdefault(mutation.postgresql, set()).update(mutation.tests)
-    return all(_run_tests(copy, sorted(these), postgresql) == PASSED for postgresql, these in tests.items())
+    return all(
+        _run_tests(copy, sorted(these), postgresql, SECONDS * len(these)) == PASSED
+        for postgresql, these in tests.items()
+    )
 
 
 def _kill(copy: Path, number: int, mutation: Mutation) -> bool:
@@ -105,16 +109,17 @@ def _kill(copy: Path, number: int, mutation: Mutation) -> bool:
     return killed
 
 
-def _run_tests(copy: Path, tests: Sequence[str], postgresql: bool) -> int | None:
-    """The exit status of pytest on these tests of the copy; None if it took too long."""
+def _run_tests(copy: Path, tests: Sequence[str], postgresql: bool, seconds: float = SECONDS) -> int | None:
+    """Return the exit status of pytest on these tests of the copy; None if it took too long."""
     process = _FORK.Process(target=_run_pytest, args=(copy, tests, postgresql))
     process.start()
-    process.join(SECONDS)
+    process.join(seconds)
     if process.is_alive():
         assert process.pid
         os.killpg(process.pid, signal.SIGINT)  # pytest ends the server that it started
         process.join(30)
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with what the tests started, where a loop does not hear SIGINT
         process.join()
         return None
     if process.exitcode not in (PASSED, FAILED):
@@ -123,7 +128,7 @@ def _run_tests(copy: Path, tests: Sequence[str], postgresql: bool) -> int | None
 
 
 def _first_failure(copy: Path) -> str:
-    """The first test that failed in the last run, or what ended it."""
+    """Return the first test that failed in the last run, or what ended it."""
     found = re.search(r"^(?:FAILED|ERROR) tests/(.*?)(?: - .*)?$", (copy.parent / "output").read_text(), re.MULTILINE)
     return found[1] if found else f"the limit of {SECONDS:.0f} s"
 

@@ -321,7 +321,7 @@ class _Bucket(_Files):
 
 @contextmanager
 def _as_os_error() -> Generator[None]:
-    """Stores raise errors of their own clients'."""
+    """Raise errors of a store's own client as OSError."""
     try:
         yield
     except (OSError, MemoryError):

@@ -74,7 +74,7 @@ def check_gpt2(config: Mapping[str, Any]) -> None:
 
 
 def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None:
-    """A folder that `transformers.GPT2LMHeadModel.from_pretrained` reads, of a trial that `check_gpt2` lets pass.
+    """Write a folder that `transformers.GPT2LMHeadModel.from_pretrained` reads, of a trial that `check_gpt2` lets pass.
 
     A trial of the language task with byte pairs goes with its tokenizer, as lm-evaluation-harness needs it.
     """
@@ -117,7 +117,7 @@ def _serialiser() -> Any:
 
 
 def _gpt2(recipe: Recipe, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Configuration and tensors, by the names of the transformers package."""
+    """Return configuration and tensors, by the names of the transformers package."""
     model = recipe.model
     assert isinstance(model, Transformer)
     length = weights["position.table"].shape[0] if "position.table" in weights else recipe.task.longest

@@ -64,7 +64,7 @@ def check_data(recipe: Recipe) -> None:
 
 
 def fingerprint_here(device: str) -> Fingerprint:
-    """What a fingerprint would have on a device of this machine, whatever is trained; no kind of step, no plug-ins."""
+    """Return the fingerprint of a device of this machine, without a kind of step or plug-ins."""
     where = torch.device(device)
     return Fingerprint(
         numerics=NUMERICS,

@@ -76,7 +76,7 @@ def refit_temperature(
 
 
 def _train_alone(trial: Trial, steps: int, device: str, watch: Watch) -> tuple[Pack, list[Report]]:
-    """The trial is in lane 0."""
+    """Train the trial, which is in lane 0."""
     prepare()
     pack = Pack(trial, width=NARROWEST, device=device)
     pack.fill([trial])

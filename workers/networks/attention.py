@@ -64,7 +64,7 @@ class _Gradient(torch.autograd.Function):
 
 
 def _with_close_channels(tensor: Tensor) -> Tensor:
-    """The kernel reads a head's channels one after another, whatever the stride says."""
+    """Make the channels of a head adjacent, as the kernel reads them one after another whatever the stride says."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 

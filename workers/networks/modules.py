@@ -115,7 +115,7 @@ class ModuleModel(Model):
 
     @final
     def call(self, parameters: Parameters, *arguments: Tensor) -> Tensor:
-        """What the module returns with these parameters."""
+        """Call the module with these parameters; returns its output."""
         built = _MODULES[self, tuple((name, tuple(one.shape)) for name, one in parameters.items())]
         length = arguments[0].shape[1]
         module = built[min((longest for longest in built if longest >= length), default=max(built))]

@@ -90,7 +90,7 @@ def embedding_norms(folder: Path) -> dict[str, NDArray[np.float64]]:
 
 @contextmanager
 def _recorded(model: Any) -> Generator[list[Tensor]]:
-    """The weights [N, h, q, k] of each layer, while a model is called."""
+    """Keep the weights [N, h, q, k] of each layer while a model is called."""
     found: list[Tensor] = []
 
     def keep(module: nn.Module, given: Any, made: Any) -> None:

@@ -49,7 +49,7 @@ class Layout:
         return sum(math.prod(p.shape) for p in self.parameters.values())
 
     def split(self, flat: Tensor) -> dict[str, Tensor]:
-        """Views of the flat vector, by name."""
+        """Return views of the flat vector, by name."""
         sizes = [math.prod(p.shape) for p in self.parameters.values()]
         pieces = flat.split(sizes, dim=-1)
         return {name: piece.view(p.shape) for (name, p), piece in zip(self.parameters.items(), pieces, strict=True)}

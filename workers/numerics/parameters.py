@@ -22,7 +22,7 @@ class Start(ABC):
 
     @abstractmethod
     def values(self, uniform: Tensor) -> Tensor:
-        """Initial entries [L, n] float64 from numbers [L, n] uniform on (0, 1), one for each entry."""
+        """Return initial entries [L, n] float64 from numbers [L, n] uniform on (0, 1), one for each entry."""
 
 
 @final

@@ -10,7 +10,7 @@ import torch
 
 
 def instruction_set(device: torch.device) -> str:
-    """What a device's arithmetic depends on: a CPU's vector instructions, a GPU's compute capability."""
+    """Return what a device's arithmetic depends on: a CPU's vector instructions, a GPU's compute capability."""
     if device.type != "cuda":
         return torch.backends.cpu.get_cpu_capability()
     major, minor = torch.cuda.get_device_capability(device)

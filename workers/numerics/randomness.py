@@ -35,6 +35,7 @@ class Purpose(IntEnum):
     TRAINING_DATA = 2
     VALIDATION_DATA = 3
     DROPOUT = 4
+    TEST_DATA = 5
 
 
 def _wrap(number: int) -> int:
@@ -202,7 +203,7 @@ def drop_bytes(streams: Streams, rates: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def truncated_normal(uniform: Tensor, deviation: float, bound: float = 2.0) -> Tensor:
-    """Normal numbers of standard deviation `deviation` before truncation at +-`bound` deviations, by inversion."""
+    """Return normal numbers of deviation `deviation` before truncation at +-`bound` deviations, by inversion."""
     low = 0.5 * (1 + math.erf(-bound / math.sqrt(2)))
     inside = low + uniform * (1 - 2 * low)
     return torch.special.ndtri(inside) * deviation

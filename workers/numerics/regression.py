@@ -18,7 +18,7 @@ from workers.numerics.randomness import Streams
 def draw_prompts(
     streams: Streams, moments_of: Callable[[], Tensor], batch: int, length: int
 ) -> tuple[Tensor, Tensor] | None:
-    """Inputs [L, N, s, d + 1] float32, labels last and 0 for the last row's, and that label [L, N] float64.
+    """Return inputs [L, N, s, d + 1] float32, labels last and 0 for the last row's, and that label [L, N] float64.
 
     `moments_of()` [L or 1, 4, d + 1]: means and deviations of a prompt's weights, then of its inputs and the noise.
     None where there are no native steps, or on another device. The numbers are those of `Streams.normal`, d for the

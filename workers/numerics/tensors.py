@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -47,6 +47,18 @@ def mean_of(values: Tensor, size: int | Tensor) -> Tensor:
     if isinstance(size, int):
         return values.mean(-1)
     return cut(values, size, 0.0).sum(-1) / size.to(values.dtype)
+
+
+def gradients(
+    values: Tensor, wanted: Sequence[Tensor], gradient: Tensor, *, create_graph: bool = False
+) -> list[Tensor | None]:
+    """Return the gradients by `wanted` of the sum of values * gradient; None for a tensor that no value depends on.
+
+    `torch.autograd.grad` without its check of shapes, which imports sympy and so takes a third of a second of a launch.
+    """
+    assert values.shape == gradient.shape, "a number for each value"
+    run = torch.autograd.graph._engine_run_backward  # pyright: ignore[reportPrivateUsage]
+    return [*run((values,), (gradient,), True, create_graph, tuple(wanted), True, accumulate_grad=False)]
 
 
 def power(base: Tensor, exponent: Tensor | float) -> Tensor:

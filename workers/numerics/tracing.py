@@ -157,7 +157,7 @@ def _off_python(replay: Callable[..., list[Tensor]], leaves: list[Tensor]) -> Ca
 
 @functools.cache
 def load_tracer() -> None:
-    """The first trace of a process loads parts of torch, which is no cost of what is recorded then.
+    """Trace something small, so that loading torch's tracer counts as no cost of what is recorded next.
 
     Nor may threads do so at the same time as others first call an operation in C++: torch's modules import one another.
     """
@@ -166,7 +166,7 @@ def load_tracer() -> None:
 
 
 def load_gradients() -> None:
-    """The first gradient of a process loads torch's compiler: two seconds that a native step need not pay."""
+    """Take a first gradient, which loads torch's compiler: two seconds that a native step need not pay."""
     with _ONE_TRACE:
         importlib.import_module("torch._dynamo")
 

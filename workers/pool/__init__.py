@@ -30,11 +30,11 @@ class Steering(Protocol):
         ...
 
     def handle_crash(self, worker: str) -> None:
-        """A worker's process crashed: its trials are rescued, and one of them may be the cause."""
+        """Rescue the trials of a worker whose process crashed; one of them may be the cause."""
         ...
 
     def handle_departure(self, worker: str) -> None:
-        """A worker's machine is gone: its trials are released, and none of them is the cause."""
+        """Release the trials of a worker whose machine is gone; none of them is the cause."""
         ...
 
     def renew(self, worker: str) -> bool:

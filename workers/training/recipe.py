@@ -214,7 +214,7 @@ def apply_gradient(recipe: Recipe, layout: Layout, state: State, gradient: Tenso
 
 
 def progress(step: Tensor, loss: Tensor, loss_sum: Tensor, diverged_at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Steps made, sum of losses and step of the divergence after a step whose loss had this value."""
+    """Return the steps made, the sum of losses and the step of the divergence after a step with this loss."""
     after = step + 1
     first_bad = (diverged_at == 0) & ~loss.isfinite()
     return after, loss_sum + loss.double(), torch.where(first_bad, after, diverged_at)
@@ -236,14 +236,19 @@ def evaluate(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: 
     return recipe.learning.evaluate(layout, flat, evaluate_model)
 
 
-def evaluation_sets(task: Task, seeds: Tensor, count: int) -> dict[str, Batch]:
-    """Condition -> the sets that trials with `seeds` [L] are evaluated on; under the empty one the validation set."""
-    plain, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
+def evaluation_sets(
+    task: Task, seeds: Tensor, count: int, purpose: Purpose = Purpose.VALIDATION_DATA
+) -> dict[str, Batch]:
+    """Condition -> the sets that trials with `seeds` [L] are evaluated on; under the empty one the validation set.
+
+    With the purpose TEST_DATA they are other draws of the same kinds: the test sets.
+    """
+    plain, shifted = (Streams.of(seeds, purpose, 0, site) for site in range(2))
     return {"": task.validation(plain, count), **task.shifted_sets(shifted, count)}
 
 
 def update_key(recipe: Recipe) -> str:
-    """What `apply_gradient` does but for numbers: recipes of equal keys share its recordings."""
+    """Return a key of what `apply_gradient` does apart from numbers: recipes of equal keys share its recordings."""
     parameters = layout_of(recipe).parameters.items()
     layout = [(name, one.shape, one.decay, one.matrices, one.frozen, one.nonlinearity) for name, one in parameters]
     parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging, recipe.learning)]
@@ -251,7 +256,7 @@ def update_key(recipe: Recipe) -> str:
 
 
 def metrics_key(recipe: Recipe) -> str:
-    """What the task's metrics do with outputs but for numbers; recipes of equal keys share recordings."""
+    """Return a key of what the task's metrics do apart from numbers; recipes of equal keys share recordings."""
     knobs = [path for path in recipe.knobs() if path.startswith("task.")]
     return plugins.canonical_json([plugins.structure_of(recipe.task), recipe.training.dtype, knobs])
 

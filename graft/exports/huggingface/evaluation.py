@@ -133,13 +133,13 @@ def to_frame(found: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def write_results(frame: pl.DataFrame, path: Path, about: Mapping[str, Any]) -> None:
-    """A JSON file with the rows and what they are of."""
+    """Write a JSON file with the scores and the description of the model that they belong to."""
     path.write_text(json.dumps({**about, "results": frame.to_dicts()}, indent=2) + "\n", encoding="utf-8")
 
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """The harness' own libraries warn of one another, and it of what a task leaves out."""
+    """Silence the harness' own libraries, which warn of one another, and the harness on what a task leaves out."""
     logger = logging.getLogger("lm_eval")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -97,7 +97,7 @@ class DatabaseStudies:
         return Reading(versions, rows, validations)
 
     def _choose(self, stored: StudyReader) -> pl.DataFrame:
-        """Number and version of the trials that are shown."""
+        """Return number and version of the trials that are shown."""
         columns = ("number", *_VERSION)
         if self._most is None:
             return stored.trials(columns=columns)
@@ -120,7 +120,7 @@ def _read_space(reader: Reader, study: str, text: str) -> Iterator[Space]:
 def _read_validations(
     reader: Reader, stored: StudyReader, rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[int, int, float | None]]:
-    """number, step and value of the objective's metric, of all validations that are kept of these trials."""
+    """Return number, step and value of the objective's metric, of all validations that are kept of these trials."""
     metric, variant, *condition = str(stored.row["objective"]).split("/", 2)
     ids = {row["id"]: row["number"] for row in rows}
     found = reader.query(

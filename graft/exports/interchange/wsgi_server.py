@@ -21,7 +21,7 @@ class ThreadingServer(ThreadingMixIn, WSGIServer):
 
 class _QuietHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that it has there
-        """Requests are not told."""
+        """Discard the message: the server prints no line for a request."""
 
 
 def open_server(application: Application, port: int) -> WSGIServer:

@@ -56,7 +56,7 @@ def enqueue(url: str, study: str, settings: Sequence[Mapping[str, Any]]) -> list
 
 
 def read_settings(file: Path) -> list[dict[str, Any]]:
-    """Settings from a csv: paths in the first line, one trial in each other one; an empty cell leaves a value open."""
+    """Read settings from a csv: paths in the first line, then a trial a line; an empty cell leaves a value open."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             table = csv.DictReader(lines, strict=True)

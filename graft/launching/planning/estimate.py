@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SAMPLED_GROUPS = 20
 SAMPLED_TRIALS = 20
 """Trials that are looked at in each sampled group."""
-PACK_SECONDS = 0.3
+PACK_SECONDS = 0.15
 """For which a pack is timed."""
 SECONDS = 10.0
 """After which an estimate begins to time no further pack."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from search.steering.strategies import begin
 from spaces.grammar.formulas import Level
+from spaces.plugins import name_of
 from spaces.reading import catalogue
 
 if TYPE_CHECKING:
@@ -23,6 +25,23 @@ def sample_trials(space: Space, count: int) -> list[Trial]:
     numbers = [index * planned // count for index in range(count)] if count < planned else range(planned)
     strategy = begin(space, [])
     return [trial for number in numbers for trial in strategy.ask(strategy.ready(range(number, number + 1)))]
+
+
+def summarise(space: Space) -> str:
+    """Return the size of a study in a line: groups, trials, steps, validations, what is optimised and how."""
+    search = space.search
+    training = space.sample(0, lambda _: 0.5).config["training"]
+    steps, every = training["steps"], training["validate_every"]
+    written = {row.path: row.text for row in space.describe() if row.level is not Level.CONSTANT}
+    validations = f"{math.ceil(steps / every):,} validations" if "training.steps" not in written else "validated"
+    parts = [
+        f"{space.name}: {space.describe_size()}",
+        f"{written.get('training.steps', f'{steps:,}')} steps each, {validations} every {every:,}",
+        f"{search.objective.direction} {search.objectives_text}",
+        f"sampler {name_of(search.sampler)}",
+        *(f"stopping {name_of(policy)}" for policy in search.stopping),
+    ]
+    return ", ".join(parts)
 
 
 def describe_space(space: Space) -> pl.DataFrame:

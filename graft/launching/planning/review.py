@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 DRAWS = 64
 """Trials that are looked at in each part of a space."""
+MOST_SEEN = 0.1
+"""Share of a test set that may be in the validation set by chance, as where sequences are few."""
 EVALUATED = 2
 """Structures of which a validation of two sequences is made."""
 LARGEST_EVALUATED = 100_000_000
@@ -42,7 +44,7 @@ class Part(NamedTuple):
 
 
 def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]:
-    """What a person may not have meant, a line each; `lanes`: of a pack, where a person says how many.
+    """Return notes on what a person may not have meant, a line each; `lanes` is the width of a pack, if it was given.
 
     Raises SpaceError, one line, where no validation would report the objective, and where a single trial needs more
     memory than `device` has free. None: where it will run is not known, so that a trial too large for this machine is
@@ -135,11 +137,11 @@ def _describe_share(part: Part, found: Sequence[bool]) -> str | None:
 
 
 def _look_at_steps(part: Part, device: str | None) -> Iterator[str]:
-    """Notes why trials with plug-ins from outside do not train by a compiled step, and what would mend it."""
-    from workers.engine.step import describe_step
-
+    """Yield a note for trials with outside plug-ins that do not train by a compiled step: the reason and its mend."""
     if not current().bundles:
         return
+    from workers.engine.step import describe_step
+
     steps = {trial.structure: describe_step(trial.config, device or "cpu") for trial in _structures(part)}
     traced = [step.partition(": ")[2] for step in steps.values() if step.startswith("traced")]
     for reason in dict.fromkeys(traced):
@@ -237,11 +239,13 @@ def _check_objective(part: Part) -> Iterator[str]:
 
 
 def _check_claims(space: Space) -> None:
-    """Raise SpaceError if no trial of an arm reports the metric of a claim about it."""
+    """Raise SpaceError if no trial of an arm reports the metric of a claim about it, or has no test sets of its own."""
     from workers.engine.speed.timing import reported_metrics
 
     if not isinstance(space, ExperimentSpace):
         return
+    if space.is_tested:
+        _check_test_sets(space)
     parts = {arm.name: part for arm, part in zip(space.arms, list_parts(space), strict=True)}
     for claim in space.claims:
         if claim.metric == str(space.search.objective):
@@ -257,6 +261,25 @@ def _check_claims(space: Space) -> None:
             if wanted not in found:
                 reason = no_such_metric(wanted, dict.fromkeys(found))
                 raise SpaceError(f"{space.name}: claim.metric: arm {arm}: {reason}")
+
+
+def _check_test_sets(space: ExperimentSpace) -> None:
+    """Raise SpaceError if the validation sets show more than a little of what a claim on test sets is decided by."""
+    from workers.engine.test_sets import share_seen
+
+    trial = space.sample(0, lambda _: 0.5)
+    name = trial.config["task"]["name"]
+    seen = share_seen(trial)
+    if seen is None:
+        raise SpaceError(
+            f"{space.name}: claim.on: test: the task {name} is evaluated on windows of one text, and those of a test "
+            "set overlap with those of validation; leave `on` out"
+        )
+    if seen > MOST_SEEN:
+        raise SpaceError(
+            f"{space.name}: claim.on: test: {100 * seen:.0f} % of its test set are in the validation set, too (at most "
+            f"{100 * MOST_SEEN:.0f} % may be): the task {name} has few sequences; leave `on` out, or make it larger"
+        )
 
 
 def _check_paths(part: Part) -> Iterator[str]:

@@ -120,7 +120,7 @@ def _read_earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Ear
 
 
 def _searches(space: Space) -> Iterator[tuple[str, Space]]:
-    """SQL for the trials of each search of a study, and its space: one search, or a transfer's on every task."""
+    """Yield SQL for the trials of each search of a study, and its space: one search, or a transfer's on every task."""
     # A copy of population-based training has the result of its whole lineage, not of its draws.
     where = "state = 'finished' AND objective IS NOT NULL AND parent IS NULL AND feasible IS NOT FALSE"
     if isinstance(space, TransferSpace):

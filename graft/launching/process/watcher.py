@@ -37,7 +37,7 @@ class Watcher:
         self.close()
 
     def close(self) -> None:
-        """The launch ends by itself."""
+        """End the watch, as a launch does at its end."""
         if self._process and self._process.stdin:
             with suppress(OSError):
                 os.write(self._process.stdin.fileno(), b".")
@@ -47,7 +47,7 @@ class Watcher:
 
 
 def _out_of_memory_kills() -> int:
-    """Processes that the kernel has killed for lack of memory so far, of the machine or of a cgroup of it."""
+    """Return how many processes the kernel has killed for lack of memory so far, on the machine or in one cgroup."""
     with suppress(OSError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):

@@ -44,7 +44,7 @@ def write(transfer: Transfer, path: Path) -> None:
 
 @contextmanager
 def _tight_style() -> Generator[None]:
-    """A picture that is saved in this context is as large as what is on it; cells all have one size."""
+    """Set up pictures that are as large as their content when they are saved; cells all have one size."""
     with figure_style(), matplotlib.rc_context({"savefig.bbox": "tight"}):
         yield
 
@@ -91,7 +91,7 @@ def _draw(axes: Axes, cell: Cell, column: int, row: int) -> None:
 
 
 def _scale(axes: Axes, transfer: Transfer, lowest: float) -> None:
-    """The bar of colours of a matrix of one unit, down to `lowest` on the scale of the axes; red is always worse."""
+    """Draw the bar of colours of a matrix of one unit, down to `lowest` on the axes' scale; red is always worse."""
     ((unit, limit),) = transfer.shading.limits.items()
     colours = COLOURS if transfer.direction == "maximize" else COLOURS.reversed()
     means = transfer.matrix.cells["mean"].drop_nulls()

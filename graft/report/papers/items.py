@@ -45,7 +45,7 @@ class Item:
     """Of a study's report: what makes it."""
 
     def command(self, study: str = "STUDY") -> str:
-        """What makes it of a study of its space; empty where nothing does."""
+        """Return the command that makes the item of a study of its space; empty where none does."""
         if self.report == "formulas":
             return f"search report paper {self.name} -o FILE.html"
         if self.report == "study":

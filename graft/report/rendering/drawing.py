@@ -111,7 +111,7 @@ def legend(figure: Figure, keys: Sequence[Line2D]) -> None:
 
 
 def fit_scale(axes: Axes, values: Sequence[float]) -> None:
-    """A logarithmic y axis for positive values over a factor of ten; with zeros among them, linear below the least."""
+    """Make the y axis logarithmic for positive values over a factor of ten; with zeros, linear below the least."""
     positive = [value for value in values if value > 0]
     if not positive or min(values) < 0 or max(positive) < 10 * min(positive):
         axes.yaxis.set_major_locator(MaxNLocator(5))

@@ -81,12 +81,12 @@ class Section(ABC):
         return None
 
     def findings(self) -> Iterable[str]:
-        """What it found, in sentences for the beginning of the report."""
+        """Return the section's findings, as sentences for the beginning of the report."""
         return ()
 
     @abstractmethod
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        """What it shows below its heading."""
+        """Return the content below the section's heading."""
 
 
 @dataclass(frozen=True, kw_only=True)

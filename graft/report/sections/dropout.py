@@ -170,7 +170,7 @@ def _draw_by_portion(frame: pl.DataFrame, number: int) -> str:
 
 
 def _start_at_zero(axes: Axes) -> None:
-    """An axis that starts a little below 0, so that the markers of rates of 0 are whole."""
+    """Start an axis a little below 0, so that the markers of rates of 0 are whole."""
     top = max(axes.get_ylim()[1], 0.01)
     axes.set_ylim(-0.04 * top, top)
 

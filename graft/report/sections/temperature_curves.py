@@ -120,7 +120,7 @@ class TemperatureCurves(Section):
         yield self._table()
 
     def _table(self) -> Table:
-        """What each temperature changes."""
+        """Return the table of the change that each temperature makes."""
         rows = [
             [
                 row["shift"] or "no shift",

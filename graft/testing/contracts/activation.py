@@ -51,7 +51,7 @@ def check_channels(configuration: Configuration) -> None:
 
 
 def check_bits(configuration: Configuration) -> None:
-    """An entry's bits do not depend on where in a tensor it lies, as it lies elsewhere at each width of a pack."""
+    """Assert that an entry's bits do not depend on its place in a tensor, which differs with the width of a pack."""
     activation = _activation(configuration)
     learned = {name: tensor.float() for name, tensor in learned_by(activation).items()}
     slopes = vmap(grad(lambda v: activation.apply(v, learned).square().sum()))
@@ -99,7 +99,7 @@ def check_lanes(configuration: Configuration) -> None:
 
 
 def check_large_inputs(configuration: Configuration) -> None:
-    """Inputs up to 10,000 give finite values and gradients, in float32 and bfloat16."""
+    """Assert that inputs up to 10,000 give finite values and gradients, in float32 and bfloat16."""
     activation = _activation(configuration)
     learned = learned_by(activation)
     for dtype in (torch.float32, torch.bfloat16):

@@ -45,7 +45,7 @@ def check_lanes(configuration: Configuration) -> None:
 
 
 def check_constant(configuration: Configuration) -> None:
-    """An average of parameters that never change is these."""
+    """Assert that an average of parameters that never change equals them."""
     still = PATH[:1, 0].expand(6, -1)
     for average in averages(build("averaging", configuration), still):
         equal(average, still[0], "the average of one point is another point")

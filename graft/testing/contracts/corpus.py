@@ -10,7 +10,7 @@ from workers.data.corpora import Corpus
 
 
 def check_documents(configuration: Configuration) -> None:
-    """It gives the same documents each time, texts that end a line, and equal corpora have equal content."""
+    """Assert that documents are the same each time, end with a line, and are equal for equal corpora."""
     corpus: Corpus = build("corpus", configuration)
     if corpus.needs_network:
         raise DoesNotApply("its documents come from elsewhere")

@@ -18,7 +18,7 @@ HEADS, QUERIES, CHANNELS, WIDTH = 3, 4, 2, 5
 
 
 def layer(seed: int, scale: float = 2.0) -> Attention:
-    """A causal layer of softmax attention without biases."""
+    """Return a causal layer of softmax attention without biases."""
     vectors = scale * random(2, QUERIES, WIDTH, seed=seed)
     matrices = [scale * random(HEADS, WIDTH, CHANNELS, seed=seed + own) for own in (10, 20)]
     query, key = (torch.einsum("nsd,hdc->nhsc", vectors, matrix) for matrix in matrices)
@@ -30,7 +30,7 @@ def layer(seed: int, scale: float = 2.0) -> Attention:
 
 
 def check_values(configuration: Configuration) -> None:
-    """It gives one finite number for each sequence, of the layers that there are, and nothing raises without any."""
+    """Assert that it gives one finite number for each sequence, for any number of layers, none included."""
     diagnostic: Diagnostic = build("diagnostic", configuration)
     batch: Batch = {"inputs": torch.zeros(2, QUERIES, dtype=torch.int64)}
     outputs = random(2, QUERIES, 7)

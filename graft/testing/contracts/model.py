@@ -69,7 +69,7 @@ def tasks() -> list[Any]:
 
 
 def task_of(model: Model) -> Task:
-    """The task of the kind that the model reads; raises DoesNotApply with why it refuses all."""
+    """Return the task of the kind that the model reads; raises DoesNotApply with why it refuses all."""
     reasons: list[str] = []
     for task in tasks():
         try:
@@ -88,7 +88,7 @@ def task_of(model: Model) -> Task:
 
 
 def batch_of(task: Task) -> Batch:
-    """A batch of it."""
+    """Return a batch of the task."""
     if isinstance(task, TokenTask):
         return {"inputs": INPUTS}
     generator = torch.Generator().manual_seed(5)
@@ -126,7 +126,7 @@ def check_gradients(configuration: Configuration) -> None:
 
 
 def check_shape(configuration: Configuration) -> None:
-    """Outputs have the shape that the task wants."""
+    """Assert that outputs have the shape that the task asks for."""
     model, batch = _model(configuration)
     task, outputs = task_of(model), model.outputs(draw_parameters(model), batch, {})
     if isinstance(task, SetTask):
@@ -137,7 +137,7 @@ def check_shape(configuration: Configuration) -> None:
 
 
 def check_causality(configuration: Configuration) -> None:
-    """A causal model is blind to what comes later, and one that is not says so (`causal`)."""
+    """Assert that outputs of a model that says it is causal do not depend on later tokens, and those of others do."""
     model, batch = _model(configuration)
     if isinstance(task_of(model), SetTask):
         raise DoesNotApply("sets have no order")
@@ -155,7 +155,7 @@ def check_causality(configuration: Configuration) -> None:
 
 
 def check_lengths(configuration: Configuration) -> None:
-    """What lies beyond a sequence's length is not seen."""
+    """Assert that outputs do not depend on tokens beyond a sequence's length."""
     model, batch = _model(configuration)
     parameters, whole = draw_parameters(model), {**batch, "lengths": torch.tensor([3, 2])}
     changed = {**whole, "inputs": batch["inputs"].clone()}
@@ -171,7 +171,7 @@ def check_lengths(configuration: Configuration) -> None:
 
 
 def check_sets(configuration: Configuration) -> None:
-    """A model over sets gives the same whatever the items' order."""
+    """Assert that a model over sets gives the same outputs whatever the items' order."""
     model, batch = _model(configuration)
     if not isinstance(task_of(model), SetTask):
         raise DoesNotApply("it reads sequences")
@@ -216,7 +216,7 @@ def check_lanes(configuration: Configuration) -> None:
 
 
 def check_refusals(configuration: Configuration) -> None:
-    """It refuses tasks of another kind, in a line."""
+    """Assert that the model refuses tasks of another kind with a message of one line."""
     model, _ = _model(configuration)
     own = type(task_of(model))
     for task in tasks():

@@ -33,7 +33,7 @@ def check_prefix(configuration: Configuration) -> None:
 
 
 def check_precision(configuration: Configuration) -> None:
-    """It keeps the precision of the model."""
+    """Assert that positions keep the precision of what they are added to."""
     position, drawn = _position(configuration, 6)
     learned = {name: tensor.float() for name, tensor in drawn.items()}
     stream = random(1, 6, 8).float()

@@ -26,20 +26,20 @@ search: {{sampler: {sampler}, trials: {trials}, group: {group}, seed: {seed}, ob
 
 
 def space_with(configuration: Configuration, *, group: int = 4, seed: int = 0, direction: str = "minimize") -> Space:
-    """The space, searched by a sampler."""
+    """Return the space, searched by a sampler."""
     sampler = canonical_json(dict(configuration))  # JSON is YAML
     text = _SPACE.format(sampler=sampler, trials=TRIALS, group=group, seed=seed, direction=direction)
     return parse(text, "the space of the contract", families())
 
 
 def outcome_of(trial: Trial, objective: float | None) -> Outcome:
-    """A trial's end; None: it diverged."""
+    """Return the outcome of a trial; None if it diverged."""
     state = "diverged" if objective is None else "finished"
     return Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=objective, state=state)
 
 
 def run(space: Space, outcomes: Sequence[Outcome] = (), numbers: range = range(TRIALS), sign: float = 1) -> list[Trial]:
-    """A search of two lanes in which every fifth trial diverges; an objective is a function of the draws."""
+    """Run a search of two lanes in which every fifth trial diverges and an objective is a function of the draws."""
     strategy = space.search.sampler.begin(space, outcomes)
     trials: list[Trial] = []
     for first in range(numbers.start, numbers.stop, 2):
@@ -73,7 +73,7 @@ def check_coordinates(configuration: Configuration) -> None:
 
 
 def check_groups(configuration: Configuration) -> None:
-    """The trials of a group share the group's draws."""
+    """Assert that the trials of a group share the group's draws."""
     widths = [trial.draws["group.width"] for trial in run(space_with(configuration))]
     for first in range(0, TRIALS, 4):
         found = set(widths[first : first + 4])
@@ -81,7 +81,7 @@ def check_groups(configuration: Configuration) -> None:
 
 
 def check_seed(configuration: Configuration) -> None:
-    """The same seed and outcomes give the same trials."""
+    """Assert that the same seed and outcomes give the same trials."""
     here = space_with(configuration)
     outcomes = [_outcome(trial) for trial in run(here, numbers=range(16))]
     later = range(16, TRIALS)
@@ -113,7 +113,7 @@ def check_open_groups(configuration: Configuration) -> None:
 
 
 def check_divergence(configuration: Configuration) -> None:
-    """A search in which everything diverges goes on."""
+    """Assert that a search in which every trial diverges goes on."""
     here = space_with(configuration)
     strategy = here.search.sampler.begin(here, [])
     for first in range(0, TRIALS, 4):

@@ -11,12 +11,12 @@ from workers.training.schedules import Schedule
 
 
 def exact(value: float) -> torch.Tensor:
-    """A knob as the engine has it."""
+    """Return a knob as the engine has it."""
     return torch.tensor(value, dtype=torch.float64)
 
 
 def factors(schedule: Schedule, steps: int) -> list[float]:
-    """The factor of each update of a run of so many."""
+    """Return the factor of each update in a training of so many steps."""
     bound = plugins.bind(schedule, {path: exact(value) for path, value in plugins.knobs(schedule)})
     return [float(bound.factor(torch.tensor(n), exact(steps))) for n in range(steps)]
 

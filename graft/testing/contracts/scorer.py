@@ -21,7 +21,7 @@ FULL = torch.ones(QUERIES, QUERIES, dtype=torch.bool)
 
 
 def learned_of(scorer: Scorer, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
-    """What the scorer learns, near where it starts."""
+    """Return the scorer's learned parameters, near their start."""
     return {name: value.to(dtype) for name, value in start(scorer.parameters(HEADS)).items()}
 
 
@@ -93,7 +93,7 @@ def check_order(configuration: Configuration) -> None:
 
 
 def check_causality(configuration: Configuration) -> None:
-    """A query that does not see a key has the same weights whatever that key is."""
+    """Assert that the weights of a query do not depend on keys that it does not see."""
     scorer, (query, key) = _scorer(configuration), queries_and_keys()
     changed = key.clone()
     changed[..., -1, :] += 5

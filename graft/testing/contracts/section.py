@@ -19,7 +19,7 @@ _MADE = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def _study(trials: int) -> StudyData:
-    """A made-up study: one metric at two steps, of so many trials in groups of four."""
+    """Return a made-up study: one metric at two steps, of so many trials in groups of four."""
     rows = [
         {
             "number": number, "group_number": number // 4, "state": "finished", "task": "set_complement",

@@ -14,7 +14,7 @@ OBJECTIVE = Objective(direction="minimize", metric="tvd", variant="raw")
 
 
 def report(number: int, step: int, value: float, name: str = "tvd") -> Report:
-    """A report of one metric."""
+    """Return a report of one metric."""
     return Report(number=number, step=step, metrics=(Metric(name, "raw", "", value),), state="running")
 
 
@@ -27,7 +27,7 @@ def _observe(monitor: Monitor, reports: Sequence[Report]) -> set[int]:
 
 
 def check_answers(configuration: Configuration) -> None:
-    """It stops trials that report, or that reported before, and no others."""
+    """Assert that it stops only trials that report now or have reported before."""
     monitor, known = _monitor(configuration), set[int]()
     for step in range(1, 12):
         reports = [report(number, 10 * step, 1.0 + number) for number in range(6)]
@@ -37,19 +37,19 @@ def check_answers(configuration: Configuration) -> None:
 
 
 def check_missing_metric(configuration: Configuration) -> None:
-    """Reports without its metric stop nothing."""
+    """Assert that reports without its metric stop nothing."""
     stopped = _observe(_monitor(configuration), [report(number, 1, float(number), "another") for number in range(6)])
     assert not stopped, f"trials {sorted(stopped)} are stopped by reports that do not have the metric"
 
 
 def check_not_finite(configuration: Configuration) -> None:
-    """A metric that is NaN or infinite raises nothing."""
+    """Assert that a metric that is NaN or infinite raises no error."""
     for value in (float("nan"), float("inf"), float("-inf")):
         _observe(_monitor(configuration), [report(0, 10, value), report(1, 10, 0.5)])
 
 
 def check_checkpoints(configuration: Configuration) -> None:
-    """What it keeps of a trial is JSON, and a trial resumed with it is treated as if nothing had happened."""
+    """Assert that a trial's state is JSON, and that a trial resumed from it is treated as if it had never been away."""
     live, resumed = _monitor(configuration), _monitor(configuration)
     past = [report(0, 10 * step, 1.0) for step in (1, 2)]
     for monitor in (live, resumed):

@@ -48,7 +48,7 @@ def outputs_for(task: Task, batch: Batch) -> Tensor:
 
 
 def check_lanes_draw_their_own(configuration: Configuration) -> None:
-    """A lane draws the same data in any pack: from its own stream and its own step alone."""
+    """Assert that a lane draws the same data in any pack, from its own stream and its own step alone."""
     task = _task(configuration)
     together = sets(task, SEEDS, STEPS)
     for lane in range(3):
@@ -62,7 +62,7 @@ def check_lanes_draw_their_own(configuration: Configuration) -> None:
 
 
 def check_randomness(configuration: Configuration) -> None:
-    """The same seed and step draw the same data, and others draw other data."""
+    """Assert that the same seed and step draw the same data, and others draw other data."""
     task = _task(configuration)
 
     def draw(seed: int, step: int) -> Tensor:
@@ -78,7 +78,7 @@ def check_randomness(configuration: Configuration) -> None:
 
 
 def check_splits(configuration: Configuration) -> None:
-    """Validation does not depend on the step, and its sequences are not those of the first training batch."""
+    """Assert that validation data do not depend on the step, and are not those of the first training batch."""
     task = _task(configuration)
     found = sets(task, SEEDS, STEPS)
     again = sets(task, SEEDS, STEPS + 1)
@@ -90,7 +90,7 @@ def check_splits(configuration: Configuration) -> None:
 
 
 def check_shapes(configuration: Configuration) -> None:
-    """Inputs have the shape, the type and the tokens that the task declares."""
+    """Assert that inputs have the shape, the type and the tokens that the task declares."""
     task = _task(configuration)
     for condition, batch in sets(task, SEEDS, STEPS).items():
         where = condition or "validation"
@@ -117,7 +117,7 @@ def check_shapes(configuration: Configuration) -> None:
 
 
 def check_loss_and_metrics(configuration: Configuration) -> None:
-    """The loss is one finite number with a gradient, and metrics are one value for each sequence."""
+    """Assert that the loss is one finite number with a gradient, and metrics are one value for each sequence."""
     task = _task(configuration)
     for condition, stacked in sets(task, SEEDS, STEPS).items():
         batch = {name: tensor[1] for name, tensor in stacked.items()}
@@ -142,7 +142,7 @@ def check_loss_and_metrics(configuration: Configuration) -> None:
 
 
 def check_position_loss(configuration: Configuration) -> None:
-    """The loss that it says by position_loss and position_targets, for the compiled steps, is its loss."""
+    """Assert that position_loss and position_targets, which compiled steps use, give the task's own loss."""
     task = _task(configuration)
     if task.position_loss is None:
         raise DoesNotApply("it says none, and trains by recorded operations")

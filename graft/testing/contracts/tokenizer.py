@@ -9,7 +9,7 @@ TEXT = "The cat sat.\nA hat, a mat!\n"
 
 
 def check_round_trip(configuration: Configuration) -> None:
-    """What it writes it reads: tokens in 0 .. size - 1 that decode to the text; it learns the same each time."""
+    """Assert that decoding gives back the text, tokens lie in 0 .. size - 1, and learning twice gives the same."""
     tokenizer: Tokenizer = build("tokenizer", configuration)
     learned = tokenizer.learn([TEXT])
     assert learned == tokenizer.learn([TEXT]), "of the same documents it learns something else each time"

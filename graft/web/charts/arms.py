@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
-from markupsafe import Markup
 
 from graft.report.rendering.formatting import MISSING, number, with_interval
 from graft.report.sections.arms import Arms
 from graft.report.study import read
-from graft.web.charts.lines import Line, draw_curves
+from graft.web.charts.specs import Chart, Effect, Line, draw_curves, draw_effects
 from search.analysis.arms.experiment import read_arms
 from spaces.errors import StudyError
 from spaces.experiment import ARM
@@ -31,8 +30,10 @@ class ArmsView:
     """What the report says of each arm under the objective's condition."""
     rows: list[Mapping[str, Any]]
     """condition, arm, seeds, mean, difference, verdict and q, as texts."""
-    curves: Markup | None
-    """The mean of each arm's seeds at each validation."""
+    effects: Chart | None
+    """The difference of each arm from the baseline under each condition."""
+    curves: Chart | None
+    """The mean of each arm's seeds at each validation, with its interval."""
 
 
 def has_arms(study: StudyReader) -> bool:
@@ -54,7 +55,7 @@ def view_arms(reader: Reader, study: str, baseline: str | None = None) -> ArmsVi
     if experiment is None:
         return None
     lines = [
-        Line(str(arm), own["step"].to_list(), own["mean"].to_list())
+        Line(str(arm), *(own[name].to_list() for name in ("step", "mean", "low", "high")))
         for (arm,), own in experiment.curves.group_by("arm", maintain_order=True)
     ]
     table = experiment.comparison.table.with_columns(pl.col("condition").replace("", "validation"))
@@ -63,8 +64,26 @@ def view_arms(reader: Reader, study: str, baseline: str | None = None) -> ArmsVi
         baseline=experiment.comparison.baseline,
         sentences=list(Arms(data=data).findings()),
         rows=[_write_row(row) for row in table.iter_rows(named=True)],
+        effects=_draw_effects(table, experiment.comparison.baseline, experiment.label),
         curves=draw_curves(lines, ("step", experiment.label), "mean of each arm's seeds") if lines else None,
     )
+
+
+def _draw_effects(table: pl.DataFrame, baseline: str, label: str) -> Chart | None:
+    """Return the differences of a comparison's table; None where no two arms have seeds in common."""
+    several = table["condition"].n_unique() > 1
+    effects = [
+        Effect(
+            f"{row['arm']}, {row['condition']}" if several else row["arm"],
+            row["difference"],
+            row["difference_low"],
+            row["difference_high"],
+            row["verdict"] or MISSING,
+        )
+        for row in table.filter(pl.col("arm") != baseline).drop_nulls("difference").iter_rows(named=True)
+    ]
+    title = f"difference of each arm from {baseline}, with 95 % intervals"
+    return draw_effects(effects, f"{label}, minus {baseline}", title) if effects else None
 
 
 def _write_row(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import polars as pl
-from markupsafe import Markup
 
 from graft.report.nonlinearities.learned import Panel, gelu
 from graft.stored.trials import PARAMS_PREFIX, read_front
-from graft.web.charts.axes import Axis
-from graft.web.charts.lines import Line, Point, draw_cloud, draw_curves, draw_points
-from graft.web.charts.parallel import Column, Row, draw_parallel
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.sampling import numeric_params, word_params
+from graft.web.charts.specs import (
+    Chart,
+    Line,
+    draw_curves,
+    draw_front,
+    draw_history,
+    draw_parallel,
+    draw_slice,
+    write_frame,
+)
 from storage.frames.study import StudyReader
 
 SHOWN = 7
@@ -37,18 +45,17 @@ class StudyCharts:
     kept: pl.Series
     """Which of the trials are in the ranges."""
 
-    def history(self) -> Markup:
-        """Return the objective of each trial, and the best so far."""
-        points = [
-            Point(number, objective, f"trial {number}: {objective:.6g}", self._address(number), is_kept)
-            for (number, objective), is_kept in zip(
-                self.trials.select("number", "objective").iter_rows(), self.kept, strict=True
-            )
-        ]
-        steps = best_so_far(self.study, self.trials.sort("number")).as_steps()
-        return draw_points(points, [steps], ("trial", self._objective), "objective of trials")
+    def frames(self) -> dict[str, Any]:
+        """Return the trials in the ranges and the others, which several charts show."""
+        shown = self.trials.select("number", "objective", *self._columns)
+        return {"kept": write_frame(shown.filter(self.kept)), "others": write_frame(shown.filter(~self.kept))}
 
-    def curves(self, numbers: Sequence[int]) -> tuple[Markup | None, list[int]]:
+    def history(self) -> Chart:
+        """Return the objective of each trial, and the best so far."""
+        best = best_so_far(self.study, self.trials.sort("number"))
+        return draw_history(self.trials, best, ("trial", self._objective), "objective of trials", self._link)
+
+    def curves(self, numbers: Sequence[int]) -> tuple[Chart | None, list[int]]:
         """Return the objective's metric of these trials over the steps, and which of them have any."""
         metric, variant, *condition = self._objective.split("/", 2)
         lines: list[Line] = []
@@ -59,78 +66,52 @@ class StudyCharts:
             if found.height:
                 lines.append(Line(f"trial {number}", found["step"].to_list(), found["value"].to_list()))
                 shown.append(number)
-        return draw_curves(lines, ("step", self._objective), "learning curves") if lines else None, shown
+        if not lines:
+            return None, shown
+        # The page names them beside the chart, with links to the trials.
+        return draw_curves(lines, ("step", self._objective), "learning curves", legend=False), shown
 
-    def parallel(self) -> Markup | None:
+    def parallel(self) -> Chart | None:
         """Return the values of the best trials, with the objective as the last axis."""
         trials = self.trials.with_columns(kept=self.kept).head(_LINES)
-        names = [PARAMS_PREFIX + path for path in self.paths]
-        numeric, words = set(numeric_params(trials)), word_params(trials)
-        columns = [name for name in names if name in numeric or name in words]
-        whole = trials.select(*columns, "objective", "number", "kept")
-        if not columns or whole.height < 2:
+        if not self._columns or trials.height < 2:
             return None
-        for name in set(columns) & set(words):
-            places = {word: float(place) for place, word in enumerate(words[name])}
-            whole = whole.with_columns(pl.col(name).replace_strict(places, return_dtype=pl.Float64))
-        rows = [
-            Row(values, 5 * place // whole.height, f"trial {number}: {values[-1]:.6g}", kept)
-            for place, (*values, number, kept) in enumerate(whole.iter_rows())
-        ]
-        axes = [
-            Column(
-                path := name.removeprefix(PARAMS_PREFIX),
-                Axis.of_words(words[name]) if name in words else Axis.over(whole[name].drop_nulls()),
-                self.ranges.bounds.get(path),
-            )
-            for name in (*columns, "objective")
-        ]
-        return draw_parallel(axes, rows, "values of trials, and their objectives")
+        columns = [*self._columns, "objective"]
+        return draw_parallel(trials, columns, word_params(self.trials), self.ranges.bounds, self._link)
 
-    def slices(self) -> list[tuple[str, Markup]]:
+    def slices(self) -> list[tuple[str, Chart]]:
         """Return each value against the objective."""
-        trials = self.trials.with_columns(kept=self.kept)
-        numeric, words = set(numeric_params(trials)), word_params(trials)
-        found: list[tuple[str, Markup]] = []
-        for path in self.paths:
-            name = PARAMS_PREFIX + path
-            if name not in numeric and name not in words:
-                continue
-            known = trials.select(name, "objective", "kept").drop_nulls()
-            axis = Axis.of_words(words[name]) if name in words else Axis.over(known[name])
-            points = [
-                Point(axis.words.index(value) if axis.words else float(value), objective, "", "", kept)
-                for value, objective, kept in known.iter_rows()
-            ]
-            inside, others = ([one for one in points if one.is_kept is kept] for kept in (True, False))
+        words = word_params(self.trials)
+        found: list[tuple[str, Chart]] = []
+        for column in self._columns:
+            path = column.removeprefix(PARAMS_PREFIX)
             title = f"{path} against {self._objective}"
-            found.append((path, draw_cloud(inside, others, axis, (path, self._objective), title)))
+            chart = draw_slice(self.trials, column, self._objective, title, self._link, words.get(column, ()))
+            found.append((path, chart))
         return found
 
-    def front(self) -> Markup | None:
+    def front(self) -> Chart | None:
         """Return both objectives of each trial, and their Pareto front; None for a study of one."""
         second = self.study.row["second_objective"]
         if not second:
             return None
-        label = str(second).partition(" ")[2]
+        labels = (self._objective, str(second).partition(" ")[2])
         front = read_front(self.study)
-        shown = pl.concat(
-            [self.trials.select(front.columns).with_columns(kept=self.kept), front.with_columns(kept=True)]
-        )
-        points = [
-            Point(one, other, f"trial {number}: {one:.6g}, {other:.6g}", self._address(number), kept)
-            for number, one, other, kept in shown.drop_nulls().unique("number", keep="first").iter_rows()
-        ]
-        steps = Line("Pareto front", front["objective"].to_list(), front["second_objective"].to_list()).as_steps()
-        labels = (self._objective, label)
-        return draw_points(points, [steps], labels, "both objectives of trials", x_may_be_log=True) if points else None
+        return draw_front(self.trials, front, labels, self._link) if front.height else None
+
+    @cached_property
+    def _columns(self) -> list[str]:
+        """The columns of the values that have axes and can be drawn."""
+        drawn = {*numeric_params(self.trials), *word_params(self.trials)}
+        return [name for path in self.paths if (name := PARAMS_PREFIX + path) in drawn]
 
     @property
     def _objective(self) -> str:
         return str(self.study.row["objective"])
 
-    def _address(self, number: int) -> str:
-        return f"/studies/{self.study.row['name']}/trials/{number}"
+    @property
+    def _link(self) -> str:
+        return f"/studies/{self.study.row['name']}/trials/"
 
 
 def best_so_far(stored: StudyReader, trials: pl.DataFrame) -> Line:
@@ -139,7 +120,7 @@ def best_so_far(stored: StudyReader, trials: pl.DataFrame) -> Line:
     return Line("best so far", trials["number"].to_list(), trials.select(best).to_series().to_list())
 
 
-def draw_learned(panel: Panel) -> Markup:
+def draw_learned(panel: Panel) -> Chart:
     """Return the best non-linearities of one task and component, and GELU."""
     shown = panel.members[:SHOWN]
     lines = [Line(f"trial {one.number}", one.positions, one.knots) for one in shown]

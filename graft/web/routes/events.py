@@ -61,7 +61,7 @@ def read_cursor(
 async def send_events(
     request: Request, stored: OpenStudy, reader: OpenReader, cursor: Annotated[Cursor | None, Depends(read_cursor)]
 ) -> AsyncIterable[ServerSentEvent]:
-    """An event `change` at once and whenever trials start or end: `data` is a Change, `id` the cursor.
+    """Yield an event `change` at once and whenever trials start or end: `data` is a Change, `id` the cursor.
 
     A stream ends after some minutes; connect again with the last id. Trials that ended meanwhile are told then.
     """
@@ -89,7 +89,7 @@ def _may_go_on(reader: Reader, holder: Holder) -> bool:
 
 
 def _forget_answers(request: Request) -> None:
-    """A client that is told of a change asks for the new state; an older answer would stay on its page."""
+    """Forget kept answers before a client hears of a change, as it asks at once and must not get an older state."""
     sparing: Sparing | None = request.app.state.sparing
     if sparing:
         sparing.answers.forget()

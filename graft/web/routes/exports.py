@@ -10,7 +10,10 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from graft.stored.export import write_table
+from graft.web.charts.conditions import check_condition, check_order
 from graft.web.reading import OpenReader, OpenStudy
+from graft.web.routes.trials import Sort, Where
+from graft.web.security.refusals import RefusalError
 
 router = APIRouter(tags=["export"], prefix="/studies/{study}/export")
 
@@ -21,16 +24,24 @@ _PART = 1 << 18
 
 @router.get("/{table}.{form}", response_class=StreamingResponse)
 def export_table(
-    stored: OpenStudy, table: Literal["trials", "metrics"], form: Literal["csv", "json", "parquet"], reader: OpenReader
+    stored: OpenStudy,
+    table: Literal["trials", "metrics"],
+    form: Literal["csv", "json", "parquet"],
+    reader: OpenReader,
+    where: Where = None,
+    sort: Sort = None,
 ) -> StreamingResponse:
-    """All trials, params as columns, or all metrics, as of one moment.
+    """All trials, params as columns, or those of a condition; or all metrics; as of one moment.
 
     The table is written to a file first and sent from there: a client that reads slowly would otherwise hold the
     database at one moment, whose log grows meanwhile; and a table that cannot be written is an error, not half a file.
     """
+    if table == "metrics" and (where or sort):
+        raise RefusalError(400, "where and sort choose trials; metrics are exported whole")
+    condition, order = check_condition(where), check_order(sort)
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when all of it is sent
     try:
-        write_table(reader, stored.row["name"], table, form, file)
+        write_table(reader, stored.row["name"], table, form, file, condition, order)
     except BaseException:
         file.close()
         raise

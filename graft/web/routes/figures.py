@@ -25,7 +25,7 @@ drawing = threading.Lock()
 
 @router.get("")
 def list_figures(stored: OpenStudy, reader: OpenReader) -> list[str]:
-    """The kinds of figures that the study has."""
+    """Return the kinds of figures that the study has."""
     return figure_kinds(read(reader, stored.row["name"]))
 
 

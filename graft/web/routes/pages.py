@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
@@ -10,6 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from graft.launching.process.run_log import RunLog
+from graft.plugins.families import version
 from graft.report.compatibility.reading import MatrixRequest, read_transfer
 from graft.report.figures import draw_figures, figure_kinds
 from graft.report.nonlinearities.learned import Learned
@@ -18,8 +22,8 @@ from graft.serving.listing import read_queue
 from graft.stored.differences import compare_spaces
 from graft.stored.status import Status, read_status
 from graft.stored.studies import read_studies, read_target_objectives
-from graft.web.charts.lines import draw_curves
 from graft.web.charts.sampling import read_sample
+from graft.web.charts.specs import draw_curves
 from graft.web.charts.study_charts import SHOWN, best_so_far, draw_learned
 from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
 from graft.web.rendering import STATIC, render
@@ -40,10 +44,10 @@ _SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
 _FILES = {
     "page.js": _SCRIPT,
     "style.css": _STYLE,
-    "curves.js": _SCRIPT,
-    "vendored/idiomorph.min.js": _SCRIPT,  # 0.7.3
-    "vendored/uPlot.iife.min.js": _SCRIPT,  # 1.6.32
-    "vendored/uPlot.min.css": _STYLE,
+    "charts.js": _SCRIPT,
+    "trials.js": _SCRIPT,
+    "vendored/idiomorph.min.js": _SCRIPT,
+    "vendored/echarts/echarts.min.js": _SCRIPT,
 }
 
 _LOG_LINES = 100
@@ -59,11 +63,24 @@ _ACTIONS = {
 
 
 @router.get("/static/{name:path}")
-def send_static(name: str) -> Response:
-    """A script or a style sheet."""
+def send_static(name: str, request: Request) -> Response:
+    """Return a script or a style sheet; a browser that has it asks each time whether it is still the same."""
     if name not in _FILES:
         raise RefusalError(404, f"there is no file {name[:60]!r}")
-    return Response((STATIC / name).read_bytes(), media_type=_FILES[name])
+    file = STATIC / name
+    tag = f'"{file.stat().st_mtime_ns:x}-{version()}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(file.read_bytes(), media_type=_FILES[name], headers=headers)
+    return Response(_compress(file, tag), media_type=_FILES[name], headers={**headers, "Content-Encoding": "gzip"})
+
+
+@lru_cache(maxsize=8)
+def _compress(file: Path, tag: str) -> bytes:
+    """Return the content of a file that has this tag, compressed."""
+    return gzip.compress(file.read_bytes(), mtime=0)
 
 
 @router.get("/login")
@@ -101,7 +118,7 @@ def show_studies(reader: OpenReader) -> HTMLResponse:
 
 @router.get("/queue")
 def show_queue(reader: OpenReader, request: Request) -> HTMLResponse:
-    """The queue of the service."""
+    """Return the queue of the service."""
     return render(
         "queue",
         title="Queue",
@@ -121,14 +138,14 @@ def change_queue(
     holder: Submitter,
     request: Request,
 ) -> Response:
-    """What a button of the queue's page asks."""
-    send(request, holder, QueueRequest(action=action, study=study))
+    """Do what a button of the queue's page asks."""
+    send(settings_of(request), holder, QueueRequest(action=action, study=study))
     return RedirectResponse("/queue", 303)
 
 
 @router.get("/addresses")
 def show_addresses(request: Request) -> HTMLResponse:
-    """What programs can ask, from the OpenAPI description, without a network."""
+    """Return the page of addresses for programs, from the OpenAPI description, without a network."""
     paths: Mapping[str, Mapping[str, Any]] = request.app.openapi()["paths"]
     addresses = [
         {
@@ -147,7 +164,7 @@ def show_addresses(request: Request) -> HTMLResponse:
 def show_figures(
     stored: OpenStudy, reader: OpenReader, kind: Annotated[str, Query(pattern=r"^[a-z0-9_]{0,60}$")] = ""
 ) -> HTMLResponse:
-    """The figures of the study's report, one kind at a time."""
+    """Return the figures of the study's report, one kind at a time."""
     data = read_report(reader, stored.row["name"])
     with drawing:
         kinds = figure_kinds(data)
@@ -166,7 +183,7 @@ def show_figures(
 
 @router.get("/studies/{study}/workers")
 def show_workers(stored: OpenStudy, request: Request) -> HTMLResponse:
-    """The workers that trained for a study, those seen last first, and the last lines of its runs."""
+    """Return the workers that trained for a study, those seen last first, and the last lines of its runs."""
     name: str = stored.row["name"]
     rows = stored.workers().sort("heartbeat_at", descending=True).to_dicts()
     lines = RunLog.of(settings_of(request).database).read(name, _LOG_LINES)
@@ -177,7 +194,7 @@ def show_workers(stored: OpenStudy, request: Request) -> HTMLResponse:
 
 @router.get("/studies/{study}/nonlinearities")
 def show_nonlinearities(stored: OpenStudy, reader: OpenReader) -> HTMLResponse:
-    """The non-linearities that trials of a study learned, those of the best trials."""
+    """Return the non-linearities that trials of a study learned, those of the best trials."""
     name: str = stored.row["name"]
     if is_transfer_text(stored.row["space"]):
         _refuse_own_code(stored)
@@ -199,7 +216,7 @@ def show_matrix(
     source: Annotated[str, Query(max_length=200)] = "",
     target: Annotated[str, Query(max_length=200)] = "",
 ) -> HTMLResponse:
-    """The compatibility matrix of a transfer, and the pairs of one of its cells."""
+    """Return the compatibility matrix of a transfer, and the pairs of one of its cells."""
     name: str = stored.row["name"]
     _refuse_own_code(stored)
     try:

@@ -14,6 +14,7 @@ from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
 from graft.web.security.access import LOCAL, Holder
 from graft.web.security.guard import name_client
 from graft.web.security.refusals import RefusalError
+from graft.web.settings import Quotas, Settings
 from graft.web.submissions import Submitted
 from spaces.errors import StudyError
 from storage import QueueEntry, QueueRequest, Terms, open_reader, request_queue, request_stop
@@ -41,7 +42,7 @@ Submitter = Annotated[Holder, Depends(require("submit"))]
 
 @router.get("/queue")
 def show_queue(reader: OpenReader) -> QueueState:
-    """The open entries in the order of the service, then the others, the newest first."""
+    """Return the open entries in the order of the service, then the others, the newest first."""
     return QueueState(service=reader.service(), entries=reader.queue())
 
 
@@ -54,9 +55,9 @@ def submit(body: Submission, holder: Submitter, reader: OpenReader, request: Req
     202: another process that is no service writes the database; the next service takes the submission up.
     """
     settings = settings_of(request)
-    quotas = None if holder.requester is None else settings.quotas
     if body.study:
         check_owner(reader, body.study, holder)
+    quotas = quotas_of(settings, holder)
     if quotas:
         quotas.check("priority", body.priority)
         quotas.check("weight", body.weight)
@@ -70,6 +71,11 @@ def submit(body: Submission, holder: Submitter, reader: OpenReader, request: Req
     checker: Checker = request.app.state.checker
     checked = checker.check(submitted, name_client(request.scope))
     return _send(request, holder, replace(checked, terms=terms), response)
+
+
+def quotas_of(settings: Settings, holder: Holder) -> Quotas | None:
+    """Return what a person may ask for; None for the role admin, which may ask for all."""
+    return None if holder.requester is None else settings.quotas
 
 
 @router.post("/queue/{study}/pause")
@@ -109,7 +115,7 @@ def stop(stored: OpenStudy, holder: Submitter, reader: OpenReader, request: Requ
     if holder.requester is None:
         request_stop(settings_of(request).database, name)
     else:  # by the queue, where the transaction that does it looks whose study it is
-        send(request, holder, QueueRequest(action="pause", study=name))
+        send(settings_of(request), holder, QueueRequest(action="pause", study=name))
 
 
 def check_owner(reader: Reader, study: str, holder: Holder) -> None:
@@ -126,9 +132,8 @@ def _find_entry(reader: Reader, study: str) -> QueueEntry | None:
     return next((entry for entry in reader.queue() if entry.study == study), None)
 
 
-def send(request: Request, holder: Holder, asked: QueueRequest) -> QueueEntry | None:
+def send(settings: Settings, holder: Holder, asked: QueueRequest) -> QueueEntry | None:
     """Have a request to the queue done on behalf of its holder; the entry, as `request_queue` gives it."""
-    settings = settings_of(request)
     most = int(settings.quotas.studies)
     with open_reader(settings.database, settings.answer_seconds) as reader:
         check_owner(reader, asked.study, holder)
@@ -141,7 +146,7 @@ def send(request: Request, holder: Holder, asked: QueueRequest) -> QueueEntry | 
 
 
 def _send(request: Request, holder: Holder, asked: QueueRequest, response: Response) -> Accepted:
-    entry = send(request, holder, asked)
+    entry = send(settings_of(request), holder, asked)
     if entry is None:
         response.status_code = 202
     return Accepted(study=asked.study, entry=entry)

@@ -36,5 +36,5 @@ def show_study(stored: OpenStudy, reader: OpenReader) -> StudyStatus:
 
 @router.get("/studies/{study}/workers")
 def list_workers(stored: OpenStudy) -> list[WorkerRow]:
-    """The workers that trained for a study, in all its launches."""
+    """Return the workers that trained for a study, in all its launches."""
     return [WorkerRow(**row) for row in stored.workers().iter_rows(named=True)]

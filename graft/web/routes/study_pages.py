@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -17,9 +18,9 @@ from graft.launching.progress_text import describe_time_left
 from graft.stored.status import read_status
 from graft.stored.trials import PARAMS_PREFIX
 from graft.web.charts.arms import has_arms, view_arms
-from graft.web.charts.lines import Line, draw_curves
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.sampling import numeric_params, rank_associations, read_sample
+from graft.web.charts.specs import Line, draw_curves
 from graft.web.charts.study_charts import StudyCharts
 from graft.web.events import describe_standing
 from graft.web.models import TrialDetails
@@ -64,7 +65,7 @@ ChosenRanges = Annotated[Ranges, Depends(read_ranges)]
 def show_study(
     stored: OpenStudy, reader: OpenReader, request: Request, ranges: ChosenRanges, trials: Chosen = ""
 ) -> StreamingResponse:
-    """A study, whose lower part is refreshed whenever something changes; its figures come after the rest."""
+    """Return a study, whose lower part is refreshed whenever something changes; its figures come after the rest."""
     row = stored.row
     return stream(
         "study",
@@ -82,7 +83,7 @@ def show_study(
 def compare_arms(
     stored: OpenStudy, reader: OpenReader, baseline: Annotated[str | None, Query(max_length=200)] = None
 ) -> HTMLResponse:
-    """The arms of an experiment against any of them."""
+    """Return the arms of an experiment against any of them."""
     name: str = stored.row["name"]
     if not has_arms(stored):
         raise RefusalError(404, f"study {name} has no arms; a space with arms: or seeds: makes such studies")
@@ -97,7 +98,7 @@ def compare_arms(
 def show_live(
     stored: OpenStudy, reader: OpenReader, request: Request, ranges: ChosenRanges, trials: Chosen = ""
 ) -> HTMLResponse:
-    """The part of a study's page that changes."""
+    """Return the part of a study's page that changes."""
     return render("live", **_read_live(stored, reader, request, partial(_draw_sample, stored, reader, trials, ranges)))
 
 
@@ -119,7 +120,7 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw
 
 
 def _draw_or_refuse(draw: Draw, database: str, request: Request) -> Mapping[str, Any]:
-    """What is drawn; what is refused is said in its place, as the page has begun."""
+    """Return the drawing, or a refusal in its place, as the page has begun already."""
     try:
         return draw()
     except (GraftError, *STRANGE) as error:
@@ -147,6 +148,7 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     numeric = {name.removeprefix(PARAMS_PREFIX) for name in numeric_params(best)}
     return {
         "arms": view_arms(reader, stored.row["name"]) if has_arms(stored) else None,
+        "frames": json.dumps(charts.frames(), allow_nan=False, separators=(",", ":")),
         "ranges": ranges,
         "sample_note": sample.note,
         "history": charts.history(),
@@ -212,4 +214,4 @@ def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:
             for key, one in own.group_by("variant", "condition", maintain_order=True)
         ]
         chart = draw_curves(lines, ("step", str(name)), f"{name} over the steps")
-        yield {"name": name, "chart": chart, "labels": [line.name for line in lines]}
+        yield {"name": name, "chart": chart}

@@ -43,7 +43,7 @@ def list_trials(
     limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
     cursor: Annotated[int, Query(ge=-1, le=MOST_TRIALS, description="The `next` of the page before.")] = -1,
 ) -> TrialPage:
-    """Some trials, by number or by `sort`.
+    """Return a page of trials, by number or by `sort`.
 
     By number a cursor is exact however the study changes meanwhile. By `sort` it counts the rows before the page, so
     that trials which end meanwhile can move others from page to page.
@@ -82,7 +82,7 @@ def list_metrics(
     trials: Annotated[int, Query(ge=1, le=MOST_WITH_METRICS, description="Trials of a page.")] = 20,
     cursor: Annotated[int, Query(ge=-1, le=MOST_TRIALS, description="The `next` of the page before.")] = -1,
 ) -> MetricPage:
-    """The metrics of some trials, by number, step and name; the cursor is the last trial of the page before."""
+    """Return the metrics of some trials, by number, step and name; the cursor is the last trial of the page before."""
     numbers = stored.trial_page(None, None, cursor, trials + 1, ("number",))["number"].to_list()
     shown = numbers[:trials]
     found = stored.metrics(name, range(shown[0], shown[-1] + 1)) if shown else pl.DataFrame()

@@ -253,7 +253,7 @@ def _token_of(headers: Headers) -> str | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """What gives the body that was read already, and then what comes after it: that the client has gone."""
+    """Return a receiver that gives the body that was read already, and then that the client has gone."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:

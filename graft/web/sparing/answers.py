@@ -82,7 +82,7 @@ class Answers:
                 self._kept.popitem(last=False)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What is not kept; what writes makes the rest old, whether it was done or not."""
+        """Let a request through whose answer is not kept; one that writes makes kept ones old."""
         try:
             await self._app(scope, receive, send)
         finally:

@@ -145,7 +145,7 @@ class Budget:
         is_open = True
 
         def note_made() -> None:
-            """What is left is to send it, which may take as long as a slow client likes."""
+            """Record that an answer is made: a slow client may take as long as it likes to receive it."""
             nonlocal is_open
             if is_open:
                 is_open = False

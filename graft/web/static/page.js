@@ -4,7 +4,6 @@
 const live = document.getElementById("live");
 const view = document.getElementById("view");
 const told = document.getElementById("told");
-let dragging = false;
 
 for (const cell of document.querySelectorAll("[data-colour]")) {
   cell.style.background = cell.dataset.colour;
@@ -25,7 +24,7 @@ async function refresh() {
     return false;
   }
   told.textContent = answer.ok ? "live" : `not refreshed: ${answer.status} ${answer.statusText}`;
-  if (dragging || source !== (live.dataset.source ?? location.href)) return false;
+  if (source !== (live.dataset.source ?? location.href)) return false;
   if (!answer.ok) return answer.status < 429; // what is refused for good is not asked for again
   // A whole page has its live part among the rest; where that is done, it says so by having no `every`.
   const part = new DOMParser().parseFromString(text, "text/html").getElementById("live");
@@ -35,7 +34,7 @@ async function refresh() {
     morphStyle: "innerHTML",
     callbacks: {
       beforeAttributeUpdated: (name, node) => name !== "open" && !(name === "value" && node === document.activeElement),
-      beforeNodeRemoved: (node) => !node.classList?.contains("plot"), // curves.js put it there
+      beforeNodeRemoved: (node) => !node.classList?.contains("plot"), // charts.js put it there
     },
   });
   // Older browsers take the focus from an element that is moved.
@@ -93,40 +92,6 @@ function choose() {
   refresh();
 }
 
-// Drags a range along an axis of the parallel coordinates; a click takes it away.
-function drag(event) {
-  const reach = event.target.closest("rect.reach");
-  if (!reach) return;
-  event.preventDefault();
-  const { top, height } = reach.getBoundingClientRect();
-  const place = ({ clientY }) => Math.min(Math.max(1 - (clientY - top) / height, 0), 1);
-  const [low, high] = [Number(reach.dataset.low), Number(reach.dataset.high)];
-  const value = (at) => reach.dataset.log === "1" ? low * (high / low) ** at : low + (high - low) * at;
-  const first = place(event);
-  const mark = reach.cloneNode();
-  mark.setAttribute("class", "kept");
-  dragging = true;
-  reach.setPointerCapture(event.pointerId);
-  reach.onpointermove = (moved) => {
-    const upper = Math.max(first, place(moved)), lower = Math.min(first, place(moved));
-    mark.setAttribute("y", Number(reach.getAttribute("y")) + (1 - upper) * reach.getAttribute("height"));
-    mark.setAttribute("height", (upper - lower) * reach.getAttribute("height"));
-    reach.before(mark);
-  };
-  reach.onpointerup = reach.onpointercancel = (ended) => {
-    reach.onpointermove = reach.onpointerup = reach.onpointercancel = null;
-    mark.remove();
-    dragging = false;
-    if (ended.type === "pointercancel") return;
-    const ends = [first, place(ended)].sort((a, b) => a - b);
-    const isClick = ends[1] - ends[0] < 0.02;
-    for (const [index, side] of ["low", "high"].entries()) {
-      view.elements[`${side}.${reach.dataset.path}`].value = isClick ? "" : Number(value(ends[index]).toPrecision(4));
-    }
-    choose();
-  };
-}
-
 if (live?.dataset.events) follow();
 if (live?.dataset.every) {
   const timer = setInterval(() => {
@@ -137,5 +102,4 @@ if (live?.dataset.every) {
 if (view) {
   view.addEventListener("submit", (event) => { event.preventDefault(); choose(); });
   document.addEventListener("change", (event) => event.target.form === view && choose());
-  live.addEventListener("pointerdown", drag);
 }

@@ -41,7 +41,7 @@ def count_lost(trials: pl.DataFrame) -> pl.DataFrame:
 
 
 def list_lost(trials: pl.DataFrame) -> pl.DataFrame:
-    """number, arm, seed, state, steps, error, settings: the trials that diverged or failed, by number.
+    """Return number, arm, seed, state, steps, error, settings: the trials that diverged or failed, by number.
 
     `settings`: as JSON those that differ among all trials of the experiment.
     """

@@ -38,7 +38,7 @@ class ComparedTrials:
 
 
 def read_arms(trials: pl.DataFrame) -> pl.DataFrame:
-    """number, state, objective, arm, seed, configuration, rank: one row for each trial of an experiment, by number.
+    """Return number, state, objective, arm, seed, configuration, rank: a row for each trial, by number.
 
     `trials` has the columns READ. A trial of another kind of study has no row.
     """

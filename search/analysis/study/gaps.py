@@ -12,7 +12,7 @@ AVERAGES = {"best": 1, "mean of the best 10": 10, "mean of all": None}
 
 
 def averages_by_gap(grid: pl.DataFrame, plain: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
-    """number, gap, kind, value: of each trial its raw parameters, and AVERAGES over its pairs of powers.
+    """Return number, gap, kind, value: of each trial its raw parameters, and AVERAGES over its pairs of powers.
 
     `grid` are the scores of averages and `plain` those of raw parameters, of one metric; both have number, condition,
     variant, sign and `last`, a cost, sign * metric. `gaps` has number and gap. An EMA without eta is no pair.

@@ -78,7 +78,7 @@ def summarise(batches: Iterable[pl.DataFrame], ended: pl.DataFrame, metric: str,
 
 
 def score(summaries: Summaries, text: pl.DataType = pl.String()) -> pl.DataFrame:
-    """number, group_number, name, condition, variant, sign, best and last, both costs: one row for each score.
+    """Return number, group_number, name, condition, variant, sign, best and last, both costs: one row for each score.
 
     `text` is the type of name, condition and variant: categories take a fourth of the room of texts.
     """

@@ -124,7 +124,7 @@ _MIDDLES = {"source": pl.String(), "unit": pl.String()} | dict.fromkeys(
 
 
 def _describe_row(matrix: Matrix, cells: pl.DataFrame) -> dict[str, float | None]:
-    """What all pairs of these cells of one source say together."""
+    """Return statistics over all pairs of these cells of one source."""
     joined = cells.select("source", "target", "direction").join(
         matrix.pairs.drop_nulls("change"), on=["source", "target"], maintain_order="left"
     )

@@ -38,7 +38,7 @@ def results(
     target: str | None = None,
     seed: str = "pair",
 ) -> pl.DataFrame:
-    """number, source, target, seed, value (the trial's objective, null if it has none), direction; for `compare`.
+    """Return number, source, target, seed, value (the trial's objective or null), direction; for `compare`.
 
     `trials` has the columns READ, as `storage.frames` gives them. A path is one of COLUMNS, a parameter, or a dotted
     path of the configuration (a plug-in stands for its name); without `target` it is `target_of` the trials; `seed` is

@@ -21,7 +21,7 @@ class Activation:
     inputs: ClassVar[int] = 1
 
     def parameters(self) -> dict[str, Parameter]:
-        """What it learns."""
+        """Return what it learns."""
         return {}
 
     def apply(self, values: Tensor, own: Values) -> Tensor:

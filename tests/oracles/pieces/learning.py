@@ -33,7 +33,7 @@ class WeightsLearning:
     """One model descends its loss."""
 
     def shapes(self, model: Shapes) -> Shapes:
-        """What is learned, of a model with these parameters."""
+        """Return what is learned, of a model with these parameters."""
         return model
 
     def batch(self, task: Any, seed: int, count: int, step: int) -> Batch:
@@ -63,7 +63,7 @@ class WeightsLearning:
     def reset(
         self, optimizer: Optimizer, shapes: Shapes, state: tuple[Values, Moments], seed: int, n: int
     ) -> tuple[Values, Moments]:
-        """What is due before update n: nothing."""
+        """Return what is due before update n: nothing."""
         return state
 
     def evaluate(self, values: Values, evaluate_model: Evaluate) -> Mapping[str, Tensor]:
@@ -177,7 +177,7 @@ class ArchitectureLearning:
     def reset(
         self, optimizer: Optimizer, shapes: Shapes, state: tuple[Values, Moments], seed: int, n: int
     ) -> tuple[Values, Moments]:
-        """The models start anew in turn, one every life / models steps."""
+        """Return the models start anew in turn, one every life / models steps."""
         turn = self.life // self.models
         if not turn or n == 0 or n % turn:
             return state
@@ -197,11 +197,11 @@ class ArchitectureLearning:
         return {name: torch.stack([metrics[name] for metrics in every]).mean(0) for name in every[0]}
 
     def _form(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """What all models share."""
+        """Return what all models share."""
         return {name: one for name, one in named.items() if not name.startswith("models.")}
 
     def _age(self, number: int, n: int) -> int:
-        """Steps of a model since its last reset."""
+        """Return steps of a model since its last reset."""
         turn = self.life // self.models
         first = (number + 1) * turn
         return (n - first) % (self.models * turn) if turn and n >= first else n

@@ -18,7 +18,7 @@ Batch = dict[str, Tensor]
 
 
 def start_normal(deviation: float = 0.02, bound: float = 2.0) -> Callable[[Tensor], Tensor]:
-    """Normal numbers by inversion, truncated at so many standard deviations."""
+    """Return normal numbers by inversion, truncated at so many standard deviations."""
     tail = 0.5 * (1 - erf(bound / sqrt(2)))
     return lambda uniform: deviation * torch.special.ndtri(tail + (1 - 2 * tail) * uniform)
 
@@ -34,7 +34,7 @@ def start_uniform(bound: float) -> Callable[[Tensor], Tensor]:
 
 
 def start_given(numbers: Tensor) -> Callable[[Tensor], Tensor]:
-    """These numbers."""
+    """Return a start with these numbers."""
     return lambda uniform: numbers.to(uniform)
 
 

@@ -15,7 +15,7 @@ class Position:
     """Each does one of three things, and nothing by default."""
 
     def parameters(self, width: int, longest: int) -> dict[str, Parameter]:
-        """What it learns, for inputs of up to `longest` positions."""
+        """Return what it learns, for inputs of up to `longest` positions."""
         return {}
 
     def add_to(self, stream: Tensor, own: Values) -> Tensor:
@@ -23,7 +23,7 @@ class Position:
         return stream
 
     def rotate(self, vectors: Tensor) -> Tensor:
-        """Queries or keys [N, h, s, c] with positions."""
+        """Return queries or keys [N, h, s, c] with positions."""
         return vectors
 
     def bias(self, heads: int, like: Tensor) -> Tensor | None:

@@ -49,7 +49,7 @@ def draw_uniform(stream: Words, *shape: int) -> Floats:
 
 
 def draw_normal(stream: Words, *shape: int) -> Floats:
-    """Standard normal, by inversion."""
+    """Return standard normal, by inversion."""
     return torch.special.ndtri(torch.from_numpy(draw_uniform(stream, *shape))).numpy()
 
 
@@ -91,7 +91,7 @@ def draw_in_split(fraction: Integers, rest: Integers, size: int, split: str) -> 
 
 
 def keep_mask(stream: Words, rate: float, shape: tuple[int, ...]) -> torch.Tensor:
-    """False where dropout drops: where a byte of the stream is below 256 rate, rounded at random by the first word."""
+    """Return False where dropout drops: a byte of the stream is below 256 rate, rounded at random by the first word."""
     threshold = int(256 * rate + draw_uniform(stream, 1)[0])
     count = prod(shape)
     drawn = draw_words(stream, 1 - (-count // 8))[1:].view(np.uint8)[:count]

@@ -123,7 +123,7 @@ def find_flips(own: Tensor, other: Tensor, move: Tensor) -> Tensor:
 
 
 def _runs(sources: Tensor, through: Tensor, shift: int) -> Tensor:
-    """The runs of bits of `through` that begin next to a bit of `sources`, in one direction; of up to six bits.
+    """Return the runs of bits of `through` that begin next to a bit of `sources`, in one direction; of up to six bits.
 
     By doubling (Kogge and Stone 1973), as chess programs do it.
     """

@@ -125,7 +125,7 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Validation metrics of one trial, one value [N] per sequence, of which the mean over the set is taken."""
+        """Return the validation metrics of one trial, a value [N] per sequence, whose mean over the set is taken."""
 
     def evaluated_positions(self, batch: Batch) -> Tensor | None:
         """[L, N, s] bool: the positions of sets [L, N] at which `metrics` reads outputs [N, s, ...]; None: all.
@@ -135,7 +135,7 @@ class Task(ABC):
         return None
 
     def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:
-        """What is reported of a set, from the means of `metrics` over it: the means themselves, unless said here."""
+        """Return what is reported of a set, from the means of `metrics` over it; by default the means themselves."""
         return means
 
     @property
@@ -150,7 +150,7 @@ class Task(ABC):
         return None
 
     def facts(self) -> Params:
-        """What follows from the sizes and is worth a column: recorded with the trial's params."""
+        """Return facts that follow from the sizes and are worth a column: recorded with the trial's params."""
         return {}
 
 

@@ -118,7 +118,7 @@ class Completion(TokenTask):
         return batch["wanted"]
 
     def _batch(self, examples: Examples, length: int) -> Batch:
-        """`inputs` and `targets` [L, N, s], and `wanted` [L, N, s]: true where a target is a token of the output."""
+        """Return `inputs` and `targets` [L, N, s], and `wanted` [L, N, s]: true where a target is of the output."""
         first, last = examples.input, examples.output.shape[-1] - 1
         start = examples.input_length + 1
         place = torch.arange(length + 1, device=first.device)  # [T]

@@ -89,7 +89,7 @@ class InContext(VectorTask):
 
 
 def sequences(x: Tensor, y: Tensor, wanted: Tensor) -> Batch:
-    """`inputs` [L, N, s, 1], `targets` [L, N, n], and `wanted` [L, N, n]: at which points a prediction counts."""
+    """Return `inputs` [L, N, s, 1], `targets` [L, N, n], and `wanted` [L, N, n]: the points that count."""
     inputs = torch.stack([x, y], -1).flatten(-2)[..., :-1, None]
     return {"inputs": inputs.float().contiguous(), "targets": y.float(), "wanted": wanted.expand(y.shape)}
 

@@ -63,7 +63,7 @@ class LanguageTask(TokenTask):
 
     @abstractmethod
     def examples(self, windows: Tensor, streams: Streams) -> Batch:
-        """What is asked about windows [L, N, s + 1] of tokens; what else is random comes from `streams`."""
+        """Return the batch of windows [L, N, s + 1] of tokens; what else is random comes from `streams`."""
 
     @abstractmethod
     def metric_positions(self, batch: Batch) -> Tensor:
@@ -160,7 +160,7 @@ class LanguageTask(TokenTask):
         return {**means, "perplexity": math.inf if means["nll"] > _LARGEST else math.exp(means["nll"])}
 
     def facts(self) -> Params:
-        """What the frequencies of tokens alone give (`chance` is an accuracy), and which text it is.
+        """Return facts about the text, with the scores of guessing by tokens' frequencies (`chance` is an accuracy).
 
         `dropped` is the share of the training part's tokens that were too rare. Raises PluginError, one line, if the
         corpus or the probes are not to be had, or a part is shorter than a window.

@@ -93,7 +93,7 @@ class Quantifier(InContext):
 
     @final
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Counts of answers and of right ones by what is true, for `summary`, and the two metrics that are means.
+        """Return counts of answers and of right ones by the truth, for `summary`, and the two metrics that are means.
 
         `cross_entropy` in nats; `last_accuracy`: whether the answer on the whole sequence is right.
         """

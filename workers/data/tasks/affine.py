@@ -111,7 +111,7 @@ class Affine(InContext):
         return {"chance": 2 * (self.points - 2) / self.points}
 
     def _draw(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Standard normal x [L, N, n], a and b [L, N, 1]."""
+        """Return standard normal x [L, N, n], a and b [L, N, 1]."""
         x, a, b = streams.normal(batch, self.points + 2).split([self.points, 1, 1], -1)
         return x, a, b
 

@@ -67,7 +67,7 @@ class InterleavedRegression(LinearRegression):
 
 
 def _interleave(batch: Batch) -> Batch:
-    """`inputs` [L, N, 2 l + 1, d] and `targets` [L, N, l + 1] of pairs [L, N, l + 1, d + 1] and last labels [L, N]."""
+    """Return `inputs` [L, N, 2 l + 1, d] and `targets` [L, N, l + 1] of pairs [L, N, l + 1, d + 1] and last labels."""
     pairs, asked = batch["inputs"], batch["targets"]
     labels = torch.nn.functional.pad(pairs[..., -1:], (0, pairs.shape[-1] - 2))
     inputs = torch.stack([pairs[..., :-1], labels], -2).flatten(-3, -2)[..., :-1, :]

@@ -243,7 +243,7 @@ def _spread(scale: Tensor, condition: Tensor, size: int) -> Tensor:
 
 
 def _transform(normal: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
-    """Standard normal numbers [L, N, n, d] with this mean [L, d] and this diagonal covariance [L, d, d]."""
+    """Return normal numbers [L, N, n, d] with this mean [L, d] and this diagonal covariance [L, d, d]."""
     deviation = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
     return mean[:, None, None] + deviation[:, None, None] * normal
 

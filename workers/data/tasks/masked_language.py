@@ -62,7 +62,7 @@ class MaskedLanguage(LanguageTask):
         return _WAYS[self.probe_way]
 
     def examples(self, windows: Tensor, streams: Streams) -> Batch:
-        """`inputs` with hidden tokens, `targets` without, and `wanted` [L, N, s] bool, true where they are hidden."""
+        """Return `inputs` with hidden tokens, `targets` without, and `wanted` [L, N, s] bool, true at hidden ones."""
         targets = windows[..., 1:]
         rows, length = targets.shape[1:]
         rounding, fate, other = fractions(streams, rows, 1 + 2 * length).split([1, length, length], dim=-1)

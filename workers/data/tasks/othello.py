@@ -65,7 +65,7 @@ class Othello(TokenTask):
         return training_games(streams.words(batch).flatten()).tokens.view(streams.lanes, batch, MOVES)
 
     def validation(self, streams: Streams, batch: int) -> Batch:
-        """`inputs` [L, N, 59], and `legal` [L, N, 59] int64: as bits the moves that are legal next."""
+        """Return `inputs` [L, N, 59], and `legal` [L, N, 59] int64: as bits the moves that are legal next."""
         games = validation_games(streams.words(batch).flatten())
         tokens, legal = (part.view(streams.lanes, batch, MOVES) for part in games)
         return {"inputs": tokens[..., :-1].long(), "legal": legal[..., 1:]}

@@ -1,4 +1,4 @@
-"""Parentheses: is a string balanced?"""
+"""Parentheses: whether a string of them is balanced."""
 
 from __future__ import annotations
 

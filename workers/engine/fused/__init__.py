@@ -5,10 +5,23 @@ transformer on the set complement task, whose data it draws itself, and layered.
 whose data it is given for some steps. They have not run on a GPU yet, only in an emulator of blocks
 (tests/test_fused.py, tests/test_fused_layered.py): a GPU uses one once it has passed its check there and is faster than
 the traced step for the structure (`trust`); else, and for all other trials, the traced step runs.
+
+The names below are loaded when they are first used: a CPU needs none of the modules behind them, a fifth of a second.
 """
 
 from __future__ import annotations
 
-from workers.engine.fused.device import describe, make_step, obstacle, rates_of
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workers.engine.fused.device import describe, make_step, obstacle, rates_of
 
 __all__ = ["describe", "make_step", "obstacle", "rates_of"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from workers.engine.fused import device
+
+    return getattr(device, name)

@@ -63,7 +63,7 @@ def make_step(recipe: Recipe, device: torch.device) -> FusedStep:
 
 
 def limits_of(device: torch.device) -> Limits:
-    """What the device says of its shared memory."""
+    """Return the limits of shared memory, as the device states them."""
     found = torch.cuda.get_device_properties(device)
     return Limits(found.shared_memory_per_multiprocessor, found.shared_memory_per_block_optin)
 

@@ -44,7 +44,7 @@ class Pack:
     """
 
     def __init__(self, trial: Trial, *, width: int, device: str = "cpu", archive: Archive | None = None) -> None:
-        """A pack for trials of this one's structure.
+        """Make a pack for trials with the structure of this one.
 
         `archive`: where checkpoints of trials are read, unless `fill` is told another one.
         """

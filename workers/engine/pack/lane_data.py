@@ -15,6 +15,7 @@ from spaces import plugins
 from workers.data.tasks import Batch, Task
 from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.lanes import LaneTrial
+from workers.numerics.randomness import Purpose
 from workers.numerics.tracing import tree_map
 from workers.training.recipe import Recipe, evaluation_sets
 
@@ -37,13 +38,18 @@ def draw_training_batch(recipe: Recipe, lanes: Sequence[LaneTrial | None], tenso
     return _draw_by_task(recipe, lanes, tensors, draw)
 
 
-def draw_evaluation_sets(recipe: Recipe, lanes: Sequence[LaneTrial | None], tensors: LaneTensors) -> dict[str, Batch]:
-    """Condition -> set [L, N, ...]; under the empty condition the validation set."""
+def draw_evaluation_sets(
+    recipe: Recipe,
+    lanes: Sequence[LaneTrial | None],
+    tensors: LaneTensors,
+    purpose: Purpose = Purpose.VALIDATION_DATA,
+) -> dict[str, Batch]:
+    """Condition -> set [L, N, ...] for validation or for a test; under the empty condition the unshifted set."""
 
     def draw(task: Task, rows: Rows) -> dict[str, Batch]:
         knobs = {path: values[rows] for path, values in tensors.knobs.items()}
         task = plugins.bind(task, knobs, "task")
-        return evaluation_sets(task, tensors.evaluation_seeds[rows], recipe.training.validation_batch)
+        return evaluation_sets(task, tensors.evaluation_seeds[rows], recipe.training.validation_batch, purpose)
 
     return _draw_by_task(recipe, lanes, tensors, draw)
 

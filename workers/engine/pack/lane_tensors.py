@@ -71,7 +71,7 @@ class LaneTensors:
         self.evaluation_seeds[index] = evaluation_seed_of(trial)
 
     def state_of(self, index: int) -> State:
-        """Views of one lane's state."""
+        """Return views of one lane's state."""
         return tree_map(operator.itemgetter(index), self.state)
 
     def set_state(self, index: int, state: State) -> None:

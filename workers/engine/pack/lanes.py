@@ -28,6 +28,8 @@ class LaneTrial:
     """How the trial's parameters lie without padding."""
     recipe: Recipe
     """Of what trains here now: the trial, or one of its ancestors."""
+    tested: bool = False
+    """Whether it is evaluated on its test sets, too."""
     study: int = 0
     """Whose trial it is, where studies have lanes side by side: numbers are each study's own."""
     step: int = 0
@@ -49,6 +51,7 @@ class LaneTrial:
             steps=int(recipe.training.steps),
             layout=layout_of(recipe),
             recipe=recipe,
+            tested=trial.tested,
             study=study,
         )
 
@@ -62,7 +65,7 @@ class LaneTrial:
         return not self.takeovers and self.step > self.start_step
 
     def steps_until_report(self, every: int) -> int:
-        """Steps to the next validation (every `every` steps, and after the last one), or to the next takeover."""
+        """Return the number of steps to the next validation (every `every` steps, and the last one) or takeover."""
         if self.takeovers:
             return self.takeovers[0].step - self.step
         if self.report_due(every):
@@ -91,7 +94,7 @@ class Lanes:
         return [(index, running) for index, running in enumerate(self.slots) if running]
 
     def indices(self, study: int) -> dict[int, int]:
-        """Number of each trial of a study in training -> its lane index."""
+        """Map the numbers of a study's trials in training to their lanes."""
         return {running.number: index for index, running in self.occupied if running.study == study}
 
     @property

@@ -16,6 +16,7 @@ from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.lanes import NARROWEST, Lanes, LaneTrial
 from workers.networks.learned_splines import learned_splines
 from workers.numerics.layout import Layout
+from workers.numerics.randomness import Purpose
 from workers.training.recipe import Recipe
 
 
@@ -31,11 +32,17 @@ class Reporting:
         self._step_kind = step_kind
         self._device = device
 
-    def evaluate(self, lanes: Lanes, tensors: LaneTensors, indices: list[int]) -> list[tuple[Metric, ...]]:
-        """Metrics of these lanes on each one's validation set, and on the task's shifted sets."""
+    def evaluate(
+        self,
+        lanes: Lanes,
+        tensors: LaneTensors,
+        indices: list[int],
+        purpose: Purpose = Purpose.VALIDATION_DATA,
+    ) -> list[tuple[Metric, ...]]:
+        """Metrics of these lanes on each one's validation or test set, and on the task's shifted sets."""
         padded = pad_to_power_of_two(indices)
         tensors = tensors.select(padded)
-        sets = draw_evaluation_sets(self._recipe, [lanes.slots[index] for index in padded], tensors)
+        sets = draw_evaluation_sets(self._recipe, [lanes.slots[index] for index in padded], tensors, purpose)
         return self.evaluation.metrics(tensors, sets)[: len(indices)]
 
     def report_due(self, lanes: Lanes, tensors: LaneTensors, *, without: Collection[int]) -> dict[int, Report]:
@@ -48,6 +55,9 @@ class Reporting:
             return {}
         loss_sums: list[float] = tensors.state.loss_sum.tolist()
         found = self.evaluate(lanes, tensors, [index for index, _ in due])
+        tested = [index for index, running in due if running.tested]
+        sealed = self.evaluate(lanes, tensors, tested, Purpose.TEST_DATA) if tested else []
+        on_test = dict(zip(tested, sealed, strict=True))
         reports: dict[int, Report] = {}
         for (index, running), metrics in zip(due, found, strict=True):
             mean_loss = loss_sums[index] / (running.step - running.reported_step)
@@ -64,6 +74,7 @@ class Reporting:
                 state="finished" if ends else "running",
                 splines=learned_splines(running.recipe.model, parameters) if ends else (),
                 fingerprint=self._fingerprint_of(running),
+                sealed=on_test.get(index, ()),
             )
             reports[index] = report
         for index, running in due:  # only now that nothing can go wrong: a report that was not given is due again

@@ -70,7 +70,7 @@ class Stepper(Protocol):
     """Makes the steps of a pack."""
 
     def of(self, lanes: Lanes, tensors: LaneTensors) -> Advance:
-        """Makes steps of these lanes, as long as neither they nor which tensors they train with change."""
+        """Make steps of these lanes, as long as neither they nor which tensors they train with change."""
         ...
 
 

@@ -29,7 +29,7 @@ class NativeOutputs(Protocol):
     """Outputs of L lanes at once without dropout: an exact rewrite of the model's `outputs`."""
 
     def __call__(self, model: Any, task: Task, parameters: Tensor, batch: Batch, /) -> Tensor:
-        """Outputs [L, N, ...] at parameters [L, P], on a set [L, N, ...]; `model` and `task` as those of the gradient.
+        """Compute outputs [L, N, ...] at parameters [L, P] on a set [L, N, ...]; `model`, `task` as for the gradient.
 
         Zero at positions that the task's metrics do not read (`Task.evaluated_positions`).
         """

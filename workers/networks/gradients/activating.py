@@ -15,6 +15,7 @@ from workers.networks.gradients.generated import Generated, Number, addresses_of
 from workers.numerics.native.building import Unit
 from workers.numerics.rows.activations import ActivationProgram, write_activation
 from workers.numerics.rows.running import run_activation
+from workers.numerics.tensors import gradients
 
 
 def _write(activation: Activation, dtype: torch.dtype) -> ActivationProgram:
@@ -36,16 +37,15 @@ def _compare(
     learned = {name: value.to(dtype).requires_grad_() for name, value in starts(activation.parameters()).items()}
     knobs = example_knobs(activation)
     given = [*(float(one.detach()) for one in learned.values()), *knobs.values()]
-    found = run_activation(program, library, given, hidden.detach(), gradient)
+    computed = run_activation(program, library, given, hidden.detach(), gradient)
     told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
     with torch.enable_grad():
         values = plugins.bind(activation, told).apply(hidden, learned)
         wanted = [hidden, *learned.values()]
-        by = [torch.zeros_like(one) for one in wanted]
-        if values.requires_grad:
-            by = [*torch.autograd.grad(values, wanted, gradient, materialize_grads=True)]
+        found = gradients(values, wanted, gradient) if values.requires_grad else [None] * len(wanted)
+    by = [torch.zeros_like(one) if g is None else g for one, g in zip(wanted, found, strict=True)]
     by_learned = torch.cat([hidden.new_zeros(0), *(one.view(1) for one in by[1:])])
-    yield from zip(found, (values.detach(), by[0], by_learned), strict=True)
+    yield from zip(computed, (values.detach(), by[0], by_learned), strict=True)
 
 
 FUNCTIONS = Generated("activation", _write, _compare)

@@ -363,7 +363,7 @@ def tables_of(
 def _positions(
     model: Layered, lanes: int, length: int, dtype: torch.dtype
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """What is added to the stream [L, s, d], and cosines and sines [L, s, c / 2] that turn queries and keys."""
+    """Return what positions add to the stream [L, s, d], and cosines and sines [L, s, c / 2] for queries and keys."""
     position, channels = model.position, model.width // model.heads
     if isinstance(position, Sinusoidal):
         nothing = torch.zeros(1, length, model.width, dtype=dtype)

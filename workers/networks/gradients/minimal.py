@@ -203,9 +203,9 @@ def own_sizes(model: Minimal, task: NextToken, length: int | Tensor) -> list[int
 
 
 def stack_knobs(model: Minimal, lanes: int, device: torch.device | None = None) -> Tensor:
-    """[L, 4] float64 scale of logits, epsilon of the norm, and scales of both dropouts; of a model bound to lanes.
+    """Return [L, 4] float64 of a model bound to lanes.
 
-    Products of features have the scale 1.
+    The columns: scale of logits (1 for products of features), epsilon of the norm, scales of both dropouts.
     """
     rates = [per_lane(rate, lanes, device) for rate in (model.embedding_dropout, model.residual_dropout)]
     unscaled = isinstance(model.scorer, KernelScorer)

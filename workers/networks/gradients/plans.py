@@ -57,7 +57,7 @@ def call(function: Callable[[object], int], plan: ctypes.Structure, tensors: Map
 
 
 def gradient_tensors(task: Task, parameters: Tensor, batch: Batch, blocks: Blocks | None = None) -> dict[str, Tensor]:
-    """What each gradient reads of the task and writes: targets and weights of positions, the gradient, the loss [L]."""
+    """Return the task's tensors of a gradient: targets and weights of positions, the gradient, the loss [L]."""
     targets, weights = task.position_targets(batch, parameters.dtype)
     return {
         "gradient": blocks.empty_like(parameters) if blocks else torch.empty_like(parameters),

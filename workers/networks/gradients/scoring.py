@@ -20,6 +20,7 @@ from workers.numerics.parameters import Parameter
 from workers.numerics.rows.nodes import NotOfRows
 from workers.numerics.rows.programs import Program, write_scorer
 from workers.numerics.rows.running import run
+from workers.numerics.tensors import gradients
 
 _FUNCTIONS = ("weigh_along", "weigh_beside", "gradient_along", "gradient_beside", "finish")
 
@@ -93,7 +94,7 @@ def scorers_of_heads(scorer: Scorer, heads: int) -> list[Scorer]:
 
 
 def knobs_of_heads(scorer: Scorer, heads: int) -> list[Number]:
-    """What the functions of all heads are told, one head's after another's, and those of their features."""
+    """Return the knobs of all heads' functions, one head's after another's, and those of their features."""
     own = [value for one in scorers_of_heads(scorer, heads) for _, value in plugins.knobs(one)]
     return own + activating.knobs_of(features_of(scorer))
 
@@ -149,7 +150,7 @@ def _compare(
     wanted = [leaf, *own.values()]
     by: Sequence[Tensor | None] = [None] * len(wanted)
     if weights.requires_grad:
-        by = torch.autograd.grad(weights, wanted, gradient, allow_unused=True)
+        by = gradients(weights, wanted, gradient)
     exact = [torch.zeros_like(one) if g is None else g for one, g in zip(wanted, by, strict=True)]
     yield found.weights, weights.detach()
     yield found.by_logits, exact[0]

@@ -88,7 +88,7 @@ class Model(ABC):
 
     @abstractmethod
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
-        """What it says of a batch [N, ...]: logits [N, s, v], numbers [N, s, o] or logits [N, c], as the task has it.
+        """Return outputs for a batch [N, ...]: logits [N, s, v], numbers [N, s, o] or logits [N, c], as the task asks.
 
         `keep`: a bool mask per site in use (none: evaluate).
         """

@@ -131,7 +131,7 @@ class SelfAttention:
         }
 
     def scorer_parameters(self) -> dict[str, Parameter]:
-        """What the scorer learns: in each layer, or in one place for all layers."""
+        """Return the scorer's learned parameters: in each layer, or in one place for all layers."""
         return under("scorer", self.scorer.parameters(self.heads))
 
     def __call__(self, stream: Tensor, visible: Tensor, own: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
@@ -149,7 +149,7 @@ class SelfAttention:
         return self.output(mixed.transpose(-3, -2).flatten(-2), own)  # [N, s, d]
 
     def show(self, stream: Tensor, visible: Tensor, own: Parameters) -> Attention:
-        """What attention does with a stream [N, s, d], for diagnostics."""
+        """Return attention's intermediate values for a stream [N, s, d], for diagnostics."""
         query, key, value = self._queries_keys_values(stream, own)
         weights = self._weights(query, key, value, visible, own)
         query_from, key_from = self._sources(stream, own)
@@ -174,7 +174,7 @@ class SelfAttention:
         return self.scorer.of_logits(scaled_logits(query, key) + bias, visible, learned)
 
     def _sources(self, stream: Tensor, own: Parameters) -> Sequence[Affine | None]:
-        """What queries, and keys, are affine maps of."""
+        """Return the affine maps that queries, and keys, are computed by."""
         if self.query_key_norm or self.canon_heads.present:
             return None, None
         vectors, weight = self.canon_input(stream, own), own["query_key_value"]
@@ -212,7 +212,7 @@ class Mlp:
         }
 
     def activation_parameters(self) -> dict[str, Parameter]:
-        """What the activation learns: in each layer, or in one place for all layers."""
+        """Return the activation's learned parameters: in each layer, or in one place for all layers."""
         return under("activation", self.activation.parameters())
 
     def __call__(self, stream: Tensor, own: Parameters) -> Tensor:

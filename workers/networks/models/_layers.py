@@ -99,7 +99,7 @@ class Layered(Model):
             raise PluginError("model.position: its bias is added to logits, and model.scorer looks at queries and keys")
 
     def facts(self) -> Params:
-        """What its activation says of itself: `activation.approximation_error`."""
+        """Return the facts of its activation: `activation.approximation_error`."""
         return under("activation", self.activation.facts()) if self.mlp_multiple else {}
 
     @abstractmethod
@@ -199,7 +199,7 @@ class Layered(Model):
 
     @abstractmethod
     def write(self, parameters: Parameters, stream: Tensor) -> Tensor:
-        """Outputs from the stream [N, s, d] after the last layer."""
+        """Return outputs from the stream [N, s, d] after the last layer."""
 
     @property
     @abstractmethod

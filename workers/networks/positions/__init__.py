@@ -28,7 +28,7 @@ class Position:
         return stream
 
     def rotate(self, vectors: Tensor) -> Tensor:
-        """Queries or keys [N, h, s, c] with their positions."""
+        """Return queries or keys [N, h, s, c] with their positions."""
         return vectors
 
     def bias(self, heads: int, like: Tensor) -> Tensor | None:

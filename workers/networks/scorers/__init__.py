@@ -20,12 +20,12 @@ from workers.numerics.parameters import Parameter, Parameters, under, within
 class Scorer(ABC):
     """A scorer's configuration, a frozen dataclass; inside the engine its knobs are the trial's own tensors.
 
-    Most scorers look at the scaled logits alone and derive from LogitScorer. A KernelScorer looks at products of
-    features of queries and keys, others look at queries and keys themselves.
+    Most scorers look at the scaled logits alone and derive from LogitScorer; a KernelScorer looks at products of
+    features of queries and keys, and others at these themselves.
     """
 
     def parameters(self, heads: int) -> Mapping[str, Parameter]:
-        """What the scorer learns in one layer, shapes (heads, ...); most learn nothing.
+        """Return the learned parameters of the scorer in one layer, shapes (heads, ...); most learn nothing.
 
         The model names them `scorer.<name>`. A knob may set where they start.
         """
@@ -83,7 +83,7 @@ class LogitScorer(Scorer):
 
     @abstractmethod
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        """What `of_logits` returns, of logits in float32 or float64."""
+        """Return the weights of `of_logits`, for logits in float32 or float64."""
 
 
 class KernelScorer(Scorer):

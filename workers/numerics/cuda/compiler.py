@@ -29,7 +29,7 @@ class CompilerError(RuntimeError):
 
 
 def load_cubin(source: Path, architecture: str, options: Sequence[str] = ()) -> bytes:
-    """What `compile_cubin` makes, from the cache if it was made here before."""
+    """Return the result of `compile_cubin`, from the cache if it was made here before."""
     name = f"{source.stem}-{cubin_key(source, architecture, options)}.cubin"
     with suppress(OSError):
         return (cache_folder() / name).read_bytes()

@@ -40,7 +40,7 @@ class Fusion:
     """Operations that are one kernel."""
 
     def __init__(self, part: Part, kinds: dict[Slot, Kind], lanes: int) -> None:
-        """Raises CannotFuse."""
+        """Make the fusion of a part; raises CannotFuse."""
         self._part, self._kinds, self._lanes = part, kinds, lanes
         self.program = write_program(part.rules, kinds, part.results, lanes)
         self.given = _find_given(part.operations)
@@ -89,7 +89,7 @@ class Fusion:
         return [tuple(one.stride()) for one in given] == self._strides
 
     def chosen(self, given: Sequence[Tensor]) -> list[Tensor]:
-        """What the kernel reads of it, in the order of its parameters."""
+        """Choose the kernel's inputs, in the order of its parameters."""
         return [given[number] for number in self._read]
 
     def make_results(self, device: torch.device) -> list[Tensor]:
@@ -124,7 +124,7 @@ class Fusion:
         return self.launch(given) if self._verdicts[device] else self.operate(given)
 
     def find_fault(self, given: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
-        """What keeps the kernel from being used on the device; empty if nothing does."""
+        """Return why the kernel cannot be used on the device; empty if it can."""
         try:
             found = self.launch(given)
         except (RuntimeError, OSError) as error:
@@ -145,7 +145,7 @@ def _name(one: Slot | Tensor) -> Any:
 
 
 def _find_given(operations: Sequence[Operation]) -> list[Slot | Tensor]:
-    """What operations read and do not make, each once."""
+    """Return the inputs of operations, those that they do not make themselves, each once."""
     made = {slot for operation in operations for slot in operation.results}
     found: dict[Any, Slot | Tensor] = {}
     for operation in operations:
@@ -194,7 +194,7 @@ _NUMBERS = itertools.count()
 
 @torch.library.custom_op("graft::fusion", mutates_args=(), device_types="cuda")
 def run_fusion(number: int, given: Sequence[Tensor]) -> list[Tensor]:
-    """What the fusion of this number makes."""
+    """Run the fusion of this number; returns its results."""
     return _FUSIONS[number].run(given)
 
 

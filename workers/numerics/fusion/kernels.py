@@ -140,7 +140,7 @@ class _Layout:
         self._stored[key] = stored
 
     def _reads_of(self, slot: Slot, part: str | None) -> dict[Any, bool]:
-        """What is stored in this kernel and read for a tensor."""
+        """Return the places that are stored in this kernel and read for a tensor."""
         reads: dict[Any, bool] = {}
 
         def look(other: Slot, place: Place) -> bool:
@@ -171,7 +171,7 @@ class _Layout:
         return False
 
     def _find_buffers(self) -> list[Any]:
-        """What is read in another loop than that which computes it, and is no result."""
+        """Return the slots that are read in another loop than the one that computes them, and are no results."""
         found: list[Any] = []
         for key, stored in self._stored.items():
             for other in stored.reads:
@@ -256,7 +256,7 @@ class _Layout:
 
 
 def _find_kept(rules: Mapping[Slot, Rule], kinds: Mapping[Any, Kind], results: Sequence[Slot]) -> dict[Slot, None]:
-    """What is computed once: results, sums, and what several operations or many elements need and is not cheap."""
+    """Return what to compute once: results, sums, and dear values that several operations or many elements need."""
     users: dict[Slot, int] = dict.fromkeys(rules, 0)
     spread: set[Slot] = set()
     for slot, rule in rules.items():

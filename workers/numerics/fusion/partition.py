@@ -62,7 +62,7 @@ class Partition:
     rules: dict[Slot, Rule] = field(default_factory=dict)
 
     def part(self, operations: Sequence[Operation], results: Sequence[Any]) -> list[Operation | Part]:
-        """What to run, in order, for the slots among `results`."""
+        """Return what to run, in order, for the slots among `results`."""
         written = find_written(operations)
         last_written = 0
         levels: list[int] = []
@@ -158,7 +158,7 @@ class Partition:
     def _needed_outside(
         self, operations: Sequence[Operation], levels: list[int], results: set[Slot], makers: Mapping[Slot, int]
     ) -> tuple[dict[Slot, int], set[int]]:
-        """What is needed outside of fusions -> by which level; and the views that must be made for it."""
+        """Return the slots needed outside of fusions, by level, and the views that must be made for them."""
         needed = dict.fromkeys(results, max([0, *levels, *(one.level for one in self.known.values())]))
         views: set[int] = set()
         for number in reversed(range(len(operations))):

@@ -95,7 +95,7 @@ class Reduction:
         return self.finish(total, shape)
 
     def write_part(self, writer: Writer, scope: Scope, place: Place, part: str) -> str:
-        """What every 32nd term of the element at a place comes to, or, of terms that lie apart, a run of them."""
+        """Return the sum of every 32nd term of the element at a place or, where terms lie apart, of a run of them."""
         shape = writer.kind(self.source).shape
         terms, run = self.terms(shape), -(-self.terms(shape) // PARTS)
         outer, inner = self.axes_of(writer, scope, place, shape), Scope(scope)

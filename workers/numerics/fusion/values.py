@@ -37,7 +37,7 @@ class Kind(NamedTuple):
 
     @staticmethod
     def of(tensor: Tensor) -> Kind:
-        """That of a tensor."""
+        """Return the kind of a tensor."""
         return Kind(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
     @property

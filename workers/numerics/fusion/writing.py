@@ -35,7 +35,7 @@ class Scope:
         self.lines.append(line)
 
     def put(self, head: str, inner: Scope) -> None:
-        """A scope inside this one."""
+        """Write a scope inside this one."""
         self.lines += [f"{head} {{", *(f"    {line}" for line in inner.lines), "}"]
 
 

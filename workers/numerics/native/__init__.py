@@ -24,13 +24,14 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
-
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from spaces.cache import cache_folder
 from workers.numerics.native import building
 from workers.numerics.native.building import Unit, packaged
+
+if TYPE_CHECKING:  # where a wheel is built, there is no torch
+    from torch import Tensor
 
 _LOG = logging.getLogger(__name__)
 
@@ -173,7 +174,7 @@ def _open(path: Path) -> ctypes.CDLL | None:
 
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
-    """Processes that start together compile once; a file system without locks lets each of them."""
+    """Hold a lock, so that processes that start together compile once; without locks each compiles."""
     aside = path.with_suffix(".lock")
     handle = os.open(aside, os.O_RDWR | os.O_CREAT, 0o644)
     try:

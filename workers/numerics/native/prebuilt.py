@@ -1,4 +1,4 @@
-"""The native steps compiled ahead (`python -m workers.engine.compile_ahead`), which a wheel then carries.
+"""The native steps compiled ahead, when Graft is built or installed (hatch_build.py).
 
 There is a folder of libraries for each level of instructions. A processor takes the level that a compiler on the
 machine would compile for, so that the bits are those of a library compiled there (tests/test_prebuilt.py), and only
@@ -48,29 +48,41 @@ _CROSS = {"aarch64": "aarch64-linux-gnu-g++", "x86_64": "x86_64-linux-gnu-g++"}
 
 
 def build(units: Sequence[Unit], *wanted: str) -> list[Path]:
-    """Compile libraries for the levels of these names, or for all of machines that there is a compiler for.
+    """Compile libraries for the levels of these names that there is a compiler for; return all files of `prebuilt`.
 
-    They take the place of those that are there. Raises as subprocess does.
+    Libraries of the same sources, made by the same compiler, are kept, and all others removed. Raises as subprocess
+    does.
     """
-    shutil.rmtree(_folder(), ignore_errors=True)
     tasks: list[tuple[Unit, list[str], str]] = []
+    notes: list[Path] = []
     for machine, levels in LEVELS.items():
         compiler = building.find_compiler() if machine == platform.machine() else [_CROSS[machine]]
         if not compiler or not shutil.which(compiler[0]):
             continue
-        for level in levels:
-            if wanted and level.name not in wanted:
-                continue
-            (_folder() / level.name).mkdir(parents=True)
-            note = building.version(tuple(compiler)).partition("\n")[0]
-            _note(level.name).write_text(note + "\n", encoding="utf-8")
-            tasks += [(unit, compiler, level.name) for unit in units]
+        for level in (level.name for level in levels if level.name in wanted):
+            notes.append(_renew(level, building.version(tuple(compiler)).partition("\n")[0] + "\n"))
+            tasks += [(unit, compiler, level) for unit in units]
+    kept = {_library(unit, level) for unit, _, level in tasks}
+    for path in _folder().glob("*/*.so"):
+        if path not in kept:
+            path.unlink()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [*pool.map(_build, *zip(*tasks, strict=True))] if tasks else []
+        return [*notes, *pool.map(_build, *zip(*tasks, strict=True))] if tasks else []
+
+
+def _renew(level: str, note: str) -> Path:
+    """Return the level's note of its compiler; libraries of another compiler are removed."""
+    path = _note(level)
+    if not path.exists() or path.read_text(encoding="utf-8") != note:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        path.parent.mkdir(parents=True)
+        path.write_text(note, encoding="utf-8")
+    return path
 
 
 def _build(unit: Unit, compiler: list[str], level: str) -> Path:
-    return building.build(unit, compiler, _flags(level), _library(unit, level))
+    library = _library(unit, level)
+    return library if library.exists() else building.build(unit, compiler, _flags(level), library)
 
 
 def _flags(level: str) -> list[str]:

@@ -20,6 +20,7 @@ from workers.numerics.rows.reading import KEYS, QUERIES, Reader, Spot, side_by_s
 from workers.numerics.rows.recording import Recording
 from workers.numerics.rows.writing import Function, write_function, write_numbers
 from workers.numerics.simplifying import Slot
+from workers.numerics.tensors import gradients
 
 Apply = Callable[[Tensor, Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]
 """Values [q, f] from numbers [q, parts * f], what is learned and knobs []."""
@@ -169,7 +170,7 @@ def _record(
 def _gradients(values: Tensor, wanted: Sequence[Tensor], gradient: Tensor) -> list[Tensor | None]:
     if not wanted or not values.requires_grad:
         return [None] * len(wanted)
-    return [*torch.autograd.grad(values, wanted, gradient, allow_unused=True, retain_graph=True)]
+    return gradients(values, wanted, gradient)
 
 
 def _node(spot: Spot) -> Node:

@@ -96,7 +96,7 @@ class Graph:
         return self._keep(Node(node.what, operands, node.level, node.is_truth, node.name, node.loop))
 
     def states(self, count: int) -> list[Node]:
-        """Inputs of a loop's body, which no other loop has."""
+        """Make inputs of a loop's body, which no other loop has."""
         return [Node("input", (), Level.ROW, name="state") for _ in range(count)]
 
     def results(self, loop: Loop) -> list[Node]:

@@ -19,6 +19,7 @@ from workers.numerics.rows.reading import KEYS, QUERIES, Reader, Spot
 from workers.numerics.rows.recording import Recording
 from workers.numerics.rows.writing import Function, write_function, write_numbers
 from workers.numerics.simplifying import Slot
+from workers.numerics.tensors import gradients
 
 Weigh = Callable[[Tensor, Tensor, Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]
 """Weights [h, q, k] from logits [h, q, k], what is visible [q, k], what is learned [h] and knobs []."""
@@ -137,10 +138,9 @@ def _record(
         weights = weigh(logits, visible, numbers, given_knobs)
         if weights.shape != logits.shape:
             raise NotOfRows("its weights have another shape than its logits")
-        gradients: list[Tensor | None] = [None] * len(wanted)
+        found: list[Tensor | None] = [None] * len(wanted)
         if weights.requires_grad:
-            found = torch.autograd.grad(weights, wanted, gradient, allow_unused=True, create_graph=True)
-            gradients = list(found)
+            found = gradients(weights, wanted, gradient, create_graph=True)
     nodes = {"logits": graph.input("logits", Level.KEY), "gradient": graph.input("gradient", Level.KEY)}
     spots: dict[Slot, Spot] = {}
 
@@ -160,7 +160,7 @@ def _record(
     result = reader.spot(recording.slot(weights))
     if result.hidden is None or isinstance(result.hidden, Node) or result.hidden != 0:
         raise NotOfRows("its weights of invisible keys are not 0")
-    by = [0.0 if one is None else reader.spot(recording.slot(one)).shown for one in gradients]
+    by = [0.0 if one is None else reader.spot(recording.slot(one)).shown for one in found]
     for one, (name, _) in zip(by[1:], numbers.items(), strict=True):
         if isinstance(one, Node) and one.level in (Level.ROW, Level.KEY):
             raise NotOfRows(f"the gradient by {name} is not a sum over rows")
@@ -168,7 +168,7 @@ def _record(
 
 
 def _given_back(graph: Graph, weights: Operand) -> dict[Node, Node]:
-    """What follows from the weights: themselves and, of a quotient by a number of the row, the numerator."""
+    """Return the nodes that follow from the weights: themselves and the numerator of a quotient by a row's number."""
     if not isinstance(weights, Node):
         return {}
     known = {weights: weights}

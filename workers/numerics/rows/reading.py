@@ -367,7 +367,7 @@ def _is(one: Any, number: float) -> bool:
 
 
 def _folded(name: str, own: list[Any], graph: Graph) -> Any:
-    """What an operation gives that follows from constants among its operands."""
+    """Return the value of an operation that follows from constants among its operands."""
     if name == "where" and isinstance(own[0], bool):
         return own[1] if own[0] else own[2]
     if name == "where" and isinstance(own[1], int | float) and _is(own[2], own[1]):

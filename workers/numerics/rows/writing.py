@@ -234,7 +234,7 @@ class _Block:
     # -- which pass --------------------------------------------------------------------------------------------------
 
     def _own(self, roots: Sequence[Operand]) -> list[Node]:
-        """What this block computes for the roots, each node after its operands; not what a loop's steps compute."""
+        """Return the nodes that this block computes for the roots, operands first; not those of a loop's steps."""
         found: dict[Node, None] = {}
 
         def visit(node: Node) -> None:
@@ -354,7 +354,7 @@ class _Block:
         return known
 
     def _write_loop(self, loop: Loop) -> None:
-        """The steps of a loop; its results are known then."""
+        """Write the steps of a loop, after which its results are known."""
         writer, scope = self._writer, self._scope
         names = [writer.names.new("s") for _ in loop.starts]
         starts = [self.row(one) for one in loop.starts]
@@ -393,7 +393,7 @@ def _summed(total: Node) -> Node | None:
 
 
 def _dependent(loop: Loop) -> set[Node]:
-    """What a loop's body computes from its state."""
+    """Return the nodes that a loop's body computes from its state."""
     found = set(loop.states)
     for node in reachable(loop.results):
         if any(one in found for one in operands_of(node)):
@@ -402,7 +402,7 @@ def _dependent(loop: Loop) -> set[Node]:
 
 
 def _read_by(node: Node) -> list[Node]:
-    """What must be computed before a node: of a loop's result, what its body reads from outside."""
+    """Return what must be computed before a node: for a loop's result, what its body reads from outside."""
     if not node.loop:
         return [*operands_of(node)]
     inner = _dependent(node.loop)

@@ -27,16 +27,16 @@ class ControllerActor:
         self._error: GraftError | None = None
 
     def attach(self, slot: int, worker: str) -> None:
-        """A worker (re)starts in a slot: what the slot's last holder trained is queued again."""
+        """Give a worker that (re)starts a slot, and queue again what the slot's last holder trained."""
         self.detach(slot)
         self._holders = {**self._holders, slot: worker}
 
     def detach(self, slot: int) -> None:
-        """The slot's holder is dead."""
+        """Free the slot of a holder that died."""
         self._clear(slot, self._controller.handle_crash)
 
     def leave(self, slot: int) -> None:
-        """The slot's holder went down with its node."""
+        """Free the slot of a holder that went down with its node."""
         self._clear(slot, self._controller.handle_departure)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:

@@ -280,7 +280,7 @@ class StudyDesk:
         self._cluster.answer(worker, "exchange", answer)
 
     def _lose(self, worker: int, slot: int, reason: str | None, *, has_left: bool) -> None:
-        """A worker has ended: as it was told to, with its machine, or else it crashed."""
+        """Handle the end of a worker: told to end, gone with its machine, or crashed."""
         del self._slots[worker]
         self._begun.discard(worker)
         if has_left:

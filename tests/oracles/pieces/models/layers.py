@@ -95,7 +95,7 @@ class Layered(Model):
         raise NotImplementedError
 
     def write(self, values: Values, stream: Tensor) -> Tensor:
-        """Outputs of the stream after the last layer."""
+        """Return outputs of the stream after the last layer."""
         raise NotImplementedError
 
     def parameters(self, task: Any) -> dict[str, Parameter]:

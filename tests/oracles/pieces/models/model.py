@@ -20,7 +20,7 @@ class Model:
     scorer: Any
 
     def parameters(self, task: Any) -> dict[str, Parameter]:
-        """What it learns, in the order in which the tensors take their random numbers."""
+        """Return what it learns, in the order in which the tensors take their random numbers."""
         raise NotImplementedError
 
     def sites(self, task: Any, count: int, length: int) -> dict[str, Site]:
@@ -28,7 +28,7 @@ class Model:
         return {}
 
     def outputs(self, values: Values, batch: Batch, keep: Values) -> Tensor:
-        """What it says of a batch; `keep` has the masks of the sites in use, none where it is evaluated."""
+        """Return what it says of a batch; `keep` has the masks of the sites in use, none where it is evaluated."""
         raise NotImplementedError
 
     def evaluations(self) -> dict[str, Model]:

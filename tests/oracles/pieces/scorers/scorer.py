@@ -20,7 +20,7 @@ class Scorer:
     """Whether all layers share what it learns."""
 
     def parameters(self, heads: int) -> dict[str, Parameter]:
-        """What it learns in a layer."""
+        """Return what it learns in a layer."""
         return {}
 
     def evaluations(self) -> dict[str, Scorer]:

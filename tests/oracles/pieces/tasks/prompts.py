@@ -61,7 +61,7 @@ def join_points(x: Floats, y: Floats, wanted: np.ndarray) -> Batch:
 
 @dataclass(kw_only=True)
 class Quantifier(InContext):
-    """At each number, 1 or -1: is it true of the numbers up to it?"""
+    """A label at each number, 1 or -1, by whether the quantifier is true of the numbers up to it."""
 
     test_length: int
     test_length_step: int
@@ -227,7 +227,7 @@ class AffineTask(InContext):
 
 
 def extend_line(x: Floats, y: Floats, there: float) -> float:
-    """What the line that fits these points best says there; level where they have one x between them."""
+    """Return what the line that fits these points best says there; level where they have one x between them."""
     u, v = x - x.mean(), y - y.mean()
     spread = float(u @ u)
     return float(y.mean() + (u @ v / spread if spread else 0.0) * (there - x.mean()))

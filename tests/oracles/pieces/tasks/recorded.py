@@ -146,7 +146,7 @@ class Corpus(Task):
         return max(self.length, *(one["inputs"].shape[1] for one in self.probe_sets.values()), 0)
 
     def ask(self, windows: Tensor, stream: Words) -> Batch:
-        """What is asked about windows [N, s + 1]; what else is random comes from the stream."""
+        """Return what is asked about windows [N, s + 1]; what else is random comes from the stream."""
         raise NotImplementedError
 
     def metric_positions(self, batch: Batch) -> Tensor:
@@ -194,7 +194,7 @@ class Corpus(Task):
         }
 
     def _tell(self, losses: Tensor, scored: Tensor) -> Tensor:
-        """For each row of a pair, the good sentence's before the bad one's: is the good one more likely?"""
+        """Return for each row of a pair whether the good sentence's before the bad one's is the more likely."""
         shape = (-1, 2, self.rows // 2 * losses.shape[1])
         total, count = (losses * scored).reshape(shape).sum(-1), scored.reshape(shape).sum(-1)
         score = total / count if self.probe_score == "mean" else total

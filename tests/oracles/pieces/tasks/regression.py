@@ -64,7 +64,7 @@ class LinearRegressionTask(Task):
         return inputs, spread_variances(self.task_scale, self.task_condition, self.dimension)
 
     def draw(self, stream: Words, count: int) -> tuple[Floats, Floats]:
-        """Inputs [N, pairs + 1, d] and labels [N, pairs + 1]."""
+        """Return inputs [N, pairs + 1, d] and labels [N, pairs + 1]."""
         size, rows = self.dimension, self.pairs + 1
         normal = draw_normal(stream, count, size + rows * (size + 1))
         of_inputs, of_weights = self.variances()
@@ -180,7 +180,7 @@ def fit_attention(task: LinearRegressionTask) -> Floats:
 
 
 def describe_error(matrix: Floats, task: LinearRegressionTask) -> tuple[float, float, float]:
-    """Expected squared error constant - 2 cross / temperature + second / temperature^2 (paper 004, theorem 4.6).
+    """Return expected squared error constant - 2 cross / temperature + second / temperature^2 (paper 004, theorem 4.6).
 
     The prediction is mean u + (1 / temperature) x_q' M' S, with u = SMALL y, and S the covariance of x and u in the
     prompt; for normal inputs E[S S'] is exact at any number of pairs.

@@ -38,7 +38,7 @@ class Task:
         raise NotImplementedError
 
     def held_out(self, stream: Words, count: int, step: int) -> Batch:
-        """What the form of a non-linearity learns on."""
+        """Return what the form of a non-linearity learns on."""
         return self.training(stream, count, step)
 
     def validation(self, stream: Words, count: int) -> Batch:
@@ -64,7 +64,7 @@ class Task:
         raise NotImplementedError
 
     def summarize(self, means: Mapping[str, float]) -> Mapping[str, float]:
-        """What is reported of these means."""
+        """Return what is reported of these means."""
         return means
 
 

@@ -1,0 +1,1 @@
+"""A public table of trials, drawn at random over many tasks."""

@@ -1,0 +1,81 @@
+"""A public table of trials: many tasks, one wide space (plan.yaml), drawn at random, any row trained again to the bit.
+
+    python -m benchmarks.table train --database table.db [--tasks copying,every]
+    python -m benchmarks.table collect --database table.db --to FOLDER
+    python -m benchmarks.table replay --from FOLDER TASK:SLICE:NUMBER [TASK:SLICE:NUMBER ...]
+
+`train` trains what is left; `collect` keeps the trials of finished slices as trials.parquet and metrics.parquet;
+`replay` trains kept trials again, each alone, with exit status 1 if one differs in a bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import polars as pl
+
+from benchmarks.options import words_of
+from benchmarks.table.plan import read_plan
+from benchmarks.table.trials import Table, collect, replay, train
+
+
+def main() -> None:
+    """Do what the command says."""
+    plan = read_plan()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("train", "collect"):
+        command = commands.add_parser(name)
+        command.add_argument("--database", required=True)
+        command.add_argument("--tasks", type=words_of(plan), default=list(plan))
+    commands.choices["collect"].add_argument("--to", type=Path, required=True)
+    again = commands.add_parser("replay")
+    again.add_argument("--from", type=Path, required=True, dest="folder")
+    again.add_argument("trials", nargs="+", type=read_trial, metavar="TASK:SLICE:NUMBER")
+    options = parser.parse_args()
+    match options.command:
+        case "train":
+            train([plan[name] for name in options.tasks], options.database)
+        case "collect":
+            table = collect([plan[name] for name in options.tasks], options.database)
+            write(table, options.to)
+            print(f"{table.trials.height:,} trials and {table.metrics.height:,} values in {options.to}")
+        case _:
+            sys.exit(0 if _replay_all(read(options.folder), options.trials) else 1)
+
+
+def write(table: Table, folder: Path) -> None:
+    """Write the table's two files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table.trials.write_parquet(folder / "trials.parquet", compression="zstd", compression_level=19)
+    table.metrics.write_parquet(folder / "metrics.parquet", compression="zstd", compression_level=19)
+
+
+def read(folder: Path) -> Table:
+    """Read the table's two files."""
+    return Table(trials=pl.read_parquet(folder / "trials.parquet"), metrics=pl.read_parquet(folder / "metrics.parquet"))
+
+
+def read_trial(text: str) -> tuple[str, int, int]:
+    """For argparse's `type`: `copying:3:17`, task, slice and number."""
+    task, *numbers = text.split(":")
+    if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} must be TASK:SLICE:NUMBER")
+    return task, int(numbers[0]), int(numbers[1])
+
+
+def _replay_all(table: Table, trials: Iterable[tuple[str, int, int]]) -> bool:
+    whole = list[bool]()
+    for name in trials:
+        found = replay(table, *name)
+        whole.append(found.equal == found.values > 0)
+        print(f"{found.task}:{found.slice}:{found.number}: {found.equal} of {found.values} values agree", flush=True)
+    print(f"{sum(whole)} of {len(whole)} trials agree")
+    return all(whole)
+
+
+if __name__ == "__main__":
+    main()

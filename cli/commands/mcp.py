@@ -1,0 +1,49 @@
+"""The command mcp: the tools by which programs work with a database, over stdio."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from cli.commands.serve import TOKEN_VARIABLE
+from cli.options import OptionError, Storage, storage_url
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    app.command()(mcp)
+
+
+def mcp(
+    allow_plugins: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ENTRY", help="An entry of `plugins:` that a submitted space may have; repeatable."),
+    ] = None,
+    allow_resource: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD", help="A field that may name a file, as task.corpus.path; repeatable."),
+    ] = None,
+    quota: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER", help="As of `search dashboard`, for the role submit; repeatable."),
+    ] = None,
+    storage: Storage = None,
+) -> None:
+    """Give programs tools over stdin and stdout, by the Model Context Protocol: check, submit, watch, claim ...
+
+    A program may do what you may, or what the token in SEARCH_TOKEN may. What it submits is trained by `search serve`.
+
+    Example: search mcp --allow-plugins ./mine.py
+    """
+    url = storage_url(storage)
+    try:
+        from graft.web.server import plan_settings
+        from graft.web.tools.server import serve_stdio
+    except ModuleNotFoundError as error:
+        raise OptionError(f"{error.name} is not installed; pip install 'graft-search[mcp]'") from None
+    settings = plan_settings(
+        url, "localhost", plugins=allow_plugins or (), resources=allow_resource or (), quotas=quota or ()
+    )
+    serve_stdio(settings, os.environ.get(TOKEN_VARIABLE))

@@ -1,0 +1,234 @@
+"""Charts as declarations, in the options of Apache ECharts; `static/charts.js` draws them.
+
+A declaration says what is drawn. The script adds what all charts have alike: the colours of the style sheet in light
+and dark, what is read off, zooming, the keyboard, the table of the numbers, and the downloads.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import polars as pl
+from markupsafe import Markup
+
+_DIGITS = 8
+"""Significant digits of the numbers in a page."""
+_FAR = 5.0
+"""A number this many interquartile ranges beyond the quartiles is an outlier."""
+_LOG = 20.0
+"""Positive numbers over more than this factor get a logarithmic axis."""
+_FEW = 40
+"""A line of fewer points shows each of them."""
+
+Option = dict[str, Any]
+
+
+class Line(NamedTuple):
+    """One line of a chart, from left to right, with the ends of an interval around it where they are known."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
+
+
+class Effect(NamedTuple):
+    """A difference with the ends of its interval."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """One chart; a template writes it as an element."""
+
+    title: str
+    option: Mapping[str, Any]
+    link: str = ""
+    """The address of a trial, up to its number: a click on a mark follows it."""
+    note: str = ""
+    """What the reader should know of what is shown first."""
+    ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    """Axis of parallel coordinates -> the range of it that is kept."""
+    legend: bool = True
+    """Whether names of lines are shown, by which they can be hidden."""
+    height: int = 320
+    """Pixels."""
+
+    def __html__(self) -> str:
+        text = json.dumps(asdict(self), allow_nan=False, separators=(",", ":"))
+        return Markup(
+            '<div class="chart" data-chart="{}"><p class="soft">{}: a script draws it, and none runs here. '
+            "The table of trials has its numbers.</p></div>"
+        ).format(text, self.title)
+
+
+def write_frame(frame: pl.DataFrame) -> Option:
+    """Return a frame as a data set of ECharts; what is no finite number is null."""
+    floats = pl.selectors.float()
+    finite = frame.with_columns(pl.when(floats.is_finite()).then(floats.round_sig_figs(_DIGITS)))
+    return {"dimensions": finite.columns, "source": finite.rows()}
+
+
+def draw_curves(
+    lines: Sequence[Line], labels: tuple[str, str], title: str, *, steps: bool = False, legend: bool = True
+) -> Chart:
+    """Return lines over two axes; `labels` of x and y. `steps`: each y stays until the next x."""
+    data, series = list[Option](), list[Option]()
+    for place, line in enumerate(lines):
+        columns = [line.x, line.y, *([line.low, line.high] if line.low else [])]
+        names = [*labels, "low", "high"][: len(columns)]
+        data.append({"dimensions": names, "source": [*zip(*columns, strict=True)], "name": line.name})
+        of = {"name": line.name, "datasetIndex": place}
+        if line.low:
+            series.append({**of, "type": "custom", "renderItem": "band", "encode": {"x": 0, "y": [2, 3]}, "z": 1})
+        shown = {"step": "end" if steps else False, "showSymbol": len(line.x) < _FEW, "connectNulls": True}
+        series.append({**of, "type": "line", "encode": {"x": 0, "y": 1}, "sampling": "lttb", **shown})
+    axes, note = _axes([], [y for line in lines for y in line.y], labels)
+    return Chart(title=title, option={"dataset": data, "series": series, **axes}, note=note, legend=legend)
+
+
+def draw_history(trials: pl.DataFrame, best: Line, labels: tuple[str, str], title: str, link: str) -> Chart:
+    """Return marks of trials over their numbers and a line of steps; the marks are the page's own frames."""
+    axes, note = _axes([], trials["objective"].drop_nulls().to_list(), labels)
+    line = {"dimensions": labels, "source": [*zip(best.x, best.y, strict=True)], "name": best.name}
+    own: Option = {"type": "line", "name": best.name, "datasetIndex": 2, "step": "end", "showSymbol": False}
+    series = [*_marks("number", "objective"), {**own, "encode": {"x": 0, "y": 1}, "z": 3}]
+    return Chart(title=title, option={"dataset": [*_FRAMES, line], "series": series, **axes}, note=note, link=link)
+
+
+def draw_slice(
+    trials: pl.DataFrame, column: str, objective: str, title: str, link: str, words: Sequence[str] = ()
+) -> Chart:
+    """Return a value of trials against their objective; `words`: the texts that the value may be, on an axis of them.
+
+    The marks are the page's own frames.
+    """
+    labels = (column.removeprefix("params."), objective)
+    x = [] if words else trials[column].drop_nulls().to_list()
+    axes, note = _axes(x, trials["objective"].drop_nulls().to_list(), labels, words)
+    option = {"dataset": _FRAMES, "series": _marks(column, "objective"), **axes}
+    return Chart(title=title, option=option, note=note, link=link, height=240)
+
+
+def draw_front(trials: pl.DataFrame, front: pl.DataFrame, labels: tuple[str, str], link: str) -> Chart:
+    """Return both objectives of trials, and their Pareto front as a line of steps."""
+    names = ("objective", "second_objective")
+    both = pl.concat([trials.select(front.columns), front]).unique("number", keep="first").drop_nulls()
+    axes, note = _axes(both[names[0]].to_list(), both[names[1]].to_list(), labels)
+    own: Option = {"type": "line", "name": "Pareto front", "datasetIndex": 1, "step": "end", "showSymbol": False}
+    series = [{"type": "scatter", "name": "trials", "encode": {"x": names[0], "y": names[1]}}]
+    series.append({**own, "encode": {"x": names[0], "y": names[1]}})
+    option = {"dataset": [write_frame(both), write_frame(front)], "series": series, **axes}
+    return Chart(title="both objectives of trials", option=option, note=note, link=link)
+
+
+def draw_parallel(
+    trials: pl.DataFrame,
+    columns: Sequence[str],
+    words: Mapping[str, Sequence[str]],
+    ranges: Mapping[str, tuple[float, float]],
+    link: str,
+) -> Chart:
+    """Return a line for each trial over an axis for each column; the best fifth of those in the ranges stands out.
+
+    `trials`: the best first, with `number` and whether each is `kept`. `words`: as for `draw_slice`, by column.
+    """
+    frame = trials.select(*columns, "number")
+    kept, others = frame.filter(trials["kept"]), frame.filter(~trials["kept"])
+    best = -(-kept.height // 5)
+    parts = [("trials out of the ranges", others)] if others.height else []
+    parts += [("other trials", kept.slice(best)), ("best fifth", kept.head(best))]
+    axes: list[Option] = []
+    for place, column in enumerate(columns):
+        path = column.removeprefix("params.")
+        scale = _scale([] if column in words else frame[column].drop_nulls().to_list(), words.get(column, ()))
+        gap = 12 + 14 * (place % 2)  # names of neighbours would lie over one another
+        axes.append({"dim": place, "id": path, "name": path.rpartition(".")[2], "nameGap": gap, **scale})
+    option = {
+        "dataset": [{**write_frame(part), "name": name} for name, part in parts],
+        "series": [{"type": "parallel", "name": name, "datasetIndex": at} for at, (name, _) in enumerate(parts)],
+        "parallelAxis": axes,
+    }
+    bounds = {path: (_finite(low), _finite(high)) for path, (low, high) in ranges.items()}
+    return Chart(title="values of trials, and their objectives", option=option, link=link, ranges=bounds, height=360)
+
+
+def _finite(end: float) -> float | None:
+    return end if math.isfinite(end) else None
+
+
+def draw_effects(effects: Sequence[Effect], label: str, title: str, *, from_zero: bool = True) -> Chart:
+    """Return a row for each value with its interval; `from_zero`: they are differences, with a line at none."""
+    names = ["of", label, "low", "high", "verdict" if from_zero else "count"]
+    series: list[Option] = [
+        {"type": "custom", "name": "interval", "renderItem": "interval", "encode": {"x": [2, 3], "y": 0}},
+        {"type": "scatter", "name": "value", "encode": {"x": 1, "y": 0}, "symbolSize": 10},
+    ]
+    if from_zero:
+        series[1]["markLine"] = {"data": [{"xAxis": 0}], "symbol": "none", "silent": True, "label": {"show": False}}
+    option = {
+        "dataset": [{"dimensions": names, "source": [tuple(one) for one in effects]}],
+        "series": series,
+        "xAxis": {"type": "value", "name": label, "scale": not from_zero},
+        "yAxis": {"type": "category", "data": [one.name for one in effects], "inverse": True},
+    }
+    return Chart(title=title, option=option, height=90 + 30 * len(effects))
+
+
+_FRAMES: Sequence[Option] = ({"frame": "kept"}, {"frame": "others"})
+"""Trials in the ranges that a person chose, and the others, which a page writes once for several charts."""
+
+
+def _marks(x: str, y: str) -> list[Option]:
+    """Return the series of the page's frames, the trials in the ranges above the others."""
+    of: Option = {"type": "scatter", "encode": {"x": x, "y": y}, "large": True, "largeThreshold": 4_000}
+    return [
+        {**of, "name": "trials", "datasetIndex": 0, "z": 2},
+        {**of, "name": "trials out of the ranges", "datasetIndex": 1, "z": 1},
+    ]
+
+
+def _axes(
+    x: Sequence[float], y: Sequence[float], labels: tuple[str, str], words: Sequence[str] = ()
+) -> tuple[Option, str]:
+    """Return the axes and the part of y that is shown first, and what is said of outliers beyond it."""
+    across = {**_scale(x, words), "name": labels[0]}
+    up = {**_scale(y), "name": labels[1]}
+    zoom: Option = {"type": "inside", "yAxisIndex": 0, "filterMode": "none"}
+    note = ""
+    if up["type"] == "value" and (window := _window(y)):
+        zoom |= {"startValue": window[0], "endValue": window[1]}
+        beyond = sum(not window[0] <= one <= window[1] for one in y)
+        note = f"{beyond:,} of {len(y):,} lie beyond what is shown first; “whole” shows them."
+    zooms = [{"type": "inside", "xAxisIndex": 0, "filterMode": "none"}, zoom]
+    return {"xAxis": across, "yAxis": up, "dataZoom": zooms}, note
+
+
+def _scale(values: Iterable[float], words: Sequence[str] = ()) -> Option:
+    """Return the kind of an axis: of words, logarithmic, or plain and not drawn down to 0."""
+    if words:
+        return {"type": "category", "data": words}
+    known = [one for one in values if math.isfinite(one)]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    return {"type": "log"} if low > 0 and high > _LOG * low else {"type": "value", "scale": True}
+
+
+def _window(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the range of all values but outliers; None where there is no outlier."""
+    known = pl.Series(values, dtype=pl.Float64)
+    low, high = known.quantile(0.25), known.quantile(0.75)
+    if low is None or high is None or high <= low:
+        return None
+    room = _FAR * (high - low)
+    inside = known.filter(known.is_between(low - room, high + room))
+    return None if inside.len() == known.len() else (float(inside.min()), float(inside.max()))  # pyright: ignore

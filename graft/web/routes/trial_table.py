@@ -1,0 +1,145 @@
+"""The page with the table of a study's trials."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import polars as pl
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse
+
+from graft.files import cell
+from graft.stored.params import Renewal
+from graft.stored.trials import LISTED, PARAMS_PREFIX, find_varying_params, unpack_params
+from graft.web.charts.conditions import LONGEST, check_condition, check_order
+from graft.web.charts.specs import Effect, draw_effects
+from graft.web.reading import OpenReader, OpenStudy, refuse_error
+from graft.web.rendering import render
+from search.analysis.study.value_groups import group_by_value
+from spaces.bounds import MOST_TRIALS
+from spaces.errors import StorageError, StudyError
+from storage.frames.study import StudyReader
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_ROWS = 100
+"""Trials of a page."""
+_MOST_VARYING = 6
+"""Values that are columns where none was chosen."""
+_COLUMNS = tuple(name for name in LISTED if name not in ("number", "params", "constraints"))
+
+Text = Annotated[str, Query(max_length=LONGEST)]
+
+
+@router.get("/studies/{study}/trials")
+def show_trials(
+    stored: OpenStudy,
+    reader: OpenReader,
+    where: Text = "",
+    sort: Text = "",
+    group: Text = "",
+    column: Annotated[list[str], Query(max_length=100)] = [],  # noqa: B006 - FastAPI copies it
+    cursor: Annotated[int, Query(ge=-1, le=MOST_TRIALS)] = -1,
+) -> HTMLResponse:
+    """Trials by a condition and an order, a page at a time, and their objectives grouped by a value.
+
+    A condition that cannot be read is told above the table, beside what was typed.
+    """
+    name: str = stored.row["name"]
+    varying = sorted(find_varying_params(stored))
+    known = [*_COLUMNS, *varying]
+    has_second = ["second_objective"] * bool(stored.row["second_objective"])
+    shown = [one for one in column if one in known or one.startswith(PARAMS_PREFIX)]
+    shown = shown or ["state", "objective", *has_second, *varying[:_MOST_VARYING], "steps"]
+    chosen = {"where": where, "sort": sort, "group": group, "column": column}
+    values: dict[str, Any] = {"rows": [], "following": None, "counted": 0, "groups": None, "error": ""}
+    try:
+        values |= _read(stored, check_condition(where), check_order(sort), check_condition(group), cursor, shown)
+    except (StudyError, StorageError) as error:
+        values["error"] = refuse_error(error, reader.database.name).reason
+    return render(
+        "trials",
+        status_code=400 if values["error"] else 200,
+        title=f"Trials of {name}",
+        name=name,
+        all=stored.count_numbers(),
+        known=known,
+        heads=[_head(one, sort, stored.row["direction"], chosen) for one in shown],
+        columns=shown,
+        chosen=chosen,
+        query=urlencode({"where": where, "sort": sort}),
+        next=_address({**chosen, "cursor": values["following"]}),
+        first=_address(chosen) if cursor > -1 else "",
+        **values,
+    )
+
+
+def _read(
+    stored: StudyReader, where: str | None, sort: str | None, group: str | None, cursor: int, columns: Sequence[str]
+) -> dict[str, Any]:
+    """Return what the database says of one page, and of the groups."""
+    fitting = stored.numbers(where, sort)
+    # By number a cursor is the last trial of the page before; by an order, how many trials come before the page.
+    start = max(cursor, 0) if sort else int((fitting <= cursor).sum())
+    numbers = fitting.slice(start, _ROWS)
+    listed = ", ".join(map(str, numbers)) or "NULL"
+    page = stored.trials(f"number IN ({listed})", columns=(*LISTED, "draws"))
+    page = numbers.to_frame().join(page, on="number", maintain_order="left")
+    rows = unpack_params(Renewal(stored)(page)).to_dicts() if page.height else []
+    is_last = start + _ROWS >= fitting.len()
+    name = stored.row["name"]
+    return {
+        "rows": [_write_row(name, row, columns) for row in rows],
+        "following": None if is_last else start + _ROWS if sort else numbers[-1],
+        "counted": fitting.len() if where else None,
+        "groups": _group(stored.values(group, where), stored.row["objective"], group) if group else None,
+    }
+
+
+def _write_row(study: str, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    drawn = sorted(json.loads(row["draws"]))
+    values = [(path, row.get(PARAMS_PREFIX + path)) for path in drawn]
+    like = [f"--set {shlex.quote(f'{path}={value}')}" for path, value in values if value is not None]
+    name, number = shlex.quote(study), row["number"]
+    return {
+        "number": number,
+        "values": [(cell(row.get(column)), _is_number(row.get(column))) for column in columns],
+        "commands": {
+            "replay": f"search replay {name} {number}",
+            "enqueue": f"search enqueue {name} {' '.join(like)}",
+            "export": f"search export {name} {number} --script trial-{number}.py",
+        },
+    }
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _group(values: pl.DataFrame, objective: str, by: str) -> dict[str, Any]:
+    """Return the groups as a table and as a chart, in which no difference is judged."""
+    rows = group_by_value(values).to_dicts()
+    effects = [Effect(row["group"], row["mean"], row["low"], row["high"], f"{row['trials']} trials") for row in rows]
+    title = f"mean {objective} by {by}, with 95 % intervals"
+    return {"rows": rows, "chart": draw_effects(effects, objective, title, from_zero=False) if rows else None}
+
+
+def _head(column: str, sort: str, direction: str, chosen: Mapping[str, Any]) -> dict[str, str]:
+    """Return the head of a column: a click sorts by it, the next one the other way round, the third one not."""
+    is_best_first = column in ("objective", "second_objective")
+    worst = f"{column} {'DESC' if direction == 'minimize' else 'ASC'}" if column == "objective" else f"{column} DESC"
+    following = {column: worst, worst: ""}.get(sort, column)
+    falls = (direction == "maximize" and is_best_first) != (sort == worst)
+    return {
+        "text": column.removeprefix(PARAMS_PREFIX),
+        "href": _address({**chosen, "sort": following}),
+        "order": ("descending" if falls else "ascending") if sort in (column, worst) else "none",
+    }
+
+
+def _address(values: Mapping[str, Any]) -> str:
+    return f"?{urlencode({name: value for name, value in values.items() if value not in ('', None)}, doseq=True)}"

@@ -1,0 +1,6 @@
+"""The tools by which programs work with a database: the same over stdio and HTTP, by the Model Context Protocol (MCP).
+
+offered.py   the tools: their arguments, and what each of them does
+answers.py   answers that fit into a program's context: some rows, shortened texts, a cursor
+server.py    the server of the protocol, and its two transports
+"""

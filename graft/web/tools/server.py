@@ -1,0 +1,171 @@
+"""The server of the Model Context Protocol: the tools of `offered`, over stdio or over HTTP."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+from anyio import to_thread
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent
+from mcp.types import Tool as ListedTool
+from pydantic import ValidationError
+from starlette.types import Receive, Scope, Send
+
+from graft.plugins.families import version
+from graft.web.checking import Checker, warm_up
+from graft.web.reading import STRANGE, refuse_error, refuse_strange
+from graft.web.security.access import LOCAL, Holder, find_holder
+from graft.web.security.guard import name_client
+from graft.web.security.refusals import RefusalError
+from graft.web.settings import Settings
+from graft.web.tools.answers import write
+from graft.web.tools.offered import TOOLS, Arguments, Caller, Tool, Watch, call
+from spaces.errors import GraftError
+from spaces.messages import no_such, one_line, shorten
+from storage.databases import find_database
+
+LOG = logging.getLogger("graft.web.tools")
+LOOK_SECONDS = 1.0
+"""Between two looks of `watch` at the database."""
+LONGEST_ERROR = 600
+"""Characters of an error: what is sent may be quoted in it."""
+_INSTRUCTIONS = (
+    "Graft trains many tiny transformers at once, and decides claims about them. A space is YAML. From a question to a "
+    "verdict: describe a space that is near; write arms, seeds and claim into it; check; advise; submit; watch until "
+    "it is finished; claim. Change nothing after a look at results: each look and each edit is recorded."
+)
+
+
+def make_server(find_caller: Callable[[Any], Caller]) -> Server[Any]:
+    """Return a server of the tools; `find_caller` says for whom a request is, by its context.
+
+    An error is an answer of one line with `is_error`, an unknown tool and wrong arguments included.
+    """
+
+    async def list_tools(context: Any, params: Any) -> ListToolsResult:
+        return ListToolsResult(tools=[_describe(tool) for tool in TOOLS.values()])
+
+    async def call_tool(context: Any, params: CallToolRequestParams) -> CallToolResult:
+        caller: Caller | None = None
+        try:
+            caller = find_caller(context)
+            tool = TOOLS.get(params.name)
+            if tool is None:
+                raise RefusalError(404, no_such("tool", params.name, [*TOOLS]))
+            arguments = _read_arguments(tool, params.arguments or {})
+            answer = await _wait(caller, tool, arguments)
+        except Exception as error:
+            told = shorten(one_line(_explain(error, caller)), LONGEST_ERROR)
+            return CallToolResult(content=[TextContent(text=f"error: {told}")], is_error=True)
+        return CallToolResult(content=[TextContent(text=write(answer))], structured_content=answer)
+
+    return Server(
+        "graft",
+        version=version(),
+        instructions=_INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+async def _wait(caller: Caller, tool: Tool, arguments: Arguments) -> dict[str, Any]:
+    """Return a tool's answer; one that waits for a study looks again until that has ended, and keeps no thread."""
+    ends_at = anyio.current_time() + (arguments.seconds if isinstance(arguments, Watch) else 0.0)
+    while True:
+        answer = await to_thread.run_sync(call, caller, tool, arguments)
+        left = ends_at - anyio.current_time()
+        if answer.get("outcome") != "timeout" or left <= 0:
+            return answer
+        await anyio.sleep(min(LOOK_SECONDS, left))
+
+
+def _read_arguments(tool: Tool, given: dict[str, Any]) -> Arguments:
+    """Return the arguments of a call; refused with the name, the value and the rule of the first that is wrong."""
+    try:
+        return tool.arguments(**given)
+    except ValidationError as error:
+        # An unknown name is more telling than the one that it was meant to be, which is missing.
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        place = ".".join(map(str, first["loc"]))
+        known = f"; it takes {', '.join(tool.arguments.model_fields)}" if first["type"] == "extra_forbidden" else ""
+        value = "" if first["type"] == "missing" else f", not {shorten(repr(first['input']), 80)}"
+        raise RefusalError(422, f"{tool.name}: {shorten(place, 60)}: {first['msg']}{value}{known}") from None
+
+
+def _explain(error: Exception, caller: Caller | None) -> str:
+    """Return the line that a program is told of an error."""
+    if isinstance(error, RefusalError):
+        return error.reason
+    if caller is None:
+        return str(error)
+    url = caller.settings.database
+    name = find_database(url).name
+    if isinstance(error, GraftError):
+        return refuse_error(error, name).reason
+    if isinstance(error, STRANGE):
+        try:
+            return refuse_strange(error, url, name).reason
+        except type(error):
+            pass  # the rows are sound: the mistake is in Graft
+    LOG.error("a tool failed", exc_info=error)
+    return f"Graft failed ({type(error).__name__}), and the log of this server has more; `search db check` checks rows"
+
+
+def _describe(tool: Tool) -> ListedTool:
+    """Return a tool as a program reads it."""
+    answer = {"type": "object", "properties": tool.answer, "required": [*tool.required]}
+    return ListedTool(
+        name=tool.name,
+        description=tool.about,
+        input_schema=_without_titles(tool.arguments.model_json_schema()),
+        output_schema=answer,
+    )
+
+
+def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without titles, which repeat the names of its fields, and without defaults of null."""
+    fields = {
+        name: {key: value for key, value in field.items() if key != "title" and (key, value) != ("default", None)}
+        for name, field in schema.get("properties", {}).items()
+    }
+    rest = {name: schema[name] for name in ("type", "required", "additionalProperties") if name in schema}
+    return {**rest, "properties": fields}
+
+
+async def answer_http(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request over HTTP that the guard has let through; each is whole, and no session is kept."""
+    state = scope["app"].state
+    holder: Holder = scope["state"]["holder"]
+    caller = Caller(settings=state.settings, checker=state.checker, holder=holder, client=name_client(scope))
+    manager = StreamableHTTPSessionManager(make_server(lambda _: caller), json_response=True, stateless=True)
+    async with manager.run():
+        await manager.handle_request(scope, receive, send)
+
+
+def serve_stdio(settings: Settings, token: str | None) -> None:
+    """Answer a program on stdin and stdout until it closes them.
+
+    It may do what the holder of the token may; without a token what the person may who starts it. Each call looks the
+    token up, which may have been revoked.
+    """
+    anyio.run(_answer_stdio, settings, token)
+
+
+async def _answer_stdio(settings: Settings, token: str | None) -> None:
+    checker = Checker(settings.check_seconds)
+
+    def find_caller(_: Any) -> Caller:
+        holder = LOCAL if token is None else find_holder(settings.database, token)
+        if holder is None:
+            raise RefusalError(401, "this token is not known, or was revoked")
+        return Caller(settings=settings, checker=checker, holder=holder, client=holder.name)
+
+    async with stdio_server() as (received, sent):
+        warm_up()  # only here: processes that are forked must not have the stdout of the protocol
+        server = make_server(find_caller)
+        await server.run(received, sent, server.create_initialization_options())

@@ -1,0 +1,80 @@
+"""Results on test sets: sealed as they are written, and read once the study is revealed.
+
+The seal keeps numbers from being seen by the way, in a query or a copy of the table. It is no lock: whoever has the
+code and the rows can open it, as whoever has the space can train its trials again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, func, insert, select
+
+from spaces.errors import RowError, StudyError
+from spaces.reading.claim_section import claims_of_text
+from spaces.records import Metric
+from storage.schema import Now, reveals, studies
+
+_SALT_BYTES = 8
+
+
+def seal(metrics: Sequence[Metric]) -> str:
+    """Return metrics as a text in which no number can be read."""
+    plain = json.dumps([list(metric) for metric in metrics]).encode()
+    salt = hashlib.sha256(plain).digest()[:_SALT_BYTES]
+    return base64.b64encode(salt + _mask(plain, salt)).decode()
+
+
+def unseal(sealed: str) -> list[Metric]:
+    """Return the metrics of a sealed text; raises RowError if it was edited by hand."""
+    try:
+        content = base64.b64decode(sealed, validate=True)
+        salt, plain = content[:_SALT_BYTES], _mask(content[_SALT_BYTES:], content[:_SALT_BYTES])
+        if hashlib.sha256(plain).digest()[:_SALT_BYTES] != salt:
+            raise ValueError("its hash is another one")
+        return [Metric(*values) for values in json.loads(plain)]
+    except (ValueError, TypeError):
+        raise RowError("a row of test_results was edited by hand: it cannot be opened") from None
+
+
+def reveal(connection: Connection, study: str, *, person: str, version: str, request: str) -> None:
+    """Record that a person opens the test results of a finished study; a request of this id is recorded once.
+
+    Raises StudyError if no claim of the study is on test sets, or if it is not finished.
+    """
+    row = connection.execute(select(studies).where(studies.c.name == study)).one_or_none()
+    if row is None:
+        raise StudyError(f"study {study!r} does not exist")
+    if not any(claim.on == "test" for claim in claims_of_text(row.space)):
+        raise StudyError(f"study {study!r} has no test sets: no claim of its space says `on: test`")
+    if row.state != "finished":
+        raise StudyError(
+            f"study {study!r} is {row.state}: its test sets are opened once, when all of its trials have ended"
+        )
+    mine = reveals.c.study_id == row.id
+    if connection.execute(select(reveals.c.number).where(mine, reveals.c.request == request)).first():
+        return
+    number = select(func.count()).select_from(reveals).where(mine).scalar_subquery()
+    values = {"person": person, "version": version, "request": request}
+    connection.execute(insert(reveals).values(study_id=row.id, number=number, created_at=Now(), **values))
+
+
+def check_sealed(connection: Connection, study_id: int) -> None:
+    """Raise StudyError if the study was revealed, after which none of its trials or claims may change."""
+    these = select(reveals.c.person, reveals.c.created_at).where(reveals.c.study_id == study_id)
+    first = connection.execute(these.order_by(reveals.c.number).limit(1)).one_or_none()
+    if first:
+        raise StudyError(
+            f"{first.person} revealed its test sets on {first.created_at:%Y-%m-%d %H:%M} UTC, so that nothing is "
+            "trained or changed in this study any more; take another name and another search.seed"
+        )
+
+
+def _mask(content: bytes, salt: bytes) -> bytes:
+    """Return the content under the stream of a hash, which the same call takes off again."""
+    blocks = range(-(-len(content) // hashlib.sha256().digest_size))
+    stream = b"".join(hashlib.sha256(b"test set" + salt + block.to_bytes(4)).digest() for block in blocks)
+    return bytes(one ^ other for one, other in zip(content, stream, strict=False))
