@@ -222,6 +222,14 @@ def test_a_plug_in_runs_only_if_it_is_allowed(database: str, tmp_path: Path) -> 
     assert len(queue(database)) == 1
 
 
+def test_a_body_that_is_refused_is_refused_in_one_line(database: str) -> None:
+    with client_of(database) as client:
+        told = client.post("/api/queue", json={"space": "x", "a\nb": 1})
+        assert (told.status_code, told.json()["error"]) == (422, "body.a b: Extra inputs are not permitted")
+        told = client.post("/api/queue", content=b'{"space": "x"}', headers={"Content-Type": "text/plain"})
+        assert told.json()["error"] == "the body must be a JSON object, sent as Content-Type: application/json"
+
+
 def test_roles_and_owners(database: str) -> None:
     tokens = {name: make_token(database, name, role) for name, role in
               (("ada", "submit"), ("ben", "submit"), ("eve", "read"), ("root", "admin"))}  # fmt: skip

@@ -36,6 +36,7 @@ from graft.web.security.refusals import RefusalError, answer
 from graft.web.settings import Settings
 from graft.web.sparing import spare
 from spaces.errors import GraftError
+from spaces.messages import shorten
 from storage.databases import find_database
 
 API = "/api"
@@ -110,8 +111,10 @@ def _handler(make: Make, database: str) -> Callable[[Request, Exception], Respon
 
 def _refuse_values(error: RequestValidationError, database: str) -> RefusalError:
     first = error.errors()[0]
+    if first["loc"] == ("body",):
+        return RefusalError(422, "the body must be a JSON object, sent as Content-Type: application/json")
     place = ".".join(map(str, first["loc"]))
-    return RefusalError(422, f"{place}: {first['msg']}")
+    return RefusalError(422, f"{shorten(place)}: {first['msg']}")
 
 
 def _refuse_http(error: HTTPException, database: str) -> RefusalError:
