@@ -15,8 +15,9 @@ import torch
 from graft.plugins.families import families
 from search.steering.controller import Controller
 from search.steering.strategies import begin
-from spaces import SpaceError, parse
+from spaces import SpaceError, load, parse
 from spaces.errors import PluginError, StudyError
+from spaces.reading import catalogue
 from spaces.records import LearnedSpline, Metric, Offer, Outcome, Report, StoredTrial, Trial, TrialResult
 from spaces.transfer import BASELINE, StageOne, StageTwo, TransferSpace
 from tests.databases import raw
@@ -398,6 +399,24 @@ def test_a_wrong_transfer_is_told_in_a_line(old: str, new: str, said: str) -> No
     with pytest.raises(SpaceError, match=said) as caught:
         transfer(SPACE.replace(old, new))
     assert "\n" not in str(caught.value)
+
+
+def test_the_file_of_a_tasks_space_is_found_beside_the_file_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "spaces"
+    folder.mkdir()
+    (folder / "own.yaml").write_text(catalogue.read_text("quick/add_mod"))
+    named = SPACE.replace("space: quick/add_mod", "space: ./own.yaml", 1)
+    assert named != SPACE
+    (folder / "transfer.yaml").write_text(named)
+    monkeypatch.chdir(tmp_path)
+    found, packaged = load("spaces/transfer.yaml", families()), transfer()
+    assert isinstance(found, TransferSpace)
+    assert [one.baseline.rows for one in found.domains] == [one.baseline.rows for one in packaged.domains]
+    (folder / "own.yaml").unlink()
+    with pytest.raises(SpaceError, match=r"^\./own\.yaml: no such file"):
+        load("spaces/transfer.yaml", families())
 
 
 def test_paths_with_dots_are_set_from_the_command_line() -> None:

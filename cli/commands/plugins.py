@@ -83,7 +83,8 @@ def new(
     from graft.testing.writing import write_template
 
     use = write_template(family, file, force=force, from_module=from_module)
-    typer.echo(f"{file}: a {family}; a space names it by `plugins: [./{file.name}]` and {use}", err=True)
+    article = "an" if family[0] in "aeiou" else "a"
+    typer.echo(f"{file}: {article} {family}; a space names it by `plugins: [./{file.name}]` and {use}", err=True)
 
 
 def check(

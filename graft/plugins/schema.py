@@ -113,7 +113,7 @@ def _family(family: str) -> Schema:
     ]
     return {
         "anyOf": [
-            {"enum": [name for name, _, needed in members if not needed], "description": f"a {family} by its name"},
+            {"enum": [name for name, _, needed in members if not needed], "description": f"{family} by its name"},
             {
                 "type": "object",
                 "properties": {name: {**record, "type": ["object", "null"]} for name, record, _ in members},

@@ -39,6 +39,12 @@ def read_text(origin: str) -> str:
     raise SpaceError(f"{shorten(origin)}: no such file, and {no_such('packaged space', origin, packaged_spaces())}")
 
 
+def find_beside(origin: str, file: str) -> str:
+    """Return the path of the file `origin` in the folder of `file`, or `origin` itself if it has no such file."""
+    beside = os.path.join(os.path.dirname(file), origin)
+    return beside if not are_limited() and os.path.isfile(beside) else origin
+
+
 def _list_names(folder: Traversable, prefix: str) -> Iterator[str]:
     for entry in folder.iterdir():
         if entry.is_dir():

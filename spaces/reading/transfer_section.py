@@ -83,7 +83,8 @@ def inline_spaces(root: Node) -> Node:
             continue
         if not own.word:
             raise task.error(here, "it needs a space: the name of one, a file, or the space itself")
-        space = compose(catalogue.read_text(own.word), own.word)
+        origin = catalogue.find_beside(own.word, own.tree.start_mark.name)
+        space = compose(catalogue.read_text(origin), origin)
         if _is_section(task):
             tree = replace_at(tree, f"{here}.space", space)
         else:

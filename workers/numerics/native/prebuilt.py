@@ -62,8 +62,8 @@ def build(units: Sequence[Unit], *wanted: str) -> list[Path]:
         for level in (level.name for level in levels if level.name in wanted):
             notes.append(_renew(level, building.version(tuple(compiler)).partition("\n")[0] + "\n"))
             tasks += [(unit, compiler, level) for unit in units]
-    kept = {_library(unit, level) for unit, _, level in tasks}
-    for path in _folder().glob("*/*.so"):
+    kept = {*notes, *(_library(unit, level) for unit, _, level in tasks)}
+    for path in [*_folder().glob("*/*.so"), *_folder().glob("*/compiler.txt")]:
         if path not in kept:
             path.unlink()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
