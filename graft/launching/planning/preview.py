@@ -1,11 +1,12 @@
-"""A space looked at before anything runs: its values, its draws, and trials as a launch would start them."""
+"""A space looked at before anything runs: its values, its draws, and trials as a launch would start them.
+
+Polars, which takes a third of a second, is imported where a frame is made: `search space check` makes none.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
-
-import polars as pl
 
 from search.steering.strategies import begin
 from spaces.grammar.formulas import Level
@@ -13,6 +14,8 @@ from spaces.plugins import name_of
 from spaces.reading import catalogue
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from spaces.records import Trial
     from spaces.space import Space
 
@@ -46,6 +49,8 @@ def summarise(space: Space) -> str:
 
 def describe_space(space: Space) -> pl.DataFrame:
     """One row per value of the space: what is drawn, for a group or for a trial, from where, under which condition."""
+    import polars as pl
+
     rows = [(row.path, row.text, _DRAWN[row.level], row.bounds, row.condition) for row in space.describe()]
     columns = ("path", "value", "drawn", "range", "condition")
     return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String()), orient="row")
@@ -53,6 +58,8 @@ def describe_space(space: Space) -> pl.DataFrame:
 
 def list_packaged_spaces() -> pl.DataFrame:
     """Name of every packaged space, and the first comment of its file."""
+    import polars as pl
+
     names = catalogue.packaged_spaces()
     return pl.DataFrame({"name": names, "about": [_first_comment(name) for name in names]})
 
