@@ -219,7 +219,7 @@ class Report:
     fingerprint: Fingerprint | None = None
     """What determined its numbers; None where no step was made."""
     sealed: tuple[Metric, ...] = ()
-    """Of its test sets, where the trial is `tested`: nothing but the store reads them, and that keeps them sealed."""
+    """Metrics on the test sets, where the trial is `tested`. The store alone reads them, and keeps them sealed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

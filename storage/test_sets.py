@@ -1,7 +1,7 @@
 """Results on test sets: sealed as they are written, and read once the study is revealed.
 
-The seal keeps numbers from being seen by the way, in a query or a copy of the table. It is no lock: whoever has the
-code and the rows can open it, as whoever has the space can train its trials again.
+The seal hides numbers from a query and from a copy of the table. It is no lock: a person who has the code and the rows
+can open it, and one who has the space can train its trials again.
 """
 
 from __future__ import annotations

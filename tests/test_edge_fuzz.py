@@ -110,7 +110,7 @@ class Edge(RuleBasedStateMachine):
     """A database with a queue, and all who reach it while one service after the other takes in what they ask."""
 
     counts: ClassVar[Counter[str]] = Counter()
-    """What was sent and what of it was refused, in all runs."""
+    """Counts of what was sent and of what was refused, in all runs."""
 
     @initialize()
     def open_doors(self) -> None:

@@ -39,7 +39,7 @@ SIZES = {"wide": (1280, 900), "phone": (390, 844)}
 
 
 CHARTS = "[...document.querySelectorAll('[data-chart]')].map(box => charts.get(box))"
-"""What the charts of a page have drawn, in JavaScript."""
+"""JavaScript for the data that the charts of a page have drawn."""
 
 
 class Shown(NamedTuple):
@@ -77,7 +77,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def place_of(page: Browser, chart: int, point: Sequence[float]) -> tuple[float, float]:
-    """Where on the screen a point of a chart is, which is scrolled into view."""
+    """Scroll a chart into view; returns where on the screen one of its points is."""
     page.run(f"{CHARTS}[{chart}].parts.canvas.scrollIntoView({{block: 'center'}})")
     page.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     x, y = page.run(

@@ -11,9 +11,7 @@ import polars as pl
 
 import graft
 from benchmarks.atlas.plan import Endpoint, TaskPlan
-from spaces.grammar.sections import defaults_of
-from spaces.records import Trial
-from workers.engine.replay import retrain
+from benchmarks.kept import train_again
 
 KEPT = {
     "task": pl.String,
@@ -116,10 +114,7 @@ class Replayed:
 def replay(kept: pl.DataFrame, task: str, number: int) -> list[Replayed]:
     """Train a kept trial again, alone; one comparison for each of its sets."""
     rows = kept.filter(task=task, number=number).to_dicts()
-    with defaults_of(rows[0]["numerics"]), graft.Space(rows[0]["space"]).load() as space:
-        trial: Trial = space.sample(number, lambda _: 0.5)  # nothing is drawn
-        steps = int(trial.config["training"]["steps"])
-        last = retrain(trial, steps=steps, device="cpu", watch=lambda _: None)[-1]
+    last = train_again(rows[0]["space"], rows[0]["numerics"], number)[-1]
     values = {(one.name, one.variant, one.condition): one.value for one in last.metrics}
     return [
         Replayed(

@@ -10,11 +10,10 @@ import numpy as np
 import polars as pl
 
 import graft
+from benchmarks.kept import train_again
 from benchmarks.papers.plan import Plan, Row, StudyPlan
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import PairedDifference, mean_interval, summarize_differences
-from spaces.grammar.sections import defaults_of
-from workers.engine.replay import retrain
 
 
 def train(studies: Iterable[StudyPlan], database: str) -> None:
@@ -145,9 +144,7 @@ class Replayed:
 def replay(kept: pl.DataFrame, study: str, number: int) -> Replayed:
     """Train a kept trial again, alone, from the space's text that is kept with it."""
     rows = kept.filter((pl.col("study") == study) & (pl.col("number") == number)).to_dicts()
-    with defaults_of(rows[0]["numerics"]), graft.Space(rows[0]["space"]).load() as space:
-        trial = space.sample(number, lambda _: 0.5)  # nothing is drawn
-        last = retrain(trial, steps=int(trial.config["training"]["steps"]), device="cpu", watch=lambda _: None)[-1]
+    last = train_again(rows[0]["space"], rows[0]["numerics"], number)[-1]
     again = {(one.name, one.condition): one.value for one in last.metrics if one.variant == "raw"}
     found = [again.get((row["metric"], row["condition"])) for row in rows]
     equal = [a == row["value"] for a, row in zip(found, rows, strict=True) if a is not None and isfinite(a)]

@@ -1,4 +1,4 @@
-"""What the table's trials draw, from plan.yaml, and the study of each slice."""
+"""The plan of the table of trials, read from plan.yaml, and the study of each slice."""
 
 from __future__ import annotations
 

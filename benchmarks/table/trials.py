@@ -9,11 +9,9 @@ from typing import Any
 import polars as pl
 
 import graft
+from benchmarks.kept import train_again
 from benchmarks.table.plan import TaskPlan
-from graft.launching.planning.preview import sample_trials
-from spaces.grammar.sections import defaults_of
 from spaces.records import Scalar
-from workers.engine.replay import retrain
 
 
 def train(tasks: Iterable[TaskPlan], database: str) -> None:
@@ -36,7 +34,7 @@ def _finished(database: str) -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """What is kept.
+    """The trials of the table and their metrics, as two frames.
 
     `trials`: a row for each, with task, slice, number (in the slice), seed, state, steps, numerics, step_kind, space
     (the text of the slice's, from which the trial can be trained again), and a column for each part of the slice's
@@ -112,9 +110,7 @@ def replay(table: Table, task: str, number_of_slice: int, number: int) -> Replay
     """Train a kept trial again, alone, from the space's text that is kept with it."""
     mine = {"task": task, "slice": number_of_slice, "number": number}
     [row] = table.trials.filter(**mine).to_dicts()
-    with defaults_of(row["numerics"]), graft.Space(row["space"]).load() as space:
-        trial = next(one for one in sample_trials(space, space.search.trials) if one.number == number)
-        reports = retrain(trial, steps=row["steps"], device="cpu", watch=lambda _: None)
+    reports = train_again(row["space"], row["numerics"], number)
     again: Mapping[tuple[int, str, str, str], float] = {
         (report.step, one.name, one.variant, one.condition): one.value for report in reports for one in report.metrics
     }

@@ -1,4 +1,4 @@
-"""What must be on the disk before anything relies on it."""
+"""Files and folders written through to the disk before anything relies on them."""
 
 from __future__ import annotations
 

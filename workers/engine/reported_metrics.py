@@ -1,4 +1,4 @@
-"""Which metrics a trial reports, found by an evaluation of two sequences."""
+"""The metrics that a trial reports, found by an evaluation of two sequences."""
 
 from __future__ import annotations
 

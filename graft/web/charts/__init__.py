@@ -1,4 +1,4 @@
-"""What the pages of studies draw, as declarations that a script turns into charts.
+"""The charts of the pages of studies: declarations that a script draws.
 
 study_charts.py  the charts of a study's page
 sampling.py      what is drawn of studies of any size

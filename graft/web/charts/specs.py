@@ -56,7 +56,7 @@ class Chart:
     link: str = ""
     """The address of a trial, up to its number: a click on a mark follows it."""
     note: str = ""
-    """What the reader should know of what is shown first."""
+    """A sentence above the chart: which part of the data is shown first, or why some of it is not."""
     ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     """Axis of parallel coordinates -> the range of it that is kept."""
     legend: bool = True

@@ -1,4 +1,4 @@
-"""The tools that programs have: the arguments of each, and what it does.
+"""The tools that programs have: what each of them does, and what it says of itself.
 
 Who calls may do what the role of the token allows, as over HTTP: the tools call what the addresses below `/api` call.
 """
@@ -11,9 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, Field
+from typing import Any
 
 from graft.launching.planning.preview import list_packaged_spaces
 from graft.plugins.families import FAMILIES, packaged_names, version
@@ -25,7 +23,7 @@ from graft.stored.status import read_status
 from graft.stored.studies import read_studies
 from graft.stored.trials import LISTED, find_varying_params, read_metrics, read_trial, summarise_metrics, unpack_params
 from graft.stored.waiting import wait_for_study
-from graft.web.charts.conditions import LONGEST, check_condition, check_order
+from graft.web.charts.conditions import check_condition, check_order
 from graft.web.checking import Checker
 from graft.web.routes.queue import check_owner, quotas_of, send
 from graft.web.security.access import Holder
@@ -33,7 +31,20 @@ from graft.web.security.refusals import RefusalError
 from graft.web.settings import Settings
 from graft.web.submissions import Submitted, advise_space, describe_family, describe_space
 from graft.web.tools.answers import LARGEST, cut_file, digest, list_rows
-from spaces.bounds import MOST_TRIALS, PRIORITIES
+from graft.web.tools.arguments import (
+    Advise,
+    Arguments,
+    Check,
+    Compare,
+    Describe,
+    Export,
+    List,
+    OfStudy,
+    Query,
+    Show,
+    Submit,
+    Watch,
+)
 from spaces.messages import no_such
 from spaces.reading import catalogue
 from storage import QueueRequest, Terms, open_reader, reveal_study
@@ -67,99 +78,6 @@ class Caller:
         """Record a look at interim results of a study with a claim; `note` says so, where there is one."""
         note = note_look(reader, self.settings.database, study, f"mcp {tool}")
         return {"note": note} if note else {}
-
-
-class Arguments(BaseModel, extra="forbid"):
-    """The arguments of a tool, of which no other is taken."""
-
-
-Study = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Name of a study.")]
-Space = Annotated[
-    str, Field(max_length=200_000, description="YAML text of a space, or the name of a packaged one: quick/every.")
-]
-Cursor = Annotated[int, Field(ge=0, le=1_000_000_000, description="`next` of the answer before.")]
-
-
-class List(Arguments):
-    """What to list."""
-
-    what: Literal["studies", "queue", "spaces", "plugins"] = "studies"
-    family: str | None = Field(None, max_length=40, description="Of plug-ins: task, model, scorer ... All: leave out.")
-    cursor: Cursor = 0
-
-
-class Describe(Arguments):
-    """What to describe."""
-
-    name: str = Field(max_length=200, description="space/quick/every, scorer/ssa, task/every, study/NAME ...")
-    cursor: Cursor = 0
-
-
-class Check(Arguments):
-    """A space to check."""
-
-    space: Space
-
-
-class Advise(Arguments):
-    """A space with a claim."""
-
-    space: Space
-    pilot: int | None = Field(None, ge=3, le=100, description="Queue a study of so many other seeds, to advise by.")
-
-
-class Submit(Arguments):
-    """A space to train."""
-
-    space: Space
-    study: Study | None = Field(None, description="Its name, in place of the space's.")
-    priority: int = Field(0, ge=PRIORITIES[0], le=PRIORITIES[-1])
-
-
-class Watch(Arguments):
-    """A study to wait for."""
-
-    study: Study
-    seconds: float = Field(20.0, ge=0, le=50, description="Wait so long at most for its end.")
-
-
-class Query(Arguments):
-    """Which trials to list."""
-
-    study: Study
-    where: str | None = Field(None, max_length=LONGEST, description="optimizer.learning_rate > 1e-3 AND state = 'x'")
-    sort: str | None = Field(None, max_length=LONGEST, description="steps DESC; objective: best first.")
-    limit: int = Field(10, ge=1, le=200)
-    cursor: Cursor = 0
-
-
-class Compare(Arguments):
-    """Two arms."""
-
-    one: str = Field(max_length=250, description="STUDY:ARM")
-    other: str = Field(max_length=250, description="STUDY:ARM, the one that it is compared with.")
-
-
-class OfStudy(Arguments):
-    """A study."""
-
-    study: Study
-
-
-class Show(Arguments):
-    """A trial."""
-
-    study: Study
-    number: int = Field(ge=0, lt=MOST_TRIALS)
-
-
-class Export(Arguments):
-    """Which table or text, and which part of it."""
-
-    study: Study
-    what: Literal["trials", "metrics", "space", "claim"] = "trials"
-    cursor: Cursor = 0
-    bytes: int = Field(LARGEST // 2, ge=1, le=100_000, description="Of `text`, about.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -508,7 +426,7 @@ TOOLS: Mapping[str, Tool] = {
         ),
     )
 }  # fmt: skip
-"""By name, at most twelve: a program reads all of this before it calls any."""
+"""Name -> tool. There are at most twelve, as a program reads all of this before it calls any."""
 
 
 def call(caller: Caller, tool: Tool, arguments: Arguments) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from graft.web.security.guard import name_client
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import Settings
 from graft.web.tools.answers import write
-from graft.web.tools.offered import TOOLS, Arguments, Caller, Tool, Watch, call
+from graft.web.tools.arguments import Arguments, Watch
+from graft.web.tools.offered import TOOLS, Caller, Tool, call
 from spaces.errors import GraftError
 from spaces.messages import no_such, one_line, shorten
 from storage.databases import find_database

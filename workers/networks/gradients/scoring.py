@@ -100,7 +100,10 @@ def knobs_of_heads(scorer: Scorer, heads: int) -> list[Number]:
 
 
 def learned_by(scorer: Scorer, heads: int, prefix: str = "scorer") -> list[list[tuple[str, int]]]:
-    """Of each head what its scorer learns: the parameter's name, and the head's number in it; not of its features."""
+    """Return what the scorer of each head learns, as names of parameters with the head's number in each.
+
+    What the scorer's features learn is not in it.
+    """
     if isinstance(scorer, Mixed):
         first = scorer.split(heads)
         return learned_by(scorer.first, first, f"{prefix}.first") + learned_by(
