@@ -103,9 +103,8 @@ def split_kinds(found: Sequence[ClaimResult | Outcome | bool]) -> dict[str, list
     }
 
 
-def make_table(database: str, edits: int) -> list[str]:
+def make_table(claims: Sequence[Claim], gains: pl.DataFrame, edits: int) -> list[str]:
     """Return the table of what the trained rounds say, and of so many edits that do nothing drawn from their trials."""
-    claims, gains = read_gains(database)
     rounds = gains["round"].unique().sort()
     trained = [np.flatnonzero(gains["round"].to_numpy() == number).tolist() for number in rounds]
     random = np.random.default_rng(0)
@@ -144,7 +143,7 @@ def main() -> None:
         case "train":
             train_rounds(options.database, options.rounds, options.rate, options.difference)
         case _:
-            print(*make_table(options.database, options.edits), sep="\n")
+            print(*make_table(*read_gains(options.database), options.edits), sep="\n")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from search.analysis.statistics.power import count_seeds, find_power
 from search.analysis.statistics.verdicts import SURE
 
 START = Path(__file__).with_name("start.yaml")
+TRIES = 20
+"""Proposals for each edit of a round, of which all but one may be there already."""
 KEPT = "kept"
 """The arm of the recipe that stands; every edit is compared with it."""
 
@@ -116,17 +118,26 @@ class Loop:
 
     def round(self, propose: Propose) -> list[Outcome]:
         """Train one round of proposed edits, keep the best of those that are confirmed, and return what came out."""
-        edits = list[Edit]()
-        history = self.history()
-        for _ in range(self.plan.edits):
-            edits.append(propose({**history, "proposed": [asdict(edit) for edit in edits]}))
-        found = self.judge(edits)
+        found = self.judge(self.ask(propose))
         self.outcomes += found
         self.rounds += 1
         for one in found:
             if one.kept:
                 self.recipe = self.recipe.apply(one.edit)
         return found
+
+    def ask(self, propose: Propose) -> list[Edit]:
+        """Return the edits of a round, all different; raises ValueError if the proposer has no others."""
+        edits, known = list[Edit](), [self.recipe.set]
+        for _ in range(TRIES * self.plan.edits):
+            edit = propose({**self.history(), "proposed": [asdict(one) for one in edits]})
+            changed = self.recipe.apply(edit).set
+            if changed not in known:  # two arms that set the same are one
+                edits.append(edit)
+                known.append(changed)
+            if len(edits) == self.plan.edits:
+                return edits
+        raise ValueError(f"{TRIES * self.plan.edits} proposals had {len(edits)} different edits of {self.plan.edits}")
 
     def judge(self, edits: Sequence[Edit]) -> list[Outcome]:
         """Train edits beside the recipe that stands, from seeds of their own, and decide their claims."""
@@ -158,8 +169,11 @@ class Loop:
         content["seeds"] = self.plan.seeds
         content["claim"] = [{"arm": arm, "than": first, "difference": self.plan.difference} for arm in others]
         content["search"]["seed"] = seed
-        files = {text: file for recipe in recipes.values() for file, text in recipe.files.items()}
-        space = graft.Space(content, [graft.Plugin(file, text) for text, file in files.items()])
+        files = {file: text for recipe in recipes.values() for file, text in recipe.files.items()}
+        for recipe in recipes.values():
+            if changed := [file for file, text in recipe.files.items() if text != files[file]]:
+                raise ValueError(f"file {changed[0]!r} has two texts in one round: give the edited one another name")
+        space = graft.Space(content, [graft.Plugin(file, text) for file, text in files.items()])
         return graft.launch(space, database=self.database, run=self.run)
 
     def learned(self) -> list[str]:
