@@ -57,6 +57,16 @@ def test_nothing_stored_is_ever_executed(path: Path) -> None:
     assert not forbidden.search(path.read_text()), path
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_test_imports_another(path: Path) -> None:
+    """What two tests need is in `tests/support`."""
+    assert not re.search(
+        r"^\s*(from|import) tests(\.\w+)* import test_|^\s*(from|import) tests\.(\w+\.)*test_",
+        path.read_text(),
+        re.MULTILINE,
+    )
+
+
 def test_a_training_machine_needs_torch_and_numpy_alone() -> None:
     """A pack trains without any of our other third-party packages being imported."""
     program = """
