@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import optuna
@@ -17,7 +17,7 @@ from scipy.stats import kstest
 
 from search.samplers import Sampler
 from search.samplers._memory import BoundedMemory, Observation, count_dominators
-from search.samplers._optuna import Limits, OptunaStrategy
+from search.samplers._optuna import Limits, OptunaSampler, OptunaStrategy
 from search.samplers._points import RandomPoints
 from search.samplers.qmc import SobolPoints
 from spaces import plugins
@@ -355,10 +355,27 @@ class Watcher(optuna.samplers.RandomSampler):
         return {}
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Watching(OptunaSampler):
+    """A sampler of Optuna's that writes down what it is shown."""
+
+    sees: Limits
+    seen: list[list[optuna.trial.FrozenTrial]]
+
+    @property
+    def limits(self) -> Limits:
+        """As it is told."""
+        return self.sees
+
+    def make(self, seed: int) -> Watcher:
+        """Make it, whatever the seed."""
+        return Watcher(self.seen)
+
+
 def watched(history: Sequence[Outcome], limits: Limits) -> tuple[OptunaStrategy, list[list[optuna.trial.FrozenTrial]]]:
     """Return a strategy whose sampler writes down what it is shown at each ask."""
     seen: list[list[optuna.trial.FrozenTrial]] = []
-    return OptunaStrategy(space(PLAIN), history, sampler=lambda _: Watcher(seen), limits=limits), seen
+    return OptunaStrategy(space(PLAIN), history, _Watching(sees=limits, seen=seen)), seen
 
 
 def test_what_a_sampler_sees_does_not_grow_with_the_search() -> None:
