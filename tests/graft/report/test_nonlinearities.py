@@ -30,9 +30,12 @@ from spaces.errors import StorageError
 from storage.frames import open_reader
 from storage.frames.columns import ARCHITECTURES
 from tests.support.inside import reporting
-from tests.support.nonlinearities import OBJECTIVES, PLACES, ROWS, learned, write
+from tests.support.nonlinearities import OBJECTIVES, PLACES, ROWS, database, learned, write
 from tests.support.report import Page, assert_inert
 from workers.networks.spline_forms import FORMS, form
+
+__all__ = ["database"]
+
 
 EVIL = '<script>alert("1 & 2")</script>|`$x_1$`'
 

@@ -33,8 +33,11 @@ from tests.support.databases import raw
 from tests.support.inside import called
 from tests.support.launches import running
 from tests.support.servers import serving
-from tests.support.tools import call, error_of
+from tests.support.tools import call, database, error_of
 from workers.data.tokenizers.gpt2 import Gpt2
+
+__all__ = ["database"]
+
 
 ROOT = Path(__file__).parents[3]
 MOST_TOKENS = 2_000

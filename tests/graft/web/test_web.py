@@ -23,7 +23,9 @@ from storage.frames import open_reader
 from tests.support.inside import called
 from tests.support.servers import serving
 from tests.support.studies import ENDED, RUNNING, running, write_study
-from tests.support.web import client_of, events
+from tests.support.web import address, client_of, database, events
+
+__all__ = ["address", "database"]
 
 
 @pytest.fixture

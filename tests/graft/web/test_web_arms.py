@@ -6,6 +6,10 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
+from tests.support.web_arms import client
+
+__all__ = ["client"]
+
 
 def test_the_page_of_a_study_of_arms_leads_with_the_verdict(client: TestClient) -> None:
     page = client.get("/studies/arms").text

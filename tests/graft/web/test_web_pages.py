@@ -29,7 +29,9 @@ from tests.support.queue import STUDY
 from tests.support.servers import serving
 from tests.support.studies import metrics, write_study
 from tests.support.web import client_of
-from tests.support.web_pages import CHARTS, SIZES, Shown, drag, place_of
+from tests.support.web_pages import CHARTS, SIZES, Shown, drag, page, place_of, shown
+
+__all__ = ["page", "shown"]
 
 
 def click_on(page: Browser, chart: int, point: Sequence[float]) -> None:
