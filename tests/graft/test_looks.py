@@ -20,8 +20,8 @@ from spaces import parse
 from spaces.errors import StudyError
 from spaces.space import Space
 from storage.frames import open_reader
-from tests.databases import raw
-from tests.inside import called
+from tests.support.databases import raw
+from tests.support.inside import called
 
 TEXT = """
 study: watched

@@ -14,7 +14,7 @@ from spaces.reading import catalogue
 from spaces.reading.claim_section import claims_of_text
 from storage.claim_events import hash_claims
 
-PAGES = Path(__file__).parents[1] / "docs" / "experiments"
+PAGES = Path(__file__).parents[2] / "docs" / "experiments"
 
 
 def test_hashes_of_planned_findings_are_those_of_their_spaces() -> None:
