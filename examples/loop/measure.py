@@ -79,7 +79,8 @@ def decide_rounds(claims: Sequence[Claim], gains: pl.DataFrame, samples: Sequenc
         results = own.unpivot(index="seed", variable_name="arm", value_name="value").with_columns(
             condition=pl.lit(""), state=pl.lit("finished")
         )
-        found += decide_claims(claims, [results] * len(claims))
+        pairs = [results.filter(pl.col("arm").is_in([claim.arm, claim.than])) for claim in claims]
+        found += decide_claims(claims, pairs)  # of so many seeds other arms have no part in a verdict
     return found
 
 
