@@ -15,7 +15,7 @@ import pytest
 
 from graft.launching.process.run_log import RunLog
 from graft.report.rendering.document import Picture
-from graft.web.charts.sampling import MOST, Sample, rank_associations, read_sample
+from graft.web.charts.sampling import MOST, Sample, read_sample
 from graft.web.security.access import make_token
 from graft.web.settings import Settings
 from spaces.errors import StorageError
@@ -102,7 +102,7 @@ def click_on(page: Browser, chart: int, point: Sequence[float]) -> None:
 
 PAGES = {
     "/": ("Studies", "demo"),
-    "/queue": ("Queue", "No service runs"),
+    "/queue": ("Queue and workers", "No service runs"),
     "/studies/one": ("Study one", "waiting"),
     "/studies/demo": ("Study demo", "Learning curves"),
     "/studies/demo?trials=3,17": ("Study demo", "trial 17"),
@@ -113,7 +113,7 @@ PAGES = {
     "/studies/demo/workers": ("Workers of demo", "launched <script>"),
     "/studies/stage-two/matrix": ("Compatibility matrix of stage-two", "memorize"),
     "/studies/stage-two/matrix?source=add&target=copy": ("Compatibility matrix of stage-two", "add on copy"),
-    "/compare?a=demo&b=stage-two": ("Compare two studies", "the numbers cannot be compared"),
+    "/compare?study=demo&study=stage-two": ("Compare studies", "the numbers cannot be compared"),
     "/addresses": ("Addresses", "/api/studies/{study}/trials"),
     "/login": ("Log in", "token"),
     "/studies/none": ("Refused", "study 'none' does not exist"),
@@ -187,8 +187,7 @@ def test_figures_begin_with_a_kind_that_has_some(shown: Shown, monkeypatch: pyte
 
 def test_studies_of_different_objectives_are_not_drawn_together(shown: Shown) -> None:
     with client_of(shown.url) as client:
-        assert "data-chart=" in client.get("/compare?a=demo&b=demo").text
-        assert "data-chart=" not in client.get("/compare?a=demo&b=stage-two").text
+        assert "data-chart=" not in client.get("/compare?study=demo&study=stage-two").text
 
 
 def test_charts_have_a_mark_for_each_trial_that_leads_to_it(page: Browser, shown: Shown) -> None:
@@ -373,28 +372,13 @@ def test_buttons_change_the_queue_for_who_may(tmp_path: Path) -> None:
         assert [entry.state for entry in reader.queue()] == ["paused"]
 
 
-@pytest.mark.parametrize("path", ["/", "/queue", "/studies/demo", "/studies/demo/trials/3", "/compare?a=demo&b=demo"])
+@pytest.mark.parametrize(
+    "path", ["/", "/queue", "/studies/demo", "/studies/demo/trials/3", "/compare?study=demo&study=demo"]
+)
 def test_pages_of_both_databases(url: str, path: str) -> None:
     with open_store(url) as store, client_of(url) as client:
         write_study(store)
         assert client.get(path).status_code == 200
-
-
-# ------------------------------------------------------------------------------------------------- what charts show
-
-
-def test_associations_are_those_of_scipy() -> None:
-    from scipy.stats import kruskal, spearmanr
-
-    objective = [0.1, 0.5, 0.3, 0.9, 0.2, 0.8, 0.4, 0.7]
-    number = [1.0, 5.0, 2.0, 4.0, 3.0, 9.0, 2.5, 6.0]
-    word = ["a", "b", "a", "b", "c", "b", "c", "a"]
-    frame = pl.DataFrame({"objective": objective, "params.n": number, "params.w": word, "params.same": [1] * 8})
-    found = dict(rank_associations(frame))
-    assert found.keys() == {"n", "w"}
-    assert found["n"] == pytest.approx(abs(spearmanr(number, objective).statistic))
-    groups = [[one for one, name in zip(objective, word, strict=True) if name == wanted] for wanted in "abc"]
-    assert found["w"] == pytest.approx((kruskal(*groups).statistic / (len(word) - 1)) ** 0.5)
 
 
 @pytest.mark.long

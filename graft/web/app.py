@@ -22,10 +22,12 @@ from graft.web.routes import (
     exports,
     figures,
     frames,
+    matrices,
     numbers,
     pages,
     queue,
     studies,
+    study_list,
     study_pages,
     trial_table,
     trials,
@@ -64,7 +66,7 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
     app.state.checker = Checker(settings.check_seconds)
     for module in _ROUTERS:
         app.include_router(module.router, prefix=API, responses=_PROBLEMS)
-    for module in (pages, trial_table, study_pages):
+    for module in (pages, study_list, matrices, trial_table, study_pages):
         app.include_router(module.router)
     app.router.routes.append(Route(f"{API}/mcp", _ToolsEndpoint(), methods=["POST"]))
     for kind, make in _REFUSALS.items():

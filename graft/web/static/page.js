@@ -33,7 +33,7 @@ async function refresh() {
   Idiomorph.morph(live, part?.innerHTML ?? text, {
     morphStyle: "innerHTML",
     callbacks: {
-      beforeAttributeUpdated: (name, node) => name !== "open" && !(name === "value" && node === document.activeElement),
+      beforeAttributeUpdated: (name, node) => name !== "open" && name !== "checked" && !(name === "value" && node === document.activeElement),
       beforeNodeRemoved: (node) => !node.classList?.contains("plot"), // charts.js put it there
     },
   });
@@ -90,6 +90,19 @@ function choose() {
   history.replaceState(null, "", `${view.getAttribute("action")}?${chosen}`);
   live.dataset.source = `${view.getAttribute("action")}/live?${chosen}`;
   refresh();
+}
+
+// The studies that are ticked: how many, and whether their number suits what a button does.
+const chosen = document.getElementById("chosen");
+function countTicked() {
+  const ticked = chosen.querySelectorAll("[name=study]:checked").length;
+  document.getElementById("ticked").textContent = ticked ? `${ticked} ticked` : "Tick studies to compare them.";
+  for (const button of chosen.querySelectorAll("button")) button.disabled = ticked < (button.name ? 1 : 2);
+}
+if (chosen?.method === "post") {
+  chosen.addEventListener("change", countTicked);
+  live.addEventListener("refreshed", countTicked);
+  countTicked();
 }
 
 if (live?.dataset.events) follow();
