@@ -119,7 +119,7 @@ def test_studies_are_found_and_sorted(client: TestClient) -> None:
     assert client.get("/?sort=space").status_code == 422
     page = read(client, "/")
     assert 'aria-sort="descending"><a href="?q=&sort=created_at&up=1&archived=0">' in page
-    assert re.search(r"waiting<br><small>waits for lanes: studies of a higher class", page)
+    assert "next-rates</a><br><small>waits for lanes: studies of a higher class" in page
 
 
 def test_arms_of_several_studies_are_compared(client: TestClient) -> None:

@@ -240,7 +240,7 @@ def test_pages_without_a_stream_ask_again(page: Browser, tmp_path: Path) -> None
         study = write_study(store)
         page.open(f"{address}/", script=HASTY)
         page.run("window.here = true")
-        assert "0.1\t" in page.run(text)
+        assert "0.1\ntvd/bema" in page.run(text)
         study.end([TrialResult(number=16, fence=1, state="finished", objective=0.01)])
         wait_until(lambda: "0.01\t" in page.run(text))
         assert page.run("window.here && document.getElementById('told').textContent") == "live"
@@ -302,7 +302,7 @@ def test_a_page_can_be_used_by_the_keyboard(page: Browser, shown: Shown) -> None
         for kind in ("keyDown", "keyUp"):
             page.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
         reached.append(page.run("document.activeElement.textContent.trim() || document.activeElement.id"))
-    assert reached[:4] == ["studies", "queue", "compare", "addresses"]
+    assert reached[:4] == ["studies", "queue and workers", "compare", "addresses"]
     assert {"figures", "workers", "trials", "show"} <= set(reached)
     assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 

@@ -155,7 +155,9 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     associations = rank_associations(sample.trials, columns).with_columns(
         pl.col("value").str.strip_prefix(PARAMS_PREFIX)
     )
-    paths: list[str] = associations["value"].head(_AXES).to_list()
+    # Values of too few trials to tell anything have axes after the others.
+    varied = [name.removeprefix(PARAMS_PREFIX) for name in columns if best[name].drop_nulls().n_unique() > 1]
+    paths = [*dict.fromkeys([*associations["value"], *varied])][:_AXES]
     charts = StudyCharts(study=stored, trials=best, paths=paths, ranges=ranges, kept=kept)
     shown = best.filter(kept)
     curves, curve_numbers = charts.curves(numbers or shown["number"].head(_CURVES).to_list())
