@@ -257,9 +257,9 @@ def test_no_command_address_file_or_tool_shows_a_test_metric_before_the_reveal(
             "/",
             "/queue",
             "/studies/{study}",
-            "/studies/{study}/arms",
             "/studies/{study}/live",
-            "/compare?a=sealed&b=open",
+            "/compare?study=sealed",
+            "/compare?study=sealed&study=open",
         ]
         paths += ["/studies/{study}/figures", "/studies/{study}/trials/{number}", "/studies/{study}/workers"]
         for path in paths:

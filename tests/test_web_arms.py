@@ -86,7 +86,7 @@ def test_the_page_of_a_study_of_arms_leads_with_the_verdict(client: TestClient) 
     assert "fANOVA" in goes_with
     assert "Told apart from no association: arm." in goes_with
     assert "seed" not in goes_with.partition("<summary>")[0]
-    assert '<a href="/studies/arms/arms">compare arms</a>' in page
+    assert '<a href="/compare?study=arms">compare arms</a>' in page
     plain = client.get("/studies/plain").text
     assert "<h2>Arms</h2>" not in plain
     assert "compare arms" not in plain
@@ -94,15 +94,15 @@ def test_the_page_of_a_study_of_arms_leads_with_the_verdict(client: TestClient) 
 
 
 def test_arms_are_compared_with_any_of_them(client: TestClient) -> None:
-    page = client.get("/studies/arms/arms").text
+    page = client.get("/compare?study=arms").text
     assert "ssa is better than softmax" in page
     assert "length=8" in page
-    turned = client.get("/studies/arms/arms?baseline=ssa").text
+    turned = client.get("/compare?study=arms&baseline=ssa").text
     assert "softmax is worse than ssa" in turned
     assert "<option selected>ssa</option>" in turned
     for address, words in (
-        ("/studies/arms/arms?baseline=none", "&#39;none&#39; is no arm; choose one of softmax, warm, ssa"),
-        ("/studies/plain/arms", "study plain has no arms"),
+        ("/compare?study=arms&baseline=none", "&#39;none&#39; is no arm; choose one of softmax, warm, ssa"),
+        ("/compare?study=arms&study=none", "does not exist"),
     ):
         answer = client.get(address)
         assert answer.status_code == 404

@@ -17,8 +17,8 @@ from graft.launching.process.run_log import RunLog
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.specs import Line, draw_curves, write_frame
 from graft.web.security.refusals import RefusalError
-from search.analysis.study.top_k import top_k_statistics
 from search.analysis.study.best_trials import summarise_best
+from search.analysis.study.top_k import top_k_statistics
 from storage import open_store
 from tests.browser import Browser
 from tests.databases import raw

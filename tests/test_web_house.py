@@ -124,7 +124,7 @@ def test_studies_are_found_and_sorted(client: TestClient) -> None:
 
 def test_arms_of_several_studies_are_compared(client: TestClient) -> None:
     page = read(client, "/compare?study=scorers&study=scorers-again")
-    assert "Arms of several studies" in page
+    assert "Arms against scorers: softmax" in page
     assert "<option selected>scorers: softmax</option>" in page
     assert page.count('<th scope="row">scorers') == 3 * (len(ARMS) + 2)
     turned = read(client, "/compare?study=scorers&study=scorers-again&baseline=scorers%3A+entmax")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
 
-import polars as pl
 import pytest
 
 from graft.launching.process.run_log import RunLog

@@ -51,7 +51,7 @@ TASKS: dict[str, tuple[list[str], str]] = {
     ),
     "do two studies agree?": (
         ["#tick-scorers", "#tick-scorers-again", "[formaction='/compare']"],
-        "Arms of several studies",
+        "Arms against scorers: softmax",
     ),
     "how do I train the best one again?": (
         ["#study-rate-or-dropout", "#best-link"],
@@ -89,7 +89,7 @@ PAGES = {
     "empty": "/studies/just-begun",
     "trials": "/studies/rate-or-dropout/trials?sort=objective&group=model.scorer",
     "trial": "/studies/rate-or-dropout/trials/17",
-    "compared arms": "/studies/scorers/arms",
+    "compared arms": "/compare?study=scorers",
     "matrix": "/studies/quick-transfer/matrix?source=add&target=memorize",
     "workers": "/studies/rate-or-dropout/workers",
     "non-linearities": "/studies/scorers/nonlinearities",

@@ -141,46 +141,28 @@ async def change_study(
     return RedirectResponse(f"/studies/{name}", 303)
 
 
-@router.get("/studies/{study}/arms")
-def compare_arms(
-    stored: OpenStudy, reader: OpenReader, baseline: Annotated[str | None, Query(max_length=200)] = None
-) -> HTMLResponse:
-    """Return the arms of an experiment against any of them."""
-    name: str = stored.row["name"]
-    if not has_arms(stored):
-        raise RefusalError(404, f"study {name} has no arms; a space with arms: or seeds: makes such studies")
-    return _show_arms(reader, [name], baseline, f"Arms of {name}")
-
-
-def _show_arms(reader: Reader, names: list[str], baseline: str | None, title: str) -> HTMLResponse:
-    values: dict[str, Any] = {"title": title, "names": names, "arms": None, "problem": ""}
-    try:
-        values["arms"] = view_arms(reader, names, baseline)
-    except StudyError as error:
-        if baseline:
-            raise RefusalError(404, str(error).replace("--baseline", "baseline")) from None
-        values["problem"] = str(error)
-    return render("compare_arms", **values)
-
-
 @router.get("/compare")
 def show_comparison(
     reader: OpenReader,
     study: Names = [],  # noqa: B006 - FastAPI copies it
     baseline: Annotated[str | None, Query(max_length=200)] = None,
 ) -> HTMLResponse:
-    """Return any number of studies side by side; the arms of studies that all have some."""
+    """Return any number of studies side by side; of studies that all have arms, the arms against any of them."""
     names = [*dict.fromkeys(study)]
     if len(names) > _MOST_COMPARED:
         raise RefusalError(400, f"{len(names)} studies; at most {_MOST_COMPARED} are compared at once")
+    values: dict[str, Any] = {"names": reader.studies()["name"].to_list(), "chosen": names, "arms": None, "sides": []}
     try:
         stored = [reader.study(name) for name in names]
+        values["arms"] = view_arms(reader, names, baseline) if names and all(map(has_arms, stored)) else None
     except StudyError as error:
-        raise RefusalError(404, str(error)) from None
-    if len(names) > 1 and all(map(has_arms, stored)):
-        return _show_arms(reader, names, baseline, "Arms of several studies")
-    values: dict[str, Any] = {"names": reader.studies()["name"].to_list(), "chosen": names, "sides": []}
-    values |= _compare(reader, stored) if len(names) > 1 else {}
+        if baseline or not set(names) <= set(values["names"]):
+            raise RefusalError(404, str(error).replace("--baseline", "baseline")) from None
+        values["problem"] = f"The arms cannot be compared: {error}."
+    else:
+        values["problem"] = ""
+    if len(names) > 1 and not values["arms"]:
+        values |= _compare(reader, [reader.study(name) for name in names])
     return render("compare", title="Compare studies", **values)
 
 

@@ -4,6 +4,10 @@
 const live = document.getElementById("live");
 const view = document.getElementById("view");
 const told = document.getElementById("told");
+function tell(text) {
+  told.textContent = text;
+  told.classList.toggle("error", text !== "live");
+}
 
 for (const cell of document.querySelectorAll("[data-colour]")) {
   cell.style.background = cell.dataset.colour;
@@ -20,10 +24,10 @@ async function refresh() {
     answer = await fetch(source, { headers: { Accept: "text/html" } });
     text = await answer.text();
   } catch {
-    told.textContent = "no connection; trying again";
+    tell("no connection; trying again");
     return false;
   }
-  told.textContent = answer.ok ? "live" : `not refreshed: ${answer.status} ${answer.statusText}`;
+  tell(answer.ok ? "live" : `not refreshed: ${answer.status} ${answer.statusText}`);
   if (source !== (live.dataset.source ?? location.href)) return false;
   if (!answer.ok) return answer.status < 429; // what is refused for good is not asked for again
   // A whole page has its live part among the rest; where that is done, it says so by having no `every`.
@@ -66,12 +70,12 @@ function follow() {
         const standing = [state, planned, ...Object.entries(counts).sort().flat()].join(" ");
         due ||= standing !== known; // the first event tells what the page shows already
         known = standing;
-        told.textContent = "live";
+        tell("live");
         update();
       });
-      events.addEventListener("gone", () => { events.close(); told.textContent = "the study is gone"; });
+      events.addEventListener("gone", () => { events.close(); tell("the study is gone"); });
       events.onerror = () => {
-        told.textContent = "no connection; trying again";
+        tell("no connection; trying again");
         if (events?.readyState === EventSource.CLOSED) { // a browser does not ask again what answered with an error
           events = null;
           setTimeout(listen, 10000);
