@@ -87,7 +87,10 @@ def test_a_transfer_shows_its_matrix_and_what_is_missing(client: TestClient) -> 
 def test_a_study_without_a_result_says_so(client: TestClient) -> None:
     assert "No trial has ended with a result yet; figures follow" in read(client, "/studies/just-begun")
     assert "CUDA error: out of memory" in read(client, "/studies/out-of-memory")
-    assert "queue</a>: waiting, waits for lanes: studies of a higher class" in read(client, "/studies/next-rates")
+    assert (
+        '<b>waiting</b><br><small><a id="queue-link" href="/queue">queue</a>: waits for lanes: studies of a higher'
+        in read(client, "/studies/next-rates")
+    )
 
 
 def test_a_trial_is_told_apart_from_the_best(client: TestClient) -> None:

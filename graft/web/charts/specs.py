@@ -187,8 +187,10 @@ def draw_effects(effects: Sequence[Effect], label: str, title: str, *, from_zero
 
 def draw_importances(associations: pl.DataFrame, objective: str) -> Chart | None:
     """Return how far each value tells the objective, with its interval; None where no value differs."""
-    columns = ("value", "strength", "low", "high", "trials")
-    effects = [Effect(*row[:4], f"{row[4]:,} trials") for row in associations.select(columns).iter_rows()]
+    effects = [
+        Effect(row["value"], row["strength"], row["low"], row["high"], f"{row['trials']:,} trials")
+        for row in associations.iter_rows(named=True)
+    ]
     title = f"what goes with {objective}, with 95 % intervals"
     return draw_effects(effects, "strength, 0 to 1", title, from_zero=False) if effects else None
 

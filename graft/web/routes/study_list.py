@@ -82,7 +82,7 @@ def show_studies(
 def _add_facts(reader: Reader, studies: pl.DataFrame) -> pl.DataFrame:
     """Return the studies with owner, reason (why one waits), progress (0 to 1) and seconds that each has taken."""
     queue = [(one.study, one.owner, one.state, one.reason) for one in reader.queue()]
-    entries = pl.DataFrame(queue, ["name", "owner", "queue_state", "reason"], orient="row", schema_overrides=_TEXTS)
+    entries = pl.DataFrame(queue, _ENTRY, orient="row")
     until = pl.when(state="running").then(pl.lit(read_clock(reader))).otherwise(pl.col("last"))
     return (
         studies.join(entries, on="name", how="left", maintain_order="left")
@@ -95,7 +95,7 @@ def _add_facts(reader: Reader, studies: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_TEXTS = dict.fromkeys(("name", "owner", "queue_state", "reason"), pl.String)
+_ENTRY = dict.fromkeys(("name", "owner", "queue_state", "reason"), pl.String())
 
 
 @router.post("/studies")

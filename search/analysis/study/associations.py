@@ -74,4 +74,7 @@ def _invert(free: tuple[int, int], count: int, ratio: float, tail: float) -> flo
     def excess(strength: float) -> float:
         return float(ncfdtr(*free, count * strength**2 / (1 - strength**2), ratio)) - tail
 
-    return 0.0 if excess(0.0) <= 0 else brentq(excess, 0.0, _MOST, xtol=1e-3) if excess(_MOST) < 0 else 1.0
+    if excess(0.0) <= 0:
+        return 0.0
+    found: Any = brentq(excess, 0.0, _MOST, xtol=1e-3) if excess(_MOST) < 0 else 1.0
+    return float(found)
