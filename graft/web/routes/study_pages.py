@@ -82,7 +82,7 @@ def show_study(
         row=row,
         tags=" ".join(json.loads(row["tags"])),
         has_nonlinearities=stored.architectures.exist(),
-        chosen=trials,
+        trials=trials,
         ranges=ranges,
         may_change=holder.may("submit"),
         may_delete=holder.may("admin"),
@@ -165,6 +165,7 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     return {
         "arms": _view_arms(reader, stored),
         "matrix": view_matrix(reader, stored) if 0 < stored.count_numbers() <= _MOST_OF_MATRIX else None,
+        "chosen": chosen,
         "frames": json.dumps(charts.frames(), allow_nan=False, separators=(",", ":")),
         "ranges": ranges,
         "sample_note": sample.note,
