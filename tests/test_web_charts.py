@@ -105,7 +105,7 @@ def test_curves_are_read_off_and_zoomed_by_the_keyboard(page: Browser, shown: Sh
     zoom = f"{CHARTS}[1].chart.getOption().dataZoom[0]"
     assert page.run(f"[{zoom}.start, {zoom}.end]") == [37.5, 62.5]
     page.run("refresh()")
-    wait_until(lambda: page.run("chart.isConnected && document.querySelectorAll('.canvas').length") == 6)
+    wait_until(lambda: page.run("chart.isConnected && document.querySelectorAll('.canvas').length") == 7)
     assert page.run("document.activeElement === window.chart")
     assert page.run(f"[{zoom}.start, {zoom}.end]") == [37.5, 62.5], "a refresh keeps what is zoomed"
     press(page, "0", 48)

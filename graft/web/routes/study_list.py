@@ -95,7 +95,7 @@ def _add_facts(reader: Reader, studies: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_ENTRY = dict.fromkeys(("name", "owner", "queue_state", "reason"), pl.String())
+_ENTRY = {"name": pl.String(), "owner": pl.String(), "queue_state": pl.String(), "reason": pl.String()}
 
 
 @router.post("/studies")
