@@ -2,7 +2,7 @@
 
     python -m benchmarks.pictures [FOLDER] [--pages studies,search] [--looks wide,phone,dark,dark-phone] [--height 900]
 
-Makes the studies of tests/house_of_studies.py, serves them, and saves each page as PNG with few colours; without a
+Makes the studies of tests/support/house_of_studies.py, serves them, and saves each page as PNG with few colours; without a
 folder into docs/figures/pages, in light and 1,280 pixels wide. `--height 0`: the whole page.
 """
 
@@ -16,9 +16,9 @@ from PIL import Image
 
 from benchmarks.options import words_of
 from graft.web.settings import Settings
-from tests.browser import Browser, browser
-from tests.house_of_studies import house
-from tests.servers import serving
+from tests.support.browser import Browser, browser
+from tests.support.house_of_studies import house
+from tests.support.servers import serving
 
 DOCS = Path(__file__).parents[1] / "docs" / "figures" / "pages"
 PAGES = {
