@@ -2,8 +2,8 @@
 
     python -m benchmarks.pictures [FOLDER] [--pages studies,search] [--looks wide,phone,dark,dark-phone] [--height 900]
 
-Makes the studies of tests/support/house_of_studies.py, serves them, and saves each page as PNG with few colours; without a
-folder into docs/figures/pages, in light and 1,280 pixels wide. `--height 0`: the whole page.
+Makes the studies of tests/support/house_of_studies.py, serves them, and saves each page as PNG with few colours;
+without a folder into docs/figures/pages, in light and 1,280 pixels wide. `--height 0`: the whole page.
 """
 
 from __future__ import annotations
