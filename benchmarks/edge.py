@@ -186,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rounds = parser.parse_args(arguments).rounds
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/graft.db"
-        write_study(url, TRIALS)
+        write_study(url, STUDY, TRIALS)
         tokens = {role: make_token(url, role, role) for role in ("read", "submit", "admin")}
         with serving(url) as (pid, port):
             measure(pid, port, tokens, rounds)

@@ -36,13 +36,17 @@ from spaces.space import Space
 from storage import open_reader, open_store
 from tests.support.browser import Browser, browser
 
+TENTH = f"{STUDY}-tenth"
+"""A study of a tenth of the trials, to compare with."""
 PAGES = {
     "studies": "/",
     "study": f"/studies/{STUDY}",
     "trials": f"/studies/{STUDY}?trials=3,17,50000&high.objective=0.5",
     "trial": f"/studies/{STUDY}/trials/777",
     "workers": f"/studies/{STUDY}/workers",
-    "compare": f"/compare?a={STUDY}&b={STUDY}",
+    "table": f"/studies/{STUDY}/trials",
+    "filter": f"/studies/{STUDY}/trials?where=objective+%3C+0.5+AND+model.width+%3E+16&sort=objective",
+    "compare": f"/compare?study={STUDY}&study={TENTH}",
     "nonlinearities": f"/studies/{STUDY}/nonlinearities",
 }
 SIZES = {
@@ -70,11 +74,11 @@ class Look(NamedTuple):
     """The last change of the page."""
 
 
-def write_study(url: str, trials: int) -> None:
+def write_study(url: str, name: str, trials: int) -> None:
     """Write a study of which all trials have ended, through the functions by which a controller writes."""
     space = spaces.load("set_complement", families(), {**SIZES, "search.trials": f"{trials}"})
     with open_store(url) as store:
-        study_id = store.create_study(new_study(STUDY, space))
+        study_id = store.create_study(new_study(name, space))
         study = store.claim(study_id, policy="full", objective=space.search.objective)
         for numbers in batches(trials, _BATCH):
             begun = [draw(space, number) for number in numbers]
@@ -163,7 +167,8 @@ def main() -> None:
     with storage(options.storage) as url:
         if not (options.code or has_study(url)):
             started = time.perf_counter()
-            write_study(url, options.trials)
+            write_study(url, STUDY, options.trials)
+            write_study(url, TENTH, options.trials // 10)
             print(f"{options.trials:,} trials written in {time.perf_counter() - started:.0f} s", flush=True)
         measure(url, options.code or Path(__file__).parents[1], options.pages, options.looks)
 

@@ -13,7 +13,7 @@ from graft.plugins.data import DataChange, find_changed_data
 from graft.plugins.families import families, version
 from graft.plugins.stored import read_outside
 from graft.stored.fingerprints import StoredFingerprint, follow, read_fingerprints
-from graft.stored.trials import read_metrics, read_trial
+from graft.stored.trials import flatten_config, read_metrics, read_trial
 from spaces.errors import PluginError, StudyError
 from spaces.plugins.active import using
 from spaces.plugins.bundles import Outside
@@ -177,8 +177,8 @@ def _stage(row: Mapping[str, Any]) -> StoredTrial:
 
 def _check_restored(trial: Trial, study: Mapping[str, Any], row: Mapping[str, Any]) -> None:
     """Raise StudyError if this version of Graft makes another trial of the stored draws."""
-    stored = {"seed": row["seed"], **dict(_flatten(json.loads(row["config"])))}
-    restored = {"seed": trial.seed, **dict(_flatten(trial.config))}
+    stored = {"seed": row["seed"], **dict(flatten_config(json.loads(row["config"])))}
+    restored = {"seed": trial.seed, **dict(flatten_config(trial.config))}
     for path in sorted(stored):  # what only this version knows has its default: the numbers will tell
         before, now = stored[path], restored.get(path)
         if before != now or path not in restored:
@@ -186,12 +186,3 @@ def _check_restored(trial: Trial, study: Mapping[str, Any], row: Mapping[str, An
                 f"trial {trial.number} of {study['name']}: {path} is stored as {before!r}, "
                 f"but Graft {version()} reads {now!r}; replay it with Graft {study['version']}, which made the study"
             )
-
-
-def _flatten(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted path -> value, through nested configurations."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value

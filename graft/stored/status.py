@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import get_args
+from typing import Any, get_args
 
 import polars as pl
 
@@ -39,6 +39,8 @@ class Status:
     trials_per_minute: float | None
     steps_per_second: float | None
     """Of the running trials, since each was started."""
+    seconds: float | None
+    """From its launch until now, or until its last trial ended; None before a trial has ended."""
     workers: tuple[str, ...]
     """The running workers: name, host, device, and where the log is."""
     note: str
@@ -87,12 +89,13 @@ def read_status(reader: Reader, name: str) -> Status:
     """Where the study stands now; raises StudyError if there is none of that name."""
     study = reader.study(name)
     row = study.row
-    now = _read_clock(reader)
+    now = read_clock(reader)
     running = study.trials(where="state = 'running'", columns=_OF_RUNNING)
     best, number = read_best(reader, row)
     state = read_state(reader, row)
     is_running = state == "running"
     model_steps, lane_room = study.count_steps()
+    until = now if is_running else read_last_ends(reader, row["id"])["last"][0]
     return Status(
         study=name,
         state=state,
@@ -111,10 +114,19 @@ def read_status(reader: Reader, name: str) -> Status:
         running=tuple(running["number"]),
         trials_per_minute=_ending_rate(reader, row["id"], running, now) if is_running else None,
         steps_per_second=_training_rate(running, now) if is_running else None,
+        seconds=until and max((until - row["created_at"]).total_seconds(), 0.0),
         workers=tuple(_describe_workers(study, now)),
         note=row["note"],
         tags=tuple(json.loads(row["tags"])),
         changes=tuple(_describe_changes(study)),
+    )
+
+
+def read_running(reader: Reader, row: Mapping[str, Any], most: int) -> pl.DataFrame:
+    """Return worker, number, steps and planned (steps) of the running trials of a row of `studies`, by worker."""
+    return reader.query(
+        f"SELECT worker, number, steps, {_PLANNED} FROM trials WHERE study_id = {row['id']} AND state = 'running'"
+        f" ORDER BY worker, number LIMIT {most}"
     )
 
 
@@ -130,6 +142,15 @@ def _describe_workers(study: StudyReader, now: datetime) -> Iterator[str]:
     living = study.workers().filter(pl.col("state") == "running", pl.col("lease_until") > now)
     for worker, host, device, log in living["id", "host", "device", "log"].iter_rows():
         yield f"{worker} on {host} ({device})" + (f", log {log}" if log else "")
+
+
+def read_last_ends(reader: Reader, study: int | None = None) -> pl.DataFrame:
+    """Return name and last of all studies, or of one by its id: when its last trial ended, null before that."""
+    ends = "SELECT max(finished_at) FROM trials WHERE study_id = studies.id"
+    chosen = "" if study is None else f" WHERE id = {study}"
+    found = reader.query(f"SELECT name, ({ends}) AS last FROM studies{chosen}")
+    times = [(name, _time(last)) for name, last in found.iter_rows()]
+    return pl.DataFrame(times, {"name": pl.String(), "last": pl.Datetime("us", "UTC")}, orient="row")
 
 
 def _ending_rate(reader: Reader, study_id: int, running: pl.DataFrame, now: datetime) -> float | None:
@@ -197,7 +218,7 @@ def _training_rate(running: pl.DataFrame, now: datetime) -> float | None:
     return rate * len(running) if rate else None
 
 
-def _read_clock(reader: Reader) -> datetime:
+def read_clock(reader: Reader) -> datetime:
     """Return the database's own clock: all stored times are by it."""
     now = _time(reader.query("SELECT CURRENT_TIMESTAMP AS now").item())
     assert now is not None

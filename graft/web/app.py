@@ -22,10 +22,12 @@ from graft.web.routes import (
     exports,
     figures,
     frames,
+    matrices,
     numbers,
     pages,
     queue,
     studies,
+    study_list,
     study_pages,
     trial_table,
     trials,
@@ -40,6 +42,8 @@ from spaces.messages import shorten
 from storage.databases import find_database
 
 API = "/api"
+PAGES = (pages, study_list, matrices, trial_table, study_pages)
+"""What people read."""
 _ROUTERS = (studies, trials, frames, figures, exports, events, queue, numbers)
 _PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (400, 403, 404)}
 
@@ -64,7 +68,7 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
     app.state.checker = Checker(settings.check_seconds)
     for module in _ROUTERS:
         app.include_router(module.router, prefix=API, responses=_PROBLEMS)
-    for module in (pages, trial_table, study_pages):
+    for module in PAGES:
         app.include_router(module.router)
     app.router.routes.append(Route(f"{API}/mcp", _ToolsEndpoint(), methods=["POST"]))
     for kind, make in _REFUSALS.items():

@@ -56,7 +56,7 @@ WRITING = (
 READING = (
     *(f"/api/{path}" for path in ("queue", "studies", "prometheus", "studies/one", "studies/one/trials")),
     *(f"/api/studies/one/{path}" for path in ("trials/0", "metrics", "frames/trials", "export/trials.csv", "figures")),
-    *("/", "/queue", "/studies/one", "/studies/one/arms", "/studies/one/live", "/studies/one/trials/0", "/compare"),
+    *("/", "/queue", "/studies/one", "/studies/one/live", "/studies/one/trials/0", "/compare"),
 )
 QUERIES = ("limit", "cursor", "where", "sort", "trials", "after", "study", "form", "x")
 BODY = {"space": "study: x", "study": "x", "priority": 1, "weight": 1.0, "max_lanes": 3, "owner": "ada", "extra": 1}

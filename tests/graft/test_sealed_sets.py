@@ -22,7 +22,7 @@ import graft
 from cli.main import program
 from graft.launching.planning.review import review
 from graft.report.claims import read_claim_report
-from graft.web.routes import pages, study_pages, trial_table
+from graft.web.app import PAGES
 from graft.web.security.access import Holder, make_token
 from graft.web.tools.offered import TOOLS
 from spaces.errors import RowError, SpaceError, StudyError
@@ -239,10 +239,14 @@ def check_hidden(text: str, secrets: list[float], where: str) -> None:
 
 
 def pages_of_the_server() -> list[str]:
-    """Return the addresses of all pages, but files of the server's own, and the comparison with two studies."""
-    routes = [route for module in (pages, study_pages, trial_table) for route in module.router.routes]
+    """Return the addresses of all pages, but files of the server's own, and comparisons."""
+    routes = [route for module in PAGES for route in module.router.routes]
     own = [route.path for route in routes if isinstance(route, APIRoute) and "GET" in route.methods]
-    return [*(path for path in own if "static" not in path), "/compare?a=sealed&b=open"]
+    return [
+        *(path for path in own if "static" not in path),
+        "/compare?study=sealed",
+        "/compare?study=sealed&study=open",
+    ]
 
 
 @pytest.mark.long

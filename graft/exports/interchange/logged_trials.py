@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from graft.stored.trials import read_metrics
+from graft.stored.trials import flatten_config, read_metrics
 from spaces.errors import StudyError
 from spaces.records import Params, Scalar
 from spaces.settings import MetricName
@@ -64,7 +64,7 @@ def _make(row: Mapping[str, Any], metrics: pl.DataFrame) -> LoggedTrial:
     return LoggedTrial(
         name=f"trial-{row['number']:04}",
         params=json.loads(row["params"]),
-        config=dict(_flatten(json.loads(row["config"]))),
+        config={path: _write(value) for path, value in flatten_config(json.loads(row["config"])) if value is not None},
         facts={name: row[name] for name in _FACTS if row[name] is not None},
         started=started,
         ended=row["finished_at"] or started,
@@ -72,9 +72,5 @@ def _make(row: Mapping[str, Any], metrics: pl.DataFrame) -> LoggedTrial:
     )
 
 
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        elif value is not None:
-            yield f"{prefix}{key}", value if isinstance(value, int | float | str) else json.dumps(value)
+def _write(value: Any) -> Scalar:
+    return value if isinstance(value, int | float | str) else json.dumps(value)

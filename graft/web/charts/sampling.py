@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -60,34 +59,3 @@ def word_params(trials: pl.DataFrame) -> dict[str, list[str]]:
     columns = [name for name in trials.columns if name.startswith(PARAMS_PREFIX)]
     found = {name: sorted(set(trials[name].drop_nulls())) for name in columns if trials[name].dtype == pl.String}
     return {name: words for name, words in found.items() if 1 < len(words) <= _MOST_WORDS}
-
-
-def rank_associations(trials: pl.DataFrame) -> list[tuple[str, float]]:
-    """How far the rank of a value of the trials tells that of the objective, 0 to 1; the strongest first.
-
-    Of numbers the absolute rank correlation (Spearman 1904); of texts the correlation ratio of ranks, the root of the
-    share of their variance that lies between the groups (Fisher 1925). Trials without a value are left out.
-    """
-    found: list[tuple[str, float]] = []
-    for name in (name for name in trials.columns if name.startswith(PARAMS_PREFIX)):
-        known = trials.select(name, rank=pl.col("objective")).drop_nulls()
-        if known[name].n_unique() < 2 or known["rank"].n_unique() < 2:
-            continue
-        known = known.with_columns(pl.col("rank").rank())
-        strength = _correlate(known, name) if known[name].dtype.is_numeric() else _ratio(known, name)
-        found.append((name.removeprefix(PARAMS_PREFIX), min(abs(strength), 1.0)))
-    return sorted(found, key=lambda pair: -pair[1])
-
-
-def _correlate(known: pl.DataFrame, name: str) -> float:
-    return _number(known.select(pl.corr(pl.col(name).rank(), "rank")).item())
-
-
-def _ratio(known: pl.DataFrame, name: str) -> float:
-    mean = pl.col("rank").mean()
-    between = known.select(((mean.over(name) - mean) ** 2).sum() / ((pl.col("rank") - mean) ** 2).sum()).item()
-    return _number(between) ** 0.5
-
-
-def _number(value: Any) -> float:
-    return float(value or 0.0)

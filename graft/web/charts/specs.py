@@ -185,6 +185,36 @@ def draw_effects(effects: Sequence[Effect], label: str, title: str, *, from_zero
     return Chart(title=title, option=option, height=90 + 30 * len(effects))
 
 
+def draw_importances(associations: pl.DataFrame, objective: str) -> Chart | None:
+    """Return how far each value tells the objective, with its interval; None where no value differs."""
+    effects = [
+        Effect(row["value"], row["strength"], row["low"], row["high"], f"{row['trials']:,} trials")
+        for row in associations.iter_rows(named=True)
+    ]
+    title = f"what goes with {objective}, with 95 % intervals"
+    return draw_effects(effects, "strength, 0 to 1", title, from_zero=False) if effects else None
+
+
+def draw_pairs(pairs: pl.DataFrame, baseline: str, label: str) -> Chart:
+    """Return a mark for each seed of an arm over the same seed of the baseline; on the line the two are equal.
+
+    `pairs`: arm, seed, value and against, as in ArmComparison.pairs.
+    """
+    labels = (f"{label} of {baseline}", f"{label} of the arm")
+    both = pl.concat([pairs["value"], pairs["against"]])
+    ends = both.min(), both.max()
+    data: list[Option] = [{"dimensions": labels, "source": [(end, end) for end in ends], "name": "no difference"}]
+    series: list[Option] = [{"type": "line", "name": "no difference", "encode": {"x": 0, "y": 1}, "showSymbol": False}]
+    for place, ((arm,), own) in enumerate(pairs.group_by("arm", maintain_order=True), 1):
+        data.append({"dimensions": [*labels, "seed"], "source": own.select("against", "value", "seed").rows()})
+        of = {"name": str(arm), "datasetIndex": place, "colour": place % 8, "symbolSize": 9}
+        series.append({**of, "type": "scatter", "encode": {"x": 0, "y": 1}})
+    axes, _ = _axes([], [], labels)
+    return Chart(
+        title=f"seeds of each arm beside those of {baseline}", option={"dataset": data, "series": series, **axes}
+    )
+
+
 _FRAMES: Sequence[Option] = ({"frame": "kept"}, {"frame": "others"})
 """Trials in the ranges that a person chose, and the others, which a page writes once for several charts."""
 

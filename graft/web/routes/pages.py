@@ -1,4 +1,4 @@
-"""The pages for people: studies, the queue, figures, a matrix, workers, two studies side by side."""
+"""The pages for people beside those of studies: the queue with its workers, figures, logs, and who logs in."""
 
 from __future__ import annotations
 
@@ -14,26 +14,20 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from graft.launching.process.run_log import RunLog
 from graft.plugins.families import version
-from graft.report.compatibility.reading import MatrixRequest, read_transfer
 from graft.report.figures import draw_figures, figure_kinds
 from graft.report.nonlinearities.learned import Learned
 from graft.report.study import read as read_report
 from graft.serving.listing import read_queue
-from graft.stored.differences import compare_spaces
-from graft.stored.status import Status, read_status
-from graft.stored.studies import read_studies, read_target_objectives
-from graft.web.charts.sampling import read_sample
-from graft.web.charts.specs import draw_curves
-from graft.web.charts.study_charts import SHOWN, best_so_far, draw_learned
-from graft.web.reading import OpenReader, OpenStudy, StudyName, record_page, settings_of
+from graft.stored.studies import read_target_objectives
+from graft.web.charts.study_charts import SHOWN, draw_learned
+from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
 from graft.web.rendering import STATIC, render
 from graft.web.routes.figures import drawing
+from graft.web.routes.matrices import refuse_own_code
 from graft.web.routes.queue import Submitter, send
 from graft.web.security.access import COOKIE, find_holder
 from graft.web.security.refusals import RefusalError
-from search.analysis.study.two_studies import compare_studies
-from search.analysis.transfer.compatibility_matrix import TransferError
-from spaces.errors import SpaceError, StudyError
+from spaces.errors import StudyError
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.settings import Direction
 from storage import QueueRequest
@@ -51,6 +45,14 @@ _FILES = {
 }
 
 _LOG_LINES = 100
+_WORKERS = """
+SELECT workers.id, studies.name AS study, host, device, heartbeat_at, workers.steps, room, (
+  SELECT count(*) FROM trials WHERE study_id = studies.id AND trials.state = 'running' AND worker = workers.id
+) AS lanes
+FROM workers JOIN studies ON studies.id = study_id
+WHERE workers.state = 'running' AND lease_until > CURRENT_TIMESTAMP ORDER BY host, workers.id, studies.name
+"""
+"""The workers whose lease holds."""
 _ACTIONS = {
     "waiting": ("pause", "cancel"),
     "running": ("pause", "cancel"),
@@ -109,19 +111,15 @@ def log_out() -> Response:
     return answer
 
 
-@router.get("/")
-def show_studies(reader: OpenReader) -> HTMLResponse:
-    """All studies that are not in the archive."""
-    rows = read_studies(reader, archived=False).to_dicts()
-    return render("studies", title="Studies", studies=rows)
-
-
 @router.get("/queue")
 def show_queue(reader: OpenReader, request: Request) -> HTMLResponse:
-    """Return the queue of the service."""
+    """Return the queue of the service, and the workers that train now."""
+    workers = reader.query(_WORKERS).to_dicts()
     return render(
         "queue",
-        title="Queue",
+        title="Queue and workers",
+        workers=workers,
+        lanes=sum(one["lanes"] for one in workers),
         service=reader.service(),
         entries=read_queue(reader, ended=True).to_dicts(),
         may_change=request.state.holder.may("submit"),
@@ -197,7 +195,7 @@ def show_nonlinearities(stored: OpenStudy, reader: OpenReader) -> HTMLResponse:
     """Return the non-linearities that trials of a study learned, those of the best trials."""
     name: str = stored.row["name"]
     if is_transfer_text(stored.row["space"]):
-        _refuse_own_code(stored)
+        refuse_own_code(stored)
     directions: dict[str, Direction] = {
         task: one.direction for task, one in read_target_objectives(reader, stored.row).items()
     }
@@ -207,92 +205,3 @@ def show_nonlinearities(stored: OpenStudy, reader: OpenReader) -> HTMLResponse:
     return render(
         "nonlinearities", title=f"Non-linearities of {name}", name=name, panels=shown, all=stored.architectures.count()
     )
-
-
-@router.get("/studies/{study}/matrix")
-def show_matrix(
-    stored: OpenStudy,
-    reader: OpenReader,
-    source: Annotated[str, Query(max_length=200)] = "",
-    target: Annotated[str, Query(max_length=200)] = "",
-) -> HTMLResponse:
-    """Return the compatibility matrix of a transfer, and the pairs of one of its cells."""
-    name: str = stored.row["name"]
-    _refuse_own_code(stored)
-    try:
-        transfer, _ = read_transfer(reader, name, MatrixRequest())
-    except TransferError as error:  # the study's page links here from its start
-        return render("matrix", title=f"Compatibility matrix of {name}", name=name, transfer=None, missing=str(error))
-    pairs = transfer.matrix.pairs.filter(source=source, target=target)
-    return render(
-        "matrix",
-        title=f"Compatibility matrix of {name}",
-        name=name,
-        transfer=transfer,
-        cell=transfer.cells.get((source, target)),
-        source=source,
-        target=target,
-        pairs=pairs.to_dicts(),
-    )
-
-
-def _refuse_own_code(stored: OpenStudy) -> None:
-    """Refuse what needs the space of a transfer, and so its plug-ins."""
-    if stored.sources().height:
-        raise RefusalError(403, f"study {stored.row['name']} has plug-ins of its own, whose code does not run here")
-
-
-@router.get("/compare")
-def show_comparison(
-    reader: OpenReader,
-    request: Request,
-    a: Annotated[str, Query(max_length=100)] = "",
-    b: Annotated[str, Query(max_length=100)] = "",
-) -> HTMLResponse:
-    """Two studies side by side."""
-    names = reader.studies()["name"].to_list()
-    values: dict[str, Any] = {
-        "title": "Compare two studies",
-        "names": names,
-        "chosen": {"a": a, "b": b},
-        "sides": [],
-        "portions": [],
-    }
-    if not (a and b):
-        return render("compare", **values)
-    try:
-        both = [reader.study(name) for name in (a, b)]
-    except StudyError as error:
-        raise RefusalError(404, str(error)) from None
-    for one in both:
-        record_page(reader, request, one)
-    samples = [read_sample(one) for one in both]
-    same_objective = len({(one.row["objective"], one.row["direction"]) for one in both}) == 1
-    lines = [
-        best_so_far(one, sample.trials)._replace(name=one.row["name"])
-        for one, sample in zip(both, samples, strict=True)
-        if sample.trials.height and same_objective
-    ]
-    statuses: list[Status] = [read_status(reader, one.row["name"]) for one in both]
-    spaces = [one.row["space"] for one in both]
-    values["sides"] = [
-        {"name": one.row["name"], "status": status, "note": sample.note}
-        for one, status, sample in zip(both, statuses, samples, strict=True)
-    ]
-    objectives = {side: one.scores() for side, one in zip("ab", both, strict=True)}
-    if same_objective:
-        values["portions"] = compare_studies(objectives, maximize=both[0].row["direction"] == "maximize").to_dicts()
-    return render(
-        "compare",
-        **values,
-        chart=draw_curves(lines, ("trial", both[0].row["objective"]), "best so far", steps=True) if lines else None,
-        same_objective=same_objective,
-        differences=_list_differences(*spaces),
-    )
-
-
-def _list_differences(before: str, after: str) -> list[str]:
-    try:
-        return [str(one) for one in compare_spaces(before, after)]
-    except SpaceError as error:  # of an older version, perhaps
-        return [f"not known: {error}"]

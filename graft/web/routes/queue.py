@@ -109,13 +109,18 @@ def reprioritise(study: StudyName, body: Priority, holder: Submitter, request: R
 def stop(stored: OpenStudy, holder: Submitter, reader: OpenReader, request: Request) -> None:
     """Ask a study to stop, in whatever process it runs; everything is kept."""
     name: str = stored.row["name"]
-    check_owner(reader, name, holder)
-    if not holder.may("admin") and _find_entry(reader, name) is None:
-        raise RefusalError(403, f"study {name} was launched, not submitted: to stop it needs the role admin")
+    check_change(reader, name, holder)
     if holder.requester is None:
         request_stop(settings_of(request).database, name)
     else:  # by the queue, where the transaction that does it looks whose study it is
         send(settings_of(request), holder, QueueRequest(action="pause", study=name))
+
+
+def check_change(reader: Reader, study: str, holder: Holder) -> None:
+    """Refuse with 403 to change a study that is not the holder's by the queue, unless the role is admin."""
+    check_owner(reader, study, holder)
+    if not holder.may("admin") and _find_entry(reader, study) is None:
+        raise RefusalError(403, f"study {study} was launched, not submitted: {NEEDS_ADMIN}")
 
 
 def check_owner(reader: Reader, study: str, holder: Holder) -> None:

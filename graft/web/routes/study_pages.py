@@ -14,20 +14,23 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from graft.files import cell
-from graft.launching.progress_text import describe_time_left
-from graft.stored.status import read_status
-from graft.stored.trials import PARAMS_PREFIX
-from graft.web.charts.arms import has_arms, view_arms
+from graft.launching.progress_text import describe_time_left, duration
+from graft.stored.status import read_running, read_status
+from graft.stored.trials import PARAMS_PREFIX, flatten_config
+from graft.web.charts.arms import ArmsView, has_arms, view_arms
 from graft.web.charts.ranges import Ranges
-from graft.web.charts.sampling import numeric_params, rank_associations, read_sample
-from graft.web.charts.specs import Line, draw_curves
+from graft.web.charts.sampling import Sample, numeric_params, read_sample
+from graft.web.charts.specs import Line, draw_curves, draw_importances
 from graft.web.charts.study_charts import StudyCharts
 from graft.web.events import describe_standing
 from graft.web.models import TrialDetails
 from graft.web.reading import STRANGE, Number, OpenReader, OpenStudy, refuse_error, refuse_strange, settings_of
 from graft.web.rendering import render, stream
+from graft.web.routes.matrices import view_matrix
 from graft.web.routes.trials import show_trial
-from graft.web.security.refusals import RefusalError, log_refusal
+from graft.web.security.refusals import log_refusal
+from search.analysis.study.associations import rank_associations
+from search.analysis.study.best_trials import summarise_best
 from spaces.errors import GraftError, StudyError
 from spaces.experiment import CONFIGURATION, RANK, SEED
 from spaces.reading.transfer_section import is_transfer_text
@@ -41,10 +44,16 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 _CURVES = 5
 """Trials whose learning curves are shown where none is chosen."""
 _MOST_CURVES = 16
+_LANES = 256
+"""Running trials that are shown."""
 _ROWS = 10
 """Best trials, and errors, that are listed."""
 _AXES = 7
 """Values that have an axis of parallel coordinates, and a slice."""
+_STRONGEST = 20
+"""Values whose association with the objective is drawn."""
+_MOST_OF_MATRIX = 5_000
+"""Trials of a transfer whose matrix is on the study's page."""
 
 _PLACES = (SEED, CONFIGURATION, RANK)
 """Values that tell the trials of an arm apart."""
@@ -66,32 +75,19 @@ def show_study(
     stored: OpenStudy, reader: OpenReader, request: Request, ranges: ChosenRanges, trials: Chosen = ""
 ) -> StreamingResponse:
     """Return a study, whose lower part is refreshed whenever something changes; its figures come after the rest."""
-    row = stored.row
+    row, holder = stored.row, request.state.holder
     return stream(
         "study",
         title=f"Study {row['name']}",
-        direction=row["direction"],
-        is_transfer=is_transfer_text(row["space"]),
+        row=row,
+        tags=" ".join(json.loads(row["tags"])),
         has_nonlinearities=stored.architectures.exist(),
-        chosen=trials,
+        trials=trials,
         ranges=ranges,
+        may_change=holder.may("submit"),
+        may_delete=holder.may("admin"),
         **_read_live(stored, reader, request, partial(_draw_sample, stored, reader, trials, ranges)),
     )
-
-
-@router.get("/studies/{study}/arms")
-def compare_arms(
-    stored: OpenStudy, reader: OpenReader, baseline: Annotated[str | None, Query(max_length=200)] = None
-) -> HTMLResponse:
-    """Return the arms of an experiment against any of them."""
-    name: str = stored.row["name"]
-    if not has_arms(stored):
-        raise RefusalError(404, f"study {name} has no arms; a space with arms: or seeds: makes such studies")
-    try:
-        arms = view_arms(reader, name, baseline)
-    except StudyError as error:
-        raise RefusalError(404, str(error)) from None
-    return render("compare_arms", title=f"Arms of {name}", name=name, arms=arms)
 
 
 @router.get("/studies/{study}/live")
@@ -106,17 +102,31 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw
     name: str = stored.row["name"]
     status = read_status(reader, name)
     problems = stored.trials("error IS NOT NULL", "number DESC", _ROWS, ("number", "state", "error"))
+    is_experiment = has_arms(stored)
+    is_single = status.progress.best is not None and not is_experiment
     return {
         "name": name,
         "objective": status.progress.objective,
         "status": status,
         "told": describe_standing(status.state, status.progress.planned, status.progress.counts),
-        "has_arms": has_arms(stored),
+        "has_arms": is_experiment,
+        "is_transfer": is_transfer_text(stored.row["space"]),
+        "tenth": _read_tenth(stored) if is_single else None,
+        "started": stored.row["created_at"],
+        "seconds": status.seconds and duration(status.seconds),
+        "running": read_running(reader, stored.row, _LANES).partition_by("worker", as_dict=True),
         "eta": status.progress.time_left and describe_time_left(status.progress.time_left),
         "problems": problems.to_dicts(),
         "entry": next((entry for entry in reader.queue() if entry.study == name), None),
         "draw": partial(_draw_or_refuse, draw, reader.database.name, request),
     }
+
+
+def _read_tenth(stored: StudyReader) -> dict[str, Any] | None:
+    """Return the mean of the best tenth with its margin; None of trials too few for an interval."""
+    objectives = {stored.row["name"]: stored.scores()}
+    found = summarise_best(objectives, maximize=stored.row["direction"] == "maximize").filter(portion="best 10 %")
+    return next(found.drop_nulls("margin").iter_rows(named=True), None)
 
 
 def _draw_or_refuse(draw: Draw, database: str, request: Request) -> Mapping[str, Any]:
@@ -140,21 +150,32 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     kept = ranges.keep(best)
     numbers = [int(word) for word in re.findall(r"\d{1,9}", chosen)][:_MOST_CURVES]
     # Which of an experiment's trials one is says nothing that holds for another.
-    associations = [pair for pair in rank_associations(sample.trials) if pair[0] not in _PLACES]
-    paths = [path for path, _ in associations[:_AXES]]
+    columns = [name for name in sample.trials.columns if name.startswith(PARAMS_PREFIX)]
+    columns = [name for name in columns if name.removeprefix(PARAMS_PREFIX) not in _PLACES]
+    associations = rank_associations(sample.trials, columns).with_columns(
+        pl.col("value").str.strip_prefix(PARAMS_PREFIX)
+    )
+    # Values of too few trials to tell anything have axes after the others.
+    varied = [name.removeprefix(PARAMS_PREFIX) for name in columns if best[name].drop_nulls().n_unique() > 1]
+    paths = [*dict.fromkeys([*associations["value"], *varied])][:_AXES]
     charts = StudyCharts(study=stored, trials=best, paths=paths, ranges=ranges, kept=kept)
     shown = best.filter(kept)
     curves, curve_numbers = charts.curves(numbers or shown["number"].head(_CURVES).to_list())
     numeric = {name.removeprefix(PARAMS_PREFIX) for name in numeric_params(best)}
     return {
-        "arms": view_arms(reader, stored.row["name"]) if has_arms(stored) else None,
+        "arms": _view_arms(reader, stored),
+        "matrix": view_matrix(reader, stored) if 0 < stored.count_numbers() <= _MOST_OF_MATRIX else None,
+        "chosen": chosen,
         "frames": json.dumps(charts.frames(), allow_nan=False, separators=(",", ":")),
         "ranges": ranges,
         "sample_note": sample.note,
         "history": charts.history(),
         "curves": curves,
         "curve_numbers": curve_numbers,
-        "associations": associations,
+        "importances": draw_importances(associations.head(_STRONGEST), stored.row["objective"]),
+        "told_apart": associations.filter(pl.col("low") > 0)["value"].to_list(),
+        "not_told": associations.filter(pl.col("low").fill_null(0) == 0)["value"].to_list(),
+        "fixed": _list_fixed(stored, sample),
         "parallel": charts.parallel(),
         "slices": charts.slices(),
         "front": charts.front(),
@@ -166,6 +187,23 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     }
 
 
+def _view_arms(reader: Reader, stored: StudyReader) -> ArmsView | None:
+    """Return the arms of an experiment against its first one; None where that has no result yet."""
+    try:
+        return view_arms(reader, [stored.row["name"]]) if has_arms(stored) else None
+    except StudyError:
+        return None
+
+
+def _list_fixed(stored: StudyReader, sample: Sample) -> list[tuple[str, str]]:
+    """Return the values of the configuration that are the same in all trials of the sample."""
+    config: Mapping[str, Any] = json.loads(stored.trials(top=1, columns=("config",))["config"][0])
+    trials = sample.trials
+    varied = [name for name in trials.columns if name.startswith(PARAMS_PREFIX) and trials[name].n_unique() > 1]
+    paths = {f"{path}{end}" for name in varied for path in (name.removeprefix(PARAMS_PREFIX),) for end in ("", ".name")}
+    return [(path, cell(value)) for path, value in flatten_config(config) if path not in paths]
+
+
 def _best_row(row: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
     values = [cell(row[PARAMS_PREFIX + path]) for path in paths]
     return {"number": row["number"], "state": row["state"], "objective": row["objective"], "values": values}
@@ -175,7 +213,8 @@ def _best_row(row: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
 def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader) -> HTMLResponse:
     """One trial: what it is, how it went, and where it comes from."""
     found = show_trial(stored, number, reader)
-    trial = found.trial
+    trial, sample = found.trial, read_sample(stored)
+    best = sample.trials.sort("objective", descending=stored.row["direction"] == "maximize").head(1)
     return render(
         "trial",
         title=f"Trial {number} of {stored.row['name']}",
@@ -186,9 +225,34 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader) -> HTM
         lineage=list(_follow_parents(stored, number, trial.parent, trial.parent_step)),
         replay=found.replay,
         charts=list(_draw_metrics(found)),
-        params=[(path, cell(value)) for path, value in trial.params.items()],
+        best=best["number"].item() if best.height else None,
+        sample_note=sample.note,
+        rank=_place(sample.trials["objective"], trial.objective),
+        params=_list_params(trial.params, sample.trials, best),
         config=yaml.safe_dump(found.config, sort_keys=True, allow_unicode=True),
     )
+
+
+def _list_params(params: Mapping[str, Any], trials: pl.DataFrame, best: pl.DataFrame) -> list[dict[str, str]]:
+    """Return what was drawn beside the best trial and all others, the values that differ from the best one's first."""
+    rows: list[dict[str, str]] = []
+    for path, value in params.items():
+        column = PARAMS_PREFIX + path
+        known = trials[column].drop_nulls() if column in trials.columns else pl.Series([], dtype=pl.Null)
+        of_best = best[column].item() if known.len() and best.height else None
+        row = {"path": path, "value": cell(value), "best": cell(of_best), "place": _place(known, value)}
+        rows.append({**row, "differs": "yes" if value != of_best else ""})
+    return sorted(rows, key=lambda row: not row["differs"])
+
+
+def _place(others: pl.Series, value: Any) -> str:
+    """Return where a value stands among those of other trials."""
+    known = others.drop_nulls()
+    if value is None or known.n_unique() < 2:
+        return "all alike" if known.len() and value is not None else ""
+    if known.dtype.is_numeric():
+        return f"above {100 * (known < value).sum() / known.len():.0f} %"
+    return f"as {100 * (known == value).sum() / known.len():.0f} %"
 
 
 def _follow_parents(

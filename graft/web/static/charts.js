@@ -38,7 +38,7 @@ const LINES = {
 
 function option(spec, frames) {
   const known = spec.option, lines = known.series.filter(({ type }) => type === "line");
-  const named = spec.legend && (lines.length > 1 || known.parallelAxis);
+  const named = spec.legend && (lines.length > 1 || known.parallelAxis || known.series.some(({ colour }) => colour));
   const soft = style("soft"), grid = style("line");
   const axis = (own) => own && {
     nameLocation: "middle", nameGap: 28, nameTextStyle: { color: soft }, axisLabel: { color: soft, hideOverlap: true },
@@ -51,7 +51,7 @@ function option(spec, frames) {
       const index = Math.max(lines.findIndex(({ name }) => name === own.name), 0);
       const looks = {
         line: { symbolSize: 5, lineStyle: { width: 2, type: index < 8 ? "solid" : "dashed" }, emphasis: { focus: "series" } },
-        scatter: { symbolSize: coarse.matches ? 11 : 7, itemStyle: { opacity: own.name.endsWith("out of the ranges") ? 0.12 : 0.6, color: own.name.endsWith("out of the ranges") ? style("c7") : style("c0") } },
+        scatter: { symbolSize: coarse.matches ? 11 : 7, itemStyle: { opacity: own.name.endsWith("out of the ranges") ? 0.12 : 0.6, color: style(own.name.endsWith("out of the ranges") ? "c7" : `c${own.colour ?? 0}`) } },
         parallel: { lineStyle: LINES[own.name] && { ...LINES[own.name], color: style(LINES[own.name].color) }, inactiveOpacity: 0.04 },
         custom: { clip: true, tooltip: { show: false } },
       };
@@ -59,12 +59,12 @@ function option(spec, frames) {
     }),
     // Drawn as a picture, text of a user's is no HTML; and the page's policy allows no style in HTML.
     tooltip: {
-      renderMode: "richText", trigger: lines.length && !spec.link ? "axis" : "item", confine: true, backgroundColor: style("card"),
+      renderMode: "richText", trigger: lines.length && !spec.link && !known.series.some(({ type }) => type === "scatter") ? "axis" : "item", confine: true, backgroundColor: style("card"),
       borderColor: grid, textStyle: { color: style("ink"), fontSize: 13 }, formatter: (params) => readOff(found, params),
     },
     legend: named ? { type: "scroll", bottom: 0, textStyle: { color: style("ink") }, pageTextStyle: { color: soft }, pageIconColor: style("link"), inactiveColor: grid } : { show: false },
     toolbox: { top: -100, feature: known.dataZoom ? { dataZoom: { filterMode: "none", brushStyle: { color: style("link"), opacity: 0.25 } } } : {} },
-    grid: { left: 12, right: 18, top: 30, bottom: named ? 40 : 8 },
+    grid: { left: 12, right: 18, top: 30, bottom: named ? 44 : 8 },
   };
   if (known.dataZoom) found.dataZoom = known.dataZoom.map((own) => ({ ...own, zoomOnMouseWheel: "ctrl", moveOnMouseMove: false, moveOnMouseWheel: false, preventDefaultMouseMove: false }));
   if (known.xAxis) {

@@ -4,6 +4,10 @@
 const live = document.getElementById("live");
 const view = document.getElementById("view");
 const told = document.getElementById("told");
+function tell(text) {
+  told.textContent = text;
+  told.classList.toggle("error", text !== "live");
+}
 
 for (const cell of document.querySelectorAll("[data-colour]")) {
   cell.style.background = cell.dataset.colour;
@@ -20,10 +24,10 @@ async function refresh() {
     answer = await fetch(source, { headers: { Accept: "text/html" } });
     text = await answer.text();
   } catch {
-    told.textContent = "no connection; trying again";
+    tell("no connection; trying again");
     return false;
   }
-  told.textContent = answer.ok ? "live" : `not refreshed: ${answer.status} ${answer.statusText}`;
+  tell(answer.ok ? "live" : `not refreshed: ${answer.status} ${answer.statusText}`);
   if (source !== (live.dataset.source ?? location.href)) return false;
   if (!answer.ok) return answer.status < 429; // what is refused for good is not asked for again
   // A whole page has its live part among the rest; where that is done, it says so by having no `every`.
@@ -33,7 +37,7 @@ async function refresh() {
   Idiomorph.morph(live, part?.innerHTML ?? text, {
     morphStyle: "innerHTML",
     callbacks: {
-      beforeAttributeUpdated: (name, node) => name !== "open" && !(name === "value" && node === document.activeElement),
+      beforeAttributeUpdated: (name, node) => name !== "open" && name !== "checked" && !(name === "value" && node === document.activeElement),
       beforeNodeRemoved: (node) => !node.classList?.contains("plot"), // charts.js put it there
     },
   });
@@ -66,12 +70,12 @@ function follow() {
         const standing = [state, planned, ...Object.entries(counts).sort().flat()].join(" ");
         due ||= standing !== known; // the first event tells what the page shows already
         known = standing;
-        told.textContent = "live";
+        tell("live");
         update();
       });
-      events.addEventListener("gone", () => { events.close(); told.textContent = "the study is gone"; });
+      events.addEventListener("gone", () => { events.close(); tell("the study is gone"); });
       events.onerror = () => {
-        told.textContent = "no connection; trying again";
+        tell("no connection; trying again");
         if (events?.readyState === EventSource.CLOSED) { // a browser does not ask again what answered with an error
           events = null;
           setTimeout(listen, 10000);
@@ -90,6 +94,19 @@ function choose() {
   history.replaceState(null, "", `${view.getAttribute("action")}?${chosen}`);
   live.dataset.source = `${view.getAttribute("action")}/live?${chosen}`;
   refresh();
+}
+
+// The studies that are ticked: how many, and whether their number suits what a button does.
+const chosen = document.getElementById("chosen");
+function countTicked() {
+  const ticked = chosen.querySelectorAll("[name=study]:checked").length;
+  document.getElementById("ticked").textContent = ticked ? `${ticked} ticked` : "Tick studies to compare them.";
+  for (const button of chosen.querySelectorAll("button")) button.disabled = ticked < (button.name ? 1 : 2);
+}
+if (chosen?.method === "post") {
+  chosen.addEventListener("change", countTicked);
+  live.addEventListener("refreshed", countTicked);
+  countTicked();
 }
 
 if (live?.dataset.events) follow();

@@ -1,6 +1,6 @@
 "use strict";
 // The table of trials: completes columns and paths in conditions, and does something with the trials that are ticked.
-const choice = document.getElementById("choice"), chosen = document.getElementById("chosen");
+const choice = document.getElementById("choice");
 const paths = choice.dataset.known.split(" ").map((name) => name.replace(/^params\.(?=(task|model|optimizer|averaging|learning|training|transfer|architecture)\.)/, ""));
 const WORDS = ["AND", "OR", "NOT", "IS NULL", "BETWEEN", "LIKE"];
 const MOST = 8;

@@ -17,13 +17,15 @@ def test_the_page_of_a_study_of_arms_leads_with_the_verdict(client: TestClient) 
     assert "warm is not told apart from softmax" in page
     assert page.index("ssa is better than softmax") < page.index("<h2>History</h2>")
     assert "mean of each arm&#39;s seeds" in page or "mean of each arm's seeds" in page
+    assert "seeds of each arm beside those of softmax" in page
+    assert page.count("difference of each arm from softmax") == 2 * page.count("<h3>Differences from softmax, ") == 4
     assert "<dt>best</dt>" not in page
     goes_with = page[page.index("What goes with the objective") :].partition("</section>")[0]
-    assert "Spearman" in goes_with
+    assert "correlation ratio of ranks" in goes_with
     assert "fANOVA" in goes_with
-    assert "<td>arm</td>" in goes_with
-    assert "<td>seed</td>" not in goes_with
-    assert '<a href="/studies/arms/arms">compare arms</a>' in page
+    assert "Told apart from no association: arm." in goes_with
+    assert "seed" not in goes_with.partition("<summary>")[0]
+    assert '<a href="/compare?study=arms">compare arms</a>' in page
     plain = client.get("/studies/plain").text
     assert "<h2>Arms</h2>" not in plain
     assert "compare arms" not in plain
@@ -31,15 +33,15 @@ def test_the_page_of_a_study_of_arms_leads_with_the_verdict(client: TestClient) 
 
 
 def test_arms_are_compared_with_any_of_them(client: TestClient) -> None:
-    page = client.get("/studies/arms/arms").text
+    page = client.get("/compare?study=arms").text
     assert "ssa is better than softmax" in page
     assert "length=8" in page
-    turned = client.get("/studies/arms/arms?baseline=ssa").text
+    turned = client.get("/compare?study=arms&baseline=ssa").text
     assert "softmax is worse than ssa" in turned
     assert "<option selected>ssa</option>" in turned
     for address, words in (
-        ("/studies/arms/arms?baseline=none", "&#39;none&#39; is no arm; choose one of softmax, warm, ssa"),
-        ("/studies/plain/arms", "study plain has no arms"),
+        ("/compare?study=arms&baseline=none", "&#39;none&#39; is no arm; choose one of softmax, warm, ssa"),
+        ("/compare?study=arms&study=none", "does not exist"),
     ):
         answer = client.get(address)
         assert answer.status_code == 404

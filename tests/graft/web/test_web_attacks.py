@@ -464,7 +464,7 @@ def test_markup_in_whatever_others_write_is_text(tmp_path: Path) -> None:
             "studies/demo",
             "studies/demo/trials/3",
             "studies/demo/workers",
-            "compare?a=demo&b=demo",
+            "compare?study=demo&study=demo",
             "queue",
         ):
             answer = client.get(f"/{path}")

@@ -17,8 +17,8 @@ from graft.launching.process.run_log import RunLog
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.specs import Line, draw_curves, write_frame
 from graft.web.security.refusals import RefusalError
+from search.analysis.study.best_trials import summarise_best
 from search.analysis.study.top_k import top_k_statistics
-from search.analysis.study.two_studies import compare_studies
 from storage import open_store
 from tests.support.browser import Browser
 from tests.support.databases import raw
@@ -101,7 +101,7 @@ def test_curves_are_read_off_and_zoomed_by_the_keyboard(page: Browser, shown: Sh
     zoom = f"{CHARTS}[1].chart.getOption().dataZoom[0]"
     assert page.run(f"[{zoom}.start, {zoom}.end]") == [37.5, 62.5]
     page.run("refresh()")
-    wait_until(lambda: page.run("chart.isConnected && document.querySelectorAll('.canvas').length") == 6)
+    wait_until(lambda: page.run("chart.isConnected && document.querySelectorAll('.canvas').length") == 7)
     assert page.run("document.activeElement === window.chart")
     assert page.run(f"[{zoom}.start, {zoom}.end]") == [37.5, 62.5], "a refresh keeps what is zoomed"
     press(page, "0", 48)
@@ -225,30 +225,33 @@ def test_what_was_learned_is_on_its_page(tmp_path: Path) -> None:
     assert 1.0 < max(y for _, y in beside["source"]) <= 1.25, "no more of it than leaves what was learned legible"
 
 
-def test_two_studies_differ_by_so_much() -> None:
+def test_studies_differ_from_the_first_by_so_much() -> None:
     frames = {
         name: pl.DataFrame({"number": range(400), "objective": [shift + (n * 7919 % 400) / 400 for n in range(400)]})
-        for name, shift in (("a", 0.0), ("b", 0.25))
+        for name, shift in (("a", 0.0), ("b", 0.25), ("c", -1.0))
     }
     for maximize in (False, True):
-        table = compare_studies(frames, maximize=maximize)
+        table = summarise_best(frames, maximize=maximize)
         own = top_k_statistics(
             frames["a"].select("number", pl.lit(-1 if maximize else 1).alias("sign"), pl.lit("raw").alias("variant"),
                                pl.lit("a").alias("study"), cost=pl.col("objective") * (-1 if maximize else 1)),
             ["study"],
         )  # fmt: skip
-        last = table.row(-1, named=True)
+        first, *others = table.filter(portion="best 10 %").iter_rows(named=True)
         [margin] = own.filter(portion="best 10 %")["margin"]
-        assert last["counted_a"] == last["counted_b"] == 40
-        assert last["difference"] == pytest.approx(0.25)
-        assert last["difference_margin"] == pytest.approx(margin * 2**0.5)
-        assert table["difference_margin"].to_list()[:2] == [None, None]
+        assert [row["study"] for row in (first, *others)] == ["a", "b", "c"]
+        assert (first["difference"], first["difference_margin"], first["counted"]) == (None, None, 40)
+        assert [row["difference"] for row in others] == pytest.approx([0.25, -1.0])
+        assert [row["difference_margin"] for row in others] == pytest.approx([margin * 2**0.5] * 2)
+        assert table["difference_margin"].to_list()[:6] == [None] * 6, "of too few trials there is no interval"
 
 
-def test_two_studies_side_by_side_have_intervals(shown: Shown) -> None:
+def test_studies_side_by_side_have_intervals(shown: Shown) -> None:
     with client_of(shown.url) as client:
-        text = client.get("/compare?a=demo&b=demo").text
-    assert re.search(r'<th scope="row">best 10 %</th>\s*<td class="n">0\.1 <small', text)
+        text = client.get("/compare?study=demo&study=stage-two").text
+        assert "the numbers cannot be compared" in text
+        assert client.get("/compare?study=demo").text.count("Choose another one.") == 1
+        assert client.get("/compare?" + "&".join(f"study=s{one}" for one in range(17))).status_code == 400
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def test_trials_are_filtered_sorted_grouped_and_compared(page: Browser, shown: S
         "/studies/demo/trials?sort=objective&group=model.scorer",
         "/studies/demo/trials?where=objective+%3C",
         "/studies/demo/trials/3",
-        "/compare?a=demo&b=demo",
+        "/compare?study=demo&study=stage-two",
     ],
 )
 def test_pages_keep_nobody_out(page: Browser, shown: Shown, path: str, size: str) -> None:

@@ -1,0 +1,200 @@
+"""The page of all studies, what is changed there and on a study's page, and any number of studies side by side."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qs, urlencode
+
+import polars as pl
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from graft.launching.editing.administration import archive_study, delete_study, rename_study, tag_study, write_note
+from graft.launching.progress_text import duration
+from graft.stored.differences import compare_spaces
+from graft.stored.status import read_clock, read_last_ends, read_status
+from graft.stored.studies import read_studies
+from graft.web.charts.arms import has_arms, view_arms
+from graft.web.charts.sampling import read_sample
+from graft.web.charts.specs import draw_curves
+from graft.web.charts.study_charts import best_so_far
+from graft.web.reading import OpenReader, OpenStudy, record_page, settings_of
+from graft.web.rendering import render
+from graft.web.routes.queue import Submitter, check_change
+from graft.web.security.refusals import RefusalError
+from search.analysis.study.best_trials import summarise_best
+from spaces.errors import SpaceError, StudyError
+from storage.frames import Reader
+from storage.frames.study import StudyReader
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_MOST_COMPARED = 16
+_HEADS = {
+    "name": "study",
+    "state": "state",
+    "progress": "ended",
+    "best": "best",
+    "owner": "owner",
+    "created_at": "launched (UTC)",
+    "seconds": "duration",
+    "tags": "tags",
+    "note": "note",
+}
+"""Column -> its head; all of them can be sorted by."""
+Column = Literal["name", "state", "progress", "best", "owner", "created_at", "seconds", "tags", "note"]
+Names = Annotated[list[str], Query(max_length=100)]
+
+
+@router.get("/")
+def show_studies(
+    reader: OpenReader,
+    request: Request,
+    q: Annotated[str, Query(max_length=200)] = "",
+    sort: Column = "created_at",
+    up: bool = False,
+    archived: bool = False,
+) -> HTMLResponse:
+    """Return the studies whose name, state, owner, tags or note hold each word of `q`, by `sort`."""
+    every = read_studies(reader).filter(archived=archived)
+    studies = _add_facts(reader, every).sort(sort, descending=not up, nulls_last=True, maintain_order=True)
+    text = pl.concat_str("name", "state", "owner", "tags", "note", separator=" ").str.to_lowercase()
+    for word in q.lower().split():
+        studies = studies.filter(text.str.contains(word, literal=True))
+    heads: list[dict[str, str]] = []
+    for name, head in _HEADS.items():
+        values = {"q": q, "sort": name, "up": int(name == sort and not up), "archived": int(archived)}
+        order = "none" if name != sort else "ascending" if up else "descending"
+        heads.append({"text": head, "column": name, "order": order, "href": f"?{urlencode(values)}"})
+    return render(
+        "studies",
+        title="Studies",
+        studies=studies.to_dicts(),
+        heads=heads,
+        all=every.height,
+        chosen={"q": q, "sort": sort, "up": int(up), "archived": archived},
+        in_archive=int(reader.studies()["archived"].sum()),
+        may_change=request.state.holder.may("submit"),
+        duration=duration,
+    )
+
+
+def _add_facts(reader: Reader, studies: pl.DataFrame) -> pl.DataFrame:
+    """Return the studies with owner, reason (why one waits), progress (0 to 1) and seconds that each has taken."""
+    queue = [(one.study, one.owner, one.state, one.reason) for one in reader.queue()]
+    entries = pl.DataFrame(queue, _ENTRY, orient="row")
+    until = pl.when(state="running").then(pl.lit(read_clock(reader))).otherwise(pl.col("last"))
+    return (
+        studies.join(entries, on="name", how="left", maintain_order="left")
+        .join(read_last_ends(reader), on="name", how="left", maintain_order="left")
+        .with_columns(
+            pl.col("owner", "reason").fill_null(""),
+            progress=pl.col("ended") / pl.col("trials").clip(1),
+            seconds=(until - pl.col("created_at")).dt.total_seconds().clip(0),
+        )
+    )
+
+
+_ENTRY = {"name": pl.String(), "owner": pl.String(), "queue_state": pl.String(), "reason": pl.String()}
+
+
+@router.post("/studies")
+async def change_studies(reader: OpenReader, holder: Submitter, request: Request) -> RedirectResponse:
+    """Move the ticked studies to the archive, or back."""
+    form = parse_qs((await request.body()).decode(errors="replace"))
+    names = form.get("study", [])
+    for name in names:
+        check_change(reader, name, holder)
+    for name in names:
+        archive_study(settings_of(request).database, name, archived=form.get("action") == ["archive"])
+    return RedirectResponse("/", 303)
+
+
+@router.post("/studies/{study}/{action}")
+async def change_study(
+    stored: OpenStudy,
+    action: Literal["note", "tags", "rename", "delete"],
+    reader: OpenReader,
+    holder: Submitter,
+    request: Request,
+) -> RedirectResponse:
+    """Do what a form of a study's page asks; to rename and to delete needs the role admin."""
+    name: str = stored.row["name"]
+    url = settings_of(request).database
+    text = parse_qs((await request.body()).decode(errors="replace")).get("text", [""])[0].strip()
+    check_change(reader, name, holder)
+    if action in ("rename", "delete") and not holder.may("admin"):
+        raise RefusalError(403, f"the token {holder.name!r} has the role {holder.role}; this needs admin")
+    if action == "note":
+        write_note(url, name, text)
+    elif action == "tags":
+        before = {row["name"]: row["tags"].split() for row in read_studies(reader).iter_rows(named=True)}[name]
+        tag_study(url, name, text.split(), set(before) - set(text.split()))
+    elif action == "rename":
+        rename_study(url, name, text)
+        name = text
+    elif text != name:
+        raise RefusalError(400, f"to delete study {name} type its name; typed was {text[:100]!r}")
+    else:
+        delete_study(url, name)
+        return RedirectResponse("/", 303)
+    return RedirectResponse(f"/studies/{name}", 303)
+
+
+@router.get("/compare")
+def show_comparison(
+    reader: OpenReader,
+    request: Request,
+    study: Names = [],  # noqa: B006 - FastAPI copies it
+    baseline: Annotated[str | None, Query(max_length=200)] = None,
+) -> HTMLResponse:
+    """Return any number of studies side by side; of studies that all have arms, the arms against any of them."""
+    names = [*dict.fromkeys(study)]
+    if len(names) > _MOST_COMPARED:
+        raise RefusalError(400, f"{len(names)} studies; at most {_MOST_COMPARED} are compared at once")
+    values: dict[str, Any] = {"names": reader.studies()["name"].to_list(), "chosen": names, "arms": None, "sides": []}
+    try:
+        stored = [reader.study(name) for name in names]
+        for one in stored:
+            record_page(reader, request, one)
+        values["arms"] = view_arms(reader, names, baseline) if names and all(map(has_arms, stored)) else None
+    except StudyError as error:
+        if baseline or not set(names) <= set(values["names"]):
+            raise RefusalError(404, str(error).replace("--baseline", "baseline")) from None
+        values["problem"] = f"The arms cannot be compared: {error}."
+    else:
+        values["problem"] = ""
+    if len(names) > 1 and not values["arms"]:
+        values |= _compare(reader, [reader.study(name) for name in names])
+    return render("compare", title="Compare studies", **values)
+
+
+def _compare(reader: Reader, stored: list[StudyReader]) -> dict[str, Any]:
+    """Return what the page shows of two studies or more."""
+    first = stored[0].row
+    has_one = len({(one.row["objective"], one.row["direction"]) for one in stored}) == 1
+    samples = [read_sample(one) for one in stored]
+    lines = [
+        best_so_far(one, sample.trials)._replace(name=one.row["name"])
+        for one, sample in zip(stored, samples, strict=True)
+        if sample.trials.height and has_one
+    ]
+    scores = {one.row["name"]: one.scores() for one in stored} if has_one else {}
+    portions = summarise_best(scores, maximize=first["direction"] == "maximize") if has_one else pl.DataFrame()
+    return {
+        "sides": [
+            {"name": one.row["name"], "status": read_status(reader, one.row["name"]), "note": sample.note}
+            for one, sample in zip(stored, samples, strict=True)
+        ],
+        "same_objective": has_one,
+        "chart": draw_curves(lines, ("trial", first["objective"]), "best so far", steps=True) if lines else None,
+        "portions": [own.to_dicts() for own in portions.partition_by("portion")] if portions.height else [],
+        "differences": [(one.row["name"], _list_differences(first["space"], one.row["space"])) for one in stored[1:]],
+    }
+
+
+def _list_differences(before: str, after: str) -> list[str]:
+    try:
+        return [str(one) for one in compare_spaces(before, after)]
+    except SpaceError as error:  # of an older version, perhaps
+        return [f"not known: {error}"]

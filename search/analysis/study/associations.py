@@ -1,0 +1,80 @@
+"""How far values of trials tell the objective: correlation ratios of ranks, with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import atanh, sqrt, tanh
+from typing import Any
+
+import polars as pl
+from scipy.optimize import brentq
+from scipy.special import ncfdtr, ndtri
+
+FEWEST = 10
+"""Fewer trials tell nothing of a value."""
+_MOST_SINGLE = 12
+"""Numbers of more values are grouped into ranges."""
+_RANGES = 8
+_IN_RANGE = 5
+"""Trials that a range has at least."""
+_MOST = 0.9
+"""Above this strength the inversion loses its digits, and Fisher's transformation is as good."""
+_SCHEMA = {"value": pl.String, "trials": pl.Int64} | dict.fromkeys(("strength", "low", "high"), pl.Float64)
+
+
+def rank_associations(trials: pl.DataFrame, columns: Sequence[str], confidence: float = 0.95) -> pl.DataFrame:
+    """Return one row per value that differs: value, trials, strength, low and high, the strongest first.
+
+    `trials` has these columns and objective; of each value those count that have both, at least FEWEST. Trials with
+    equal values are a group; numbers of more than twelve values make up to eight ranges of about as many trials, so
+    that a best value in the middle is found as well as a trend. `strength` is the correlation ratio of the objective's
+    ranks: the root of the share of their variance that lies between the groups (Fisher 1925), corrected for what groups
+    differ by chance (Kelley 1935), 0 to 1. low and high invert the noncentral F distribution of the analysis of
+    variance of these ranks (Conover and Iman 1981; Steiger 2004, "Beyond the F test"): low is 0 where the value is not
+    told apart from one without an association.
+    """
+    rows: list[Mapping[str, Any]] = []
+    for name in columns:
+        known = trials.select(value=name, rank="objective").drop_nulls().with_columns(pl.col("rank").rank())
+        count = known.height
+        if count < FEWEST or known["value"].n_unique() < 2 or known["rank"].n_unique() < 2:
+            continue
+        groups = _group(known["value"])
+        number = groups.n_unique()
+        if not 1 < number < count:
+            continue
+        mean = pl.col("rank").mean()
+        between = ((mean.over("group") - mean) ** 2).sum() / ((pl.col("rank") - mean) ** 2).sum()
+        share = min(float(known.with_columns(group=groups).select(between).item()), 1 - 1e-12)
+        free = number - 1, count - number
+        ratio = share / free[0] / ((1 - share) / free[1])
+        strength = sqrt(max(1 - (1 - share) * (count - 1) / free[1], 0.0))
+        tails = (1 + confidence) / 2, (1 - confidence) / 2
+        if strength <= _MOST:
+            low, high = (_invert(free, count, ratio, tail) for tail in tails)
+        else:
+            low, high = (tanh(atanh(strength) - ndtri(tail) / sqrt(count - 3)) for tail in tails)
+        strength = min(max(strength, low), high)
+        rows.append({"value": name, "trials": count, "strength": strength, "low": low, "high": high})
+    return pl.DataFrame(rows, _SCHEMA).sort("strength", descending=True, maintain_order=True)
+
+
+def _group(values: pl.Series) -> pl.Series:
+    """Return a group for each value: itself, or of numbers with many values a range."""
+    if not values.dtype.is_numeric() or values.n_unique() <= _MOST_SINGLE:
+        return values
+    ranges = min(_RANGES, len(values) // _IN_RANGE)
+    # Equal numbers have equal ranks, so that they are in one range.
+    return (values.rank("min") - 1) * ranges // len(values)
+
+
+def _invert(free: tuple[int, int], count: int, ratio: float, tail: float) -> float:
+    """Return the strength under which a ratio of variances is below `ratio` with this probability; 0 where none is."""
+
+    def excess(strength: float) -> float:
+        return float(ncfdtr(*free, count * strength**2 / (1 - strength**2), ratio)) - tail
+
+    if excess(0.0) <= 0:
+        return 0.0
+    found: Any = brentq(excess, 0.0, _MOST, xtol=1e-3) if excess(_MOST) < 0 else 1.0
+    return float(found)

@@ -1,0 +1,243 @@
+"""A study at a glance, the page of studies and what is changed there, the queue with its workers, and comparisons."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from graft.web.app import create_app
+from graft.web.security.access import make_token
+from graft.web.settings import Settings
+from spaces.records import TrialResult
+from storage import Terms, open_reader, open_store
+from tests.support.house_of_studies import ARMS, SEARCH_RUNNING, claim, house, make_trial, plan, write_search
+
+
+def client_of(url: str, token: str = "", **settings: Any) -> TestClient:
+    app = create_app(Settings(database=url, **settings))
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return TestClient(
+        app, base_url="http://127.0.0.1:8765", raise_server_exceptions=False, follow_redirects=False, headers=headers
+    )
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """Return a client of a server whose studies run."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('house')}/graft.db"
+    with house(url), client_of(url) as found:
+        yield found
+
+
+def read(client: TestClient, path: str, status: int = 200) -> str:
+    answer = client.get(path, headers={"Accept": "text/html"})
+    assert answer.status_code == status, answer.text
+    return html.unescape(answer.text)
+
+
+def names_of(page: str) -> list[str]:
+    return re.findall(r'<tr id="row-([^"]+)"', page)
+
+
+# --------------------------------------------------------------------------------------------- a study at a glance
+
+
+def test_a_search_tells_its_best_with_uncertainty_time_cost_and_lanes(client: TestClient) -> None:
+    page = read(client, "/studies/rate-or-dropout")
+    tiles = page.partition("</dl>")[0]
+    assert re.search(r"best tenth: 0\.\d+ ± 0\.\d+ \(21 trials\)", tiles)
+    assert "220 of 300 trials ended" in tiles
+    assert "180,000 steps" in tiles
+    assert "lanes 90.0 % full" in tiles
+    assert re.search(r"<dt>time</dt><dd>\d+:\d\d", tiles)
+    lanes = page.partition('aria-label="Training now"')[2].partition("</section>")[0]
+    assert lanes.count("<progress") == SEARCH_RUNNING
+    assert "worker-1 trains 8:" in lanes
+    assert 'title="trial 220: 100 of 1,000 steps"' in lanes
+
+
+def test_what_goes_with_the_objective_has_intervals_and_what_was_not_varied(client: TestClient) -> None:
+    page = read(client, "/studies/rate-or-dropout")
+    told = re.search(r"<p>Told apart from no association: (.*)\. Not told apart: (.*)\.</p>", page)
+    assert told
+    assert told[1].startswith("optimizer.learning_rate, ")
+    assert "model.residual_dropout" in told[2]
+    assert '"what goes with tvd/raw, with 95 % intervals"' in page
+    fixed = page.partition('<details id="fixed">')[2].partition("</details>")[0]
+    assert "Not varied: 7 values" in fixed
+    assert '<th scope="row">training.batch</th><td>32</td>' in fixed
+    assert "learning_rate" not in fixed
+    assert "scorer" not in fixed
+
+
+def test_a_transfer_shows_its_matrix_and_what_is_missing(client: TestClient) -> None:
+    page = read(client, "/studies/quick-transfer")
+    assert "2 of 9 cells have no pair yet; 2 have fewer than 6, the most of any cell." in page
+    assert page.index('id="matrix"') < page.index("<h2>History</h2>")
+    [cell] = re.findall(r'<a href="([^"]+source=add&target=memorize#pairs)"', page)
+    assert '<h2 id="pairs">add on memorize</h2>' in read(client, cell.partition("#")[0])
+
+
+def test_a_study_without_a_result_says_so(client: TestClient) -> None:
+    assert "No trial has ended with a result yet; figures follow" in read(client, "/studies/just-begun")
+    assert "CUDA error: out of memory" in read(client, "/studies/out-of-memory")
+    assert (
+        '<b>waiting</b><br><small><a id="queue-link" href="/queue">queue</a>: waits for lanes: studies of a higher'
+        in read(client, "/studies/next-rates")
+    )
+
+
+def test_a_trial_is_told_apart_from_the_best(client: TestClient) -> None:
+    page = read(client, "/studies/rate-or-dropout/trials/17")
+    rows = re.findall(r'<th scope="row">(\S+)</th><td><b>(\S+)</b></td><td>(\S+)</td><td>([^<]+)</td>', page)
+    drawn = {path: place for path, _, _, place in rows}
+    assert drawn["optimizer.learning_rate"].startswith("above 9")
+    assert re.fullmatch(r"as \d+ %", drawn["model.scorer"])
+    assert re.search(r"0\.185 \(tvd/raw\), above \d+ % of the trials", page)
+    [both] = re.findall(r'href="(/studies/rate-or-dropout\?trials=17,\d+)">curves beside those of the best', page)
+    assert "trial 17" in read(client, both)
+    best = both.rpartition(",")[2]
+    assert "curves beside" not in read(client, f"/studies/rate-or-dropout/trials/{best}")
+
+
+# ------------------------------------------------------------------------------------------------ studies and queue
+
+
+def test_studies_are_found_and_sorted(client: TestClient) -> None:
+    every = names_of(read(client, "/"))
+    assert every[0] == "just-begun", "the newest comes first"
+    assert "last-year" not in every
+    assert names_of(read(client, "/?archived=1")) == ["last-year"]
+    assert names_of(read(client, "/?q=thesis+finished")) == ["scorers"]
+    assert names_of(read(client, "/?q=ANN")) == ["abandoned", "next-rates"]
+    assert "None of 9 studies has “<b>”" in read(client, "/?q=%3Cb%3E")
+    assert names_of(read(client, "/?sort=name&up=1")) == sorted(every)
+    assert names_of(read(client, "/?sort=name")) == sorted(every)[::-1]
+    assert client.get("/?sort=space").status_code == 422
+    page = read(client, "/")
+    assert 'aria-sort="descending"><a href="?q=&sort=created_at&up=1&archived=0">' in page
+    assert "next-rates</a><br><small>waits for lanes: studies of a higher class" in page
+
+
+def test_arms_of_several_studies_are_compared(client: TestClient) -> None:
+    page = read(client, "/compare?study=scorers&study=scorers-again")
+    assert "Arms against scorers: softmax" in page
+    assert "<option selected>scorers: softmax</option>" in page
+    assert page.count('<th scope="row">scorers') == 3 * (len(ARMS) + 2)
+    turned = read(client, "/compare?study=scorers&study=scorers-again&baseline=scorers%3A+entmax")
+    assert "scorers: ssa-1.5 is better than scorers: entmax" in turned
+    unknown = read(client, "/compare?study=scorers&study=scorers-again&baseline=none", 404)
+    assert "baseline: 'none' is no arm; choose one of scorers: softmax" in unknown
+    mixed = read(client, "/compare?study=scorers&study=rate-or-dropout&study=quick-transfer")
+    assert "the numbers cannot be compared" in mixed
+    assert "quick-transfer from scorers" in mixed
+    assert read(client, "/compare?study=none&study=scorers", 404)
+
+
+def test_the_queue_has_its_workers(client: TestClient) -> None:
+    page = read(client, "/queue")
+    assert "28 lanes train now" in page
+    assert page.count('<tr id="worker-') == 3
+    assert "rack-4" in page
+    assert "of all the time" in page
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store:
+        write_search(store, ended=4).set_state("stopped")
+        store.queue.submit(plan("mine", "loss", "minimize", 4), Terms(owner="ann"))
+    return url
+
+
+def test_a_study_is_noted_tagged_renamed_archived_and_deleted(own: str) -> None:
+    def post(client: TestClient, path: str, text: str, status: int = 303) -> str:
+        answer = client.post(path, content=text, headers={"Content-Type": "application/x-www-form-urlencoded"})
+        assert answer.status_code == status, answer.text
+        return answer.text if status != 303 else answer.headers["location"]
+
+    with client_of(own) as client:
+        study = "/studies/rate-or-dropout"
+        assert post(client, f"{study}/note", "text=warm+%26+dry") == study
+        assert post(client, f"{study}/tags", "text=b+a") == study
+        post(client, f"{study}/tags", "text=a+c")
+        assert "warm & dry" in read(client, study)
+        assert "<dt>tags</dt><dd>a, c</dd>" in read(client, study)
+        assert "tag '<b>' must be a word" in html.unescape(post(client, f"{study}/tags", "text=%3Cb%3E", 400))
+        assert post(client, f"{study}/rename", "text=rates") == "/studies/rates"
+        assert "exists already" in post(client, "/studies/rates/rename", "text=mine", 400)
+        assert post(client, "/studies", "study=rates&study=mine&action=archive") == "/"
+        assert names_of(read(client, "/?archived=1&sort=name")) == ["rates", "mine"]
+        assert names_of(read(client, "/")) == []
+        post(client, "/studies", "study=rates&action=restore")
+        assert names_of(read(client, "/")) == ["rates"]
+        refused = post(client, "/studies/rates/delete", "text=rate", 400)
+        assert "to delete study rates type its name; typed was 'rate'" in html.unescape(refused)
+        assert post(client, "/studies/rates/delete", "text=rates") == "/"
+    with open_reader(own) as reader:
+        assert reader.studies()["name"].to_list() == ["mine"]
+
+
+def test_who_may_change_a_study(own: str) -> None:
+    tokens = {
+        name: make_token(own, name, role) for name, role in (("ann", "submit"), ("eve", "submit"), ("bob", "read"))
+    }
+    cases = [
+        ("bob", "mine/note", "the role read; this needs submit"),
+        ("eve", "mine/note", "study mine is ann's"),
+        ("ann", "rate-or-dropout/tags", "was launched, not submitted"),
+        ("ann", "mine/rename", "the role submit; this needs admin"),
+        ("ann", "mine/delete", "the role submit; this needs admin"),
+    ]
+    for name, path, told in cases:
+        with client_of(own, tokens[name], needs_token=True) as client:
+            answer = client.post(f"/studies/{path}", content="text=mine")
+            assert answer.status_code == 403
+            assert told in html.unescape(answer.text)
+    with client_of(own, tokens["ann"], needs_token=True) as client:
+        assert client.post("/studies/mine/note", content="text=ours").status_code == 303
+        assert client.post("/studies", content="study=mine&action=archive").status_code == 303
+        page = read(client, "/studies/mine")
+        assert 'id="manage"' in page
+        assert "/studies/mine/delete" not in page
+    with client_of(own, tokens["bob"], needs_token=True) as client:
+        assert 'id="manage"' not in read(client, "/studies/mine")
+        assert 'value="archive"' not in read(client, "/")
+        foreign = client.post("/studies", content="study=mine&action=restore", headers={"Origin": "http://elsewhere"})
+        assert foreign.status_code == 403
+
+
+def test_a_study_that_another_process_runs_is_not_renamed(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with house(url), client_of(url) as client:
+        answer = client.post("/studies/rate-or-dropout/rename", content="text=other", headers={"Accept": "text/html"})
+        assert answer.status_code in (400, 503)
+        assert answer.text.count('<p class="error">') == 1
+
+
+def test_a_text_of_a_user_is_text_on_all_pages(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    evil = "<script>alert(1)</script>"
+    with open_store(url) as store:
+        study = claim(store, plan("evil", "loss", "minimize", 2))
+        config = {
+            "task": {"name": evil},
+            "model": {"name": evil},
+            "optimizer": {"name": evil},
+            "training": {"steps": 1},
+        }
+        study.start([make_trial(number, {"model.scorer": f"{evil}{number}"}, config) for number in range(2)], evil)
+        study.end([TrialResult(number=0, fence=1, state="finished", objective=1.0)])
+        store.annotate(study.id, note=evil, tags=[evil])
+        with client_of(url) as client:
+            for path in ("/", "/?q=%3Cscript%3E", "/queue", "/studies/evil", "/studies/evil/trials/0", "/compare"):
+                answer = client.get(path)
+                assert answer.status_code == 200
+                assert evil not in answer.text
