@@ -51,7 +51,7 @@ TASKS: dict[str, tuple[list[str], str]] = {
     ),
     "do two studies agree?": (
         ["#tick-scorers", "#tick-scorers-again", "[formaction='/compare']"],
-        "Arms against scorers: softmax",
+        "Arms against scorers-again: softmax",
     ),
     "how do I train the best one again?": (
         ["#study-rate-or-dropout", "#best-link"],
