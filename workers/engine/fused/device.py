@@ -72,9 +72,12 @@ def make_step(recipe: Recipe, device: torch.device) -> FusedStep:
 
     def launch(workspace: Workspace, plan: TrainingPlan) -> None:
         compiled = kernel_of(kernel.program, device, weights_in_shared=workspace.weights_in_shared)
-        compiled(plan.lanes, THREADS, [plan], workspace.shared_bytes)
+        compiled(plan.blocks, THREADS, [plan], workspace.shared_bytes)
 
-    return kernel.step(recipe, device, f"fused {instruction_set(device)}", workspace, launch)
+    step = kernel.step(recipe, device, f"fused {instruction_set(device)}", workspace, launch)
+    multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
+    step.most_blocks = multiprocessors * limits_of(device).blocks_at_once(workspace.shared_bytes)
+    return step
 
 
 def limits_of(device: torch.device) -> Limits:

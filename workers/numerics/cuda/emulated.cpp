@@ -12,8 +12,8 @@
 // writes there, nor does scratch memory; `left` [shared_floats]: what is in it when the last block has ended.
 extern "C" void emulate(const Plan *plan, Int shared_floats, int order, float *left) {
     constexpr float none = std::numeric_limits<float>::quiet_NaN();
-    std::fill(plan->scratch, plan->scratch + plan->lanes * plan->scratch_floats, none);
-    for (Int block = 0; block < plan->lanes; block++) {
+    std::fill(plan->scratch, plan->scratch + plan->blocks * plan->scratch_floats, none);
+    for (Int block = 0; block < plan->blocks; block++) {
         std::fill(left, left + shared_floats, none);
         emulated = {Order(order), int(block), left};
         KERNEL(*plan);
