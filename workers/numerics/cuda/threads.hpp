@@ -29,10 +29,12 @@ struct Emulated {
     Order order;
     int block;
     float *shared;
+    Int phases, items; // so far: meetings of the threads, and work between them
 };
 static thread_local Emulated emulated;
 
 template <typename Work> inline void each(int count, Work work) {
+    emulated.phases++, emulated.items += count;
     switch (emulated.order) {
     case Order::forwards:
         for (int i = 0; i < count; i++) work(i);
