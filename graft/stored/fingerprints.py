@@ -150,7 +150,8 @@ def _name_sources(before: Sequence[StoredFingerprint], now: StoredFingerprint) -
 
 def describe_gpu_rates(config: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> Iterator[str]:
     """Yield how fast the fused and the traced step trained such a trial where this machine timed both on its GPU."""
-    names = {one.processor.partition(", ")[2] for one in conditions if (one.processor or "").startswith("cuda")}
+    processors = [one.processor or "" for one in conditions]
+    names = {processor.partition(", ")[2] for processor in processors if processor.startswith("cuda")}
     if not names:
         return
     from workers.engine.fused import describe_kept_rates
