@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.emulated_gpu import CPU, HOPPER, emulated_step
+from tests.support.emulated_gpu import CPU, HOPPER, count_phases, emulated_step
 from tests.support.trials import config
 from workers.engine.fused.memory import Limits
 from workers.engine.fused.step import TrainingPlan
@@ -113,3 +113,25 @@ def loops_of(text: str) -> list[list[str]]:
     loops = [(start, end) for start, end in jumps if start <= end]
     inner = [own for own in loops if not any(own[0] <= one[0] <= one[1] <= own[1] for one in loops if one != own)]
     return [instructions[start : end + 1] for start, end in inner]
+
+
+@pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
+def test_threads_meet_before_rows_without_loss_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two meetings for each block of sequences that carries no loss: a slow warp still reads how many rows do."""
+    found: list[int] = []
+    for batch in (64, 128):
+        gpt = {"name": "transformer", "width": 32, "depth": 1, "heads": 2}
+        task = {"name": "copying", "length": 4}
+        recipe = Recipe.of({**config(dtype="float32", batch=batch), "task": task, "model": gpt})
+        targets = type(recipe.task).position_targets
+
+        def without_loss(own: Any, given: Any, dtype: torch.dtype, targets: Any = targets) -> Any:
+            numbers, weights = targets(own, given, dtype)
+            return numbers, torch.zeros_like(weights)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(recipe.task), "position_targets", without_loss)
+            found.append(count_phases(recipe)[0])
+        blocks = batch // emulated_step(recipe).workspace.sequences
+        found[-1] -= 2 * blocks
+    assert found[0] == found[1]
