@@ -114,6 +114,10 @@ class ExperimentSpace(Space):
         return any(claim.on == "test" for claim in self.claims)
 
     @property
+    def tells_best(self) -> bool:
+        return super().tells_best and not self.claims
+
+    @property
     def configurations(self) -> int:
         """Configurations of each arm; a grid may have fewer."""
         return self.arms[0].space.search.trials

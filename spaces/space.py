@@ -102,8 +102,8 @@ class Space(ABC):
         return f"{self.search.trials:,} trials in {groups:,} group{'s' * (groups > 1)} of up to {self.search.group:,}"
 
     @property
-    def has_one_objective(self) -> bool:
-        """Whether all of its trials can be compared by one number."""
+    def tells_best(self) -> bool:
+        """Whether a launch says which trial is the best so far: where one number compares all, and no claim waits."""
         return self.search.second is None
 
     @property

@@ -104,7 +104,7 @@ class TransferSpace(Space):
         return StageTwo(self.sources[source], self.forms[form], self.targets[target], pair)
 
     @property
-    def has_one_objective(self) -> bool:
+    def tells_best(self) -> bool:
         return len({domain.baseline.search.objective for domain in self.domains}) == 1
 
     @property

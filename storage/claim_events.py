@@ -1,4 +1,4 @@
-"""The history of a study's claims: locked by a hash at launch, then every edit and every look at interim results.
+"""The history of a study's claims: locked by a hash at launch, then every edit, refused change and look at results.
 
 Rows are only added. The owner of a database can still change them, as any row: the hash shows that to who noted it.
 """
@@ -42,6 +42,19 @@ def record_look(connection: Connection, study: str, *, command: str, version: st
         _insert(connection, study_id, "looked", last.claims, version, command=command, results=results, request=request)
 
 
+def record_refusal(connection: Connection, study_id: int, *, change: str, version: str) -> bool:
+    """Record that a launch or a submission was refused that would have changed the trials of a study with a claim.
+
+    More seeds after a look at results are such a change. Nothing is recorded of a study without a claim. Return whether
+    something is.
+    """
+    last = _find_last(connection, study_id)
+    if not (last and last.claims):
+        return False
+    _insert(connection, study_id, "refused", last.claims, version, command=change)
+    return True
+
+
 def hash_claims(claims: Any) -> str:
     """Return the SHA-256 by which claims, as JSON values, are locked: of their JSON with sorted keys and no spaces."""
     return hashlib.sha256(canonical_json(claims).encode()).hexdigest()
@@ -55,7 +68,7 @@ def _find_last(connection: Connection, study_id: int) -> Any:
 def _insert(
     connection: Connection,
     study_id: int,
-    event: Literal["locked", "edited", "looked"],
+    event: Literal["locked", "edited", "looked", "refused"],
     claims: list[dict[str, Any]],
     version: str,
     command: str = "",

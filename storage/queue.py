@@ -30,7 +30,7 @@ from spaces.bounds import (
 from spaces.errors import AccessError, MessageError, StudyError
 from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle, Member, Source
-from storage import tokens
+from storage import claim_events, tokens
 from storage.claims.session import Session
 from storage.databases.database import QUEUE_TOPIC
 from storage.new_study import NewStudy, check_name, insert_study, row_of
@@ -133,7 +133,8 @@ class QueueRequest:
     def _is_whole(self) -> bool:
         """Return whether its row has what its action needs, of the right types and in range, and nothing else."""
         if self.action == "annotate":
-            return bool(self.row) and all(type(value) is _ANNOTATIONS.get(name) for name, value in self.row.items())
+            typed = all(type(value) is _ANNOTATIONS.get(name) for name, value in self.row.items())
+            return bool(self.row) and typed and all(type(tag) is str for tag in self.row.get("tags", []))
         columns = {"submit": _COLUMNS, "look": _LOOK, "reveal": _REVEAL, "make_token": _TOKEN}.get(self.action, {})
         if self.row.keys() != columns.keys():
             return False
@@ -224,6 +225,16 @@ def _read_record(kind: type[_Record], values: Mapping[str, Any]) -> _Record:
     return kind(**values)
 
 
+class _OtherSpaceError(StudyError):
+    """A submission names a study that has another space."""
+
+    def __init__(self, study_id: int, study: str) -> None:
+        super().__init__(
+            f"study {study!r} exists already with another space; submit this one under another name (--name)"
+        )
+        self.study_id = study_id
+
+
 @final
 class Queue:
     """The queue of a database, over a writing connection. Safe to call from several threads."""
@@ -285,6 +296,11 @@ class Queue:
 
         try:
             return self._session.transact(act)
+        except _OtherSpaceError as refusal:
+            values = {"change": "another space", "version": request.row["version"]}
+            study_id = refusal.study_id
+            self._session.transact(lambda connection: claim_events.record_refusal(connection, study_id, **values))
+            raise
         except IntegrityError:  # another process has submitted the same study since this one looked; now it is found
             return self._session.transact(act)
 
@@ -348,9 +364,7 @@ def _submit(connection: Connection, request: QueueRequest) -> None:
     if known and known.request == request.id:  # made before, by a call whose answer was lost
         return
     if known and known.space_hash != request.row["space_hash"]:
-        raise StudyError(
-            f"study {request.study!r} exists already with another space; submit this one under another name (--name)"
-        )
+        raise _OtherSpaceError(known.id, request.study)
     if known and known.state in OPEN:  # submitting is idempotent: the entry stays as it is
         if known.owner != request.terms.owner:
             whose = known.owner or "nobody"

@@ -9,7 +9,7 @@ workers        each worker: when it was last seen, until when its lease runs, an
 sources        the files of a study's plug-ins from outside, which it runs whatever became of them on a disk
 fingerprints   what determined the numbers of a study's trials beside their configurations: code, torch, processor
 changes        what was changed in a study's space after it was launched, each with the space before it
-claim_events   the claims about a study's arms: locked at its launch, edited, looked at before its end
+claim_events   the claims about a study's arms: locked at its launch, edited, looked at before its end, not extended
 test_results   metrics of trials on their test sets, sealed until their study is revealed
 reveals        when the test results of a study were opened, and by whom
 submissions    the queue of the service: the studies that it is to run, for whom, and why one waits
@@ -47,7 +47,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from spaces.bounds import MOST_TRIALS
 
-VERSION = "0017"
+VERSION = "0018"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -253,9 +253,11 @@ claim_events = Table(
     Column("sha256", Text, nullable=False),  # of the claims as JSON with sorted keys and no spaces
     Column("results", BigInteger, nullable=False),  # trials of the study that had ended
     Column("version", Text, nullable=False),  # of Graft
-    Column("command", Text, nullable=False),  # that showed results before the end; empty for other events
+    Column(
+        "command", Text, nullable=False
+    ),  # that showed results before the end; what a refused change would have done
     Column("request", Text),  # made by who looked, so that a second sending is recognised
-    CheckConstraint("event IN ('locked', 'edited', 'looked')", name="event"),
+    CheckConstraint("event IN ('locked', 'edited', 'looked', 'refused')", name="event"),
 )
 
 test_results = Table(

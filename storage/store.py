@@ -118,6 +118,11 @@ class Store:
         this = update(studies).where(studies.c.id == study_id).values(**values)
         self._session.transact(lambda connection: connection.execute(this))
 
+    def record_refusal(self, study_id: int, change: str, version: str) -> bool:
+        """As `claim_events.record_refusal`; the study may run meanwhile."""
+        values = {"change": change, "version": version}
+        return self._session.transact(lambda connection: claim_events.record_refusal(connection, study_id, **values))
+
     def replace_bundles(self, study_id: int, fresh: Mapping[int, Bundle]) -> None:
         """Put other versions in the place of a study's bundles, by the numbers of these, which stay for their trials.
 

@@ -3,11 +3,12 @@
     python -m benchmarks.papers train --database papers.db [--studies affine,every]
     python -m benchmarks.papers collect --database papers.db
     python -m benchmarks.papers table
+    python -m benchmarks.papers claims
     python -m benchmarks.papers replay STUDY:NUMBER [STUDY:NUMBER ...]
 
 `train` trains what is left; `collect` keeps the metrics that the plan names as Parquet, and says how many; `table`
-prints the table of docs/experiments/starts.md from these; `replay` trains kept trials again, each alone, with exit
-status 1 if one differs in a bit.
+prints the table of docs/experiments/starts.md from these; `claims` decides its comparisons of arms as claims; `replay`
+trains kept trials again, each alone, with exit status 1 if one differs in a bit.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks.options import words_of
+from benchmarks.papers.claims import describe_claims
 from benchmarks.papers.plan import read_plan
 from benchmarks.papers.table import table
 from benchmarks.papers.trials import collect, compare, replay, train
@@ -35,6 +37,7 @@ def main() -> None:
         commands.add_parser(name).add_argument("--database", required=True)
     commands.choices["train"].add_argument("--studies", type=words_of(plan.studies), default=list(plan.studies))
     commands.add_parser("table")
+    commands.add_parser("claims")
     commands.add_parser("replay").add_argument("trials", nargs="+", metavar="STUDY:NUMBER")
     options = parser.parse_args()
     match options.command:
@@ -48,6 +51,8 @@ def main() -> None:
         case "table":
             kept = pl.read_parquet(KEPT)
             print(table(plan, kept, compare(plan, kept)))
+        case "claims":
+            print(*describe_claims(plan, pl.read_parquet(KEPT)), sep="\n")
         case _:
             kept = pl.read_parquet(KEPT)
             found = [

@@ -58,6 +58,8 @@ class Row:
     """Direction of the difference that the plan expects."""
     paper: str
     """The paper's own numbers, as it gives them."""
+    difference: float = 0.0
+    """Smallest difference of interest of the row as a claim; 0: it is none, as it compares conditions of one trial."""
 
 
 @dataclass(frozen=True, kw_only=True)

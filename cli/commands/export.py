@@ -17,6 +17,7 @@ from cli.options import (
     Storage,
     Study,
     check_output,
+    say_look,
     say_restored,
     storage_url,
 )
@@ -92,6 +93,8 @@ def export(study: Study, destination: Destination, number: Number = None, storag
 
     Example: search export set-complement -o trials.parquet
     """
+    from storage.frames import open_reader
+
     output, script = destination.output, destination.script
     if destination.to not in (None, *_PROGRAMS):
         raise OptionError(f"--to: {destination.to!r} must be one of {', '.join(_PROGRAMS)}")
@@ -118,7 +121,10 @@ def export(study: Study, destination: Destination, number: Number = None, storag
     write: Callable[[str, Path, Destination, str], None] = {None: _export_tables, _OPTUNA: _export_journal}.get(
         destination.to, _export_runs
     )
-    write(study, output, destination, storage_url(storage))
+    url = storage_url(storage)
+    with open_reader(url) as reader:
+        say_look(reader, study, "export")
+    write(study, output, destination, url)
 
 
 def _export_tables(study: str, output: Path, destination: Destination, url: str) -> None:

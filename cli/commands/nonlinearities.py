@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
+from cli.options import Force, OptionError, Storage, Study, check_output, say_look, storage_url
 from spaces.errors import StudyError
 from spaces.messages import shorten
 from spaces.settings import Direction
@@ -59,6 +59,7 @@ def nonlinearities_report(
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
+        say_look(reader, study, "report nonlinearities")
         stored = reader.study(study)
         row, found = stored.row, stored.architectures.read()
         objectives = read_target_objectives(reader, row)

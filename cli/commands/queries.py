@@ -12,7 +12,7 @@ import typer
 from cli.commands.export import export
 from cli.commands.status import status, wait
 from cli.option_groups import with_groups
-from cli.options import Format, NestedFormat, OptionError, Storage, Study, say_look, storage_url
+from cli.options import Format, NestedFormat, OptionError, Storage, Study, say_look, say_notes, storage_url
 from cli.tables import align, show, show_json, show_text
 from spaces.bounds import MOST_TRIALS
 
@@ -148,10 +148,13 @@ def query(
 
     Example: search query "SELECT state, count(*) AS trials FROM trials GROUP BY state"
     """
+    from graft.stored.claims import note_query
     from storage.frames import open_reader
 
-    with open_reader(storage_url(storage), seconds) as reader:
+    url = storage_url(storage)
+    with open_reader(url, seconds) as reader:
         frame = reader.query(sql)
+        say_notes(note_query(reader, url, sql, "query"))
     if not frame.width:
         raise OptionError("the query has no answer; write one SELECT")
     show(frame, form)

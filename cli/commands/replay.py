@@ -14,6 +14,7 @@ from cli.options import (
     Study,
     say_changes,
     say_data_changes,
+    say_look,
     storage_url,
 )
 from cli.tables import show, show_text
@@ -52,6 +53,7 @@ def replay(
     if device:
         check_device(device)
     with open_reader(storage_url(storage)) as reader:
+        say_look(reader, study, "replay")
         replays = read_replays(reader, study, numbers, until, accept_changes=accept_changes)
         say_changes(study, read_outside(reader, study))
     for one in replays:

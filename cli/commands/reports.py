@@ -189,6 +189,7 @@ def paper_report(
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
+        say_look(reader, study, "report paper")
         write_item(reader, found, study, output)
     typer.echo(str(output), err=True)
 

@@ -78,7 +78,10 @@ class Database(Mapping[str, Study]):
 
     def query(self, sql: str) -> pl.DataFrame:
         """Return the answer to one SELECT; nothing can be changed through it."""
+        from graft.stored.claims import note_query
+
         with open_reader(self.url) as reader:
+            note_query(reader, self.url, sql, "query of Python")
             return reader.query(sql)
 
     def optuna_storage(self) -> ReadOnlyStorage:

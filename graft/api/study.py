@@ -24,6 +24,7 @@ from storage.frames import Reader, open_reader
 if TYPE_CHECKING:
     from graft.api.running import Run
     from graft.exports.huggingface.exporting import Exported
+    from graft.report.claims import ClaimReport
     from graft.report.compatibility.content import Transfer
     from graft.report.compatibility.reading import MatrixRequest
     from graft.retraining.comparison import Comparison
@@ -53,12 +54,12 @@ class Study:
         the best trial first, whether the study minimizes or maximizes. `top`: only the first rows, those of the best
         objective unless `sort` says otherwise; by the objective, trials that break a constraint are left out.
         """
-        with open_reader(self.database) as reader:
+        with self._looking("trials") as reader:
             return list_trials(reader, self.name, where, sort, top)
 
     def metrics(self, names: Sequence[str] | None = None) -> pl.DataFrame:
         """Return number, step, name, variant, condition and value of all kept validations, or of these metrics."""
-        with open_reader(self.database) as reader:
+        with self._looking("metrics") as reader:
             return reader.study(self.name).metrics(names)
 
     def architectures(self) -> pl.DataFrame:
@@ -70,7 +71,7 @@ class Study:
     def best(self) -> TrialRecord | None:
         """The feasible trial of the best objective, the first of several.
 
-        None before there is one, and where no single number compares the trials.
+        None before there is one, where no single number compares the trials, and before the end where it has a claim.
         """
         with open_reader(self.database) as reader:
             _, number = read_best(reader, reader.study(self.name).row)
@@ -81,12 +82,12 @@ class Study:
 
         Raises StudyError for a study of one objective.
         """
-        with open_reader(self.database) as reader:
+        with self._looking("front") as reader:
             return list_front(reader, self.name)
 
     def show(self, number: int) -> TrialRecord:
         """One trial; raises StudyError if there is none of this number."""
-        with open_reader(self.database) as reader:
+        with self._looking("show") as reader:
             return TrialRecord.read(reader, self.name, number)
 
     # ---------------------------------------------------------------------------------------- trials trained again
@@ -194,8 +195,18 @@ class Study:
         """
         from graft.report.compatibility.reading import MatrixRequest, read_transfer
 
-        with open_reader(self.database) as reader:
+        with self._looking("compatibility") as reader:
             return read_transfer(reader, self.name, request or MatrixRequest())[0]
+
+    def claims(self) -> ClaimReport:
+        """Return the verdicts on the study's claims, `.results`, and their history, as `search report claim` does.
+
+        Of a study that is not finished it is a look, which is recorded. Raises StudyError if it has no claim.
+        """
+        from graft.report.claims import read_claim_report
+
+        with self._looking("claims") as reader:
+            return read_claim_report(reader, self.name)
 
     def figure(self, kind: str) -> Figures:
         """Figures of the study's report, by the name of their section: "dropout"; of a transfer "compatibility".
@@ -286,8 +297,17 @@ class Study:
 
     @contextmanager
     def _using_plugins(self) -> Generator[Reader]:
-        """Yield a reader, while the plug-ins that the study was launched with are in use."""
-        with open_reader(self.database) as reader, using(read_outside(reader, self.name)):
+        """Yield a reader for a report, while the plug-ins that the study was launched with are in use."""
+        with self._looking("report") as reader, using(read_outside(reader, self.name)):
+            yield reader
+
+    @contextmanager
+    def _looking(self, what: str) -> Generator[Reader]:
+        """Yield a reader, and record a look at results if the study has a claim and is not finished."""
+        from graft.stored.claims import note_look
+
+        with open_reader(self.database) as reader:
+            note_look(reader, self.database, self.name, f"{what} of Python")
             yield reader
 
 

@@ -77,9 +77,11 @@ def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolm
         try:
             change = plan_change(reader, row, space)
         except StudyError as error:
+            change = describe_differences(compare_spaces(row["space"], space.text))
+            recorded = "; the attempt is recorded" if store.record_refusal(row["id"], change, version()) else ""
             hint = "" if results else "; it has no result yet: --replace begins it again"
             raise StudyError(
-                f"{error}; give this one another name with --study, or resume the old one with "
+                f"{error}{recorded}; give this one another name with --study, or resume the old one with "
                 f"`search resume {name}`{hint}"
             ) from None
         store.edit(row["id"]).change_space(change)

@@ -42,7 +42,7 @@ class ClaimReport:
     @property
     def was_first(self) -> bool:
         """Whether the claims were locked before any trial had ended, and not edited after."""
-        return not any(row["results"] for row in self.history if row["event"] != "looked")
+        return not any(row["results"] for row in self.history if row["event"] in ("locked", "edited"))
 
     def sentences(self) -> list[str]:
         """Return the verdicts, a line each, and then the history of the claims."""

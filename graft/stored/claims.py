@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -118,12 +119,14 @@ def put_side_by_side(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
 
 
 def describe_history(history: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a line for each lock and edit, and one for all looks."""
+    """Return a line for each lock, edit and refused change, and one for all looks."""
     lines: list[str] = []
     for row in history:
         after = f"after {row['results']:,} trials had ended" if row["results"] else "before any trial had ended"
-        if row["event"] != "looked":
-            when = f"{row['created_at']:%Y-%m-%d %H:%M} UTC"
+        when = f"{row['created_at']:%Y-%m-%d %H:%M} UTC"
+        if row["event"] == "refused":
+            lines.append(f"a change was refused {when}, {after}: {row['command']}")
+        elif row["event"] != "looked":
             lines.append(f"{row['event']} {when}, {after}, SHA-256 {row['sha256'][:16]}")
     looks = [row for row in history if row["event"] == "looked"]
     if looks:
@@ -156,6 +159,18 @@ _COLUMNS = {
     "edits": pl.Int64(),
     "looks": pl.Int64(),
 }
+
+
+def note_query(reader: Reader, url: str, sql: str, command: str) -> list[str]:
+    """Record a query as a look at all studies that it may show results of; a line for each."""
+    if not _RESULTS.search(sql):
+        return []
+    open_ones = reader.studies().filter(pl.col("state") != "finished")["name"]
+    return [line for study in open_ones if (line := note_look(reader, url, study, command))]
+
+
+_RESULTS = re.compile(r"\b(trials|metrics|checkpoints)\b", re.IGNORECASE)
+"""Tables with results of trials."""
 
 
 def note_look(reader: Reader, url: str, study: str, command: str) -> str | None:

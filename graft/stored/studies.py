@@ -12,6 +12,7 @@ import polars as pl
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
 from spaces.plugins.active import using
+from spaces.reading.claim_section import claims_of_text
 from spaces.reading.transfer_section import has_one_objective
 from spaces.records import TERMINAL
 from spaces.settings import Objective
@@ -52,10 +53,13 @@ def read_studies(reader: Reader, *, archived: bool = True, tag: str | None = Non
 
 
 def read_best(reader: Reader, row: Mapping[str, Any]) -> tuple[float, int] | tuple[None, None]:
-    """Return the best objective of a row of `studies`, and whose it is; nothing where trials have different
-    objectives.
+    """Return the best objective of a row of `studies`, and whose it is.
+
+    Nothing where trials have different objectives, nor of a study with a claim before its end: whoever asks how far a
+    study is does not look at its results.
     """
-    return (has_one_objective(row["space"]) and reader.study(row["name"]).best()) or (None, None)
+    is_told = row["state"] == "finished" or not claims_of_text(row["space"])
+    return (is_told and has_one_objective(row["space"]) and reader.study(row["name"]).best()) or (None, None)
 
 
 def read_state(reader: Reader, row: Mapping[str, Any]) -> str:

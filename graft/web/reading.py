@@ -11,6 +11,7 @@ from fastapi.exceptions import ResponseValidationError
 from jinja2 import TemplateError
 from polars.exceptions import PolarsError
 
+from graft.stored.claims import note_look
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import QuotaError, Settings
 from spaces.bounds import MOST_TRIALS
@@ -39,12 +40,27 @@ def read_database(request: Request) -> Generator[Reader]:
 OpenReader = Annotated[Reader, Depends(read_database)]
 
 
-def find_study(study: StudyName, reader: OpenReader) -> StudyReader:
-    """Return the study of the address; refused with 404 if there is none."""
+def find_study(study: StudyName, reader: OpenReader, request: Request) -> StudyReader:
+    """Return the study of the address; refused with 404 if there is none.
+
+    An address that shows interim results of a study with a claim is recorded as a look. A page that is open asks for
+    `/live` whenever something changes, which is part of that look.
+    """
     try:
-        return reader.study(study)
+        found = reader.study(study)
     except StudyError as error:
         raise RefusalError(404, str(error)) from None
+    path = request.url.path
+    shows_nothing = path.endswith(("/live", "/workers")) or path == f"/api/studies/{study}"
+    if request.method == "GET" and not shows_nothing:
+        record_page(reader, request, found)
+    return found
+
+
+def record_page(reader: Reader, request: Request, study: StudyReader) -> None:
+    """Record that a page shows results of a study, as `note_look` does; one that is finished is only read."""
+    if study.row["state"] != "finished":
+        note_look(reader, settings_of(request).database, study.row["name"], f"page {request.url.path}")
 
 
 OpenStudy = Annotated[StudyReader, Depends(find_study)]

@@ -193,7 +193,7 @@ class Controller:
     def progress(self) -> Progress:
         """Return where the study stands; the cost grows with its running trials alone."""
         ledger = self._ledger
-        best, number = ledger.best if ledger.best and self._space.has_one_objective else (None, None)
+        best, number = ledger.best if ledger.best and self._space.tells_best else (None, None)
         return Progress(
             planned=self._next_copy,
             counts={**ledger.ended, "running": len(ledger.running), "queued": self._queue.queued},

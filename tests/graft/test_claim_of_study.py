@@ -130,6 +130,7 @@ def test_the_seeds_needed_are_the_fewest(spread: float, difference: float) -> No
 def test_extremes_of_power() -> None:
     assert (find_power(4, 0.0, 1.0, 0.05), count_seeds(0.0, 1.0, 0.05)) == (1.0, 4)
     assert count_seeds(1.0, 1e-9, 0.05) == 1_000_000
+    assert find_power(17, 17**0.5 / 38, 1.0, 0.007) == 1.0  # where scipy's distribution has no number
     for freedom in (3, 10, 200):
         deviations = np.sqrt(stats.chi2(freedom).rvs(50_000, random_state=0) / freedom)
         corrected = np.mean([1 / correct_spread(one, freedom) for one in deviations])

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 import torch
 import yaml
+from fastapi.routing import APIRoute
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ import graft
 from cli.main import program
 from graft.launching.planning.review import review
 from graft.report.claims import read_claim_report
+from graft.web.routes import pages, study_pages, trial_table
 from graft.web.security.access import Holder, make_token
 from graft.web.tools.offered import TOOLS
 from spaces.errors import RowError, SpaceError, StudyError
@@ -236,6 +238,13 @@ def check_hidden(text: str, secrets: list[float], where: str) -> None:
     assert not said & spelled, where
 
 
+def pages_of_the_server() -> list[str]:
+    """Return the addresses of all pages, but files of the server's own, and the comparison with two studies."""
+    routes = [route for module in (pages, study_pages, trial_table) for route in module.router.routes]
+    own = [route.path for route in routes if isinstance(route, APIRoute) and "GET" in route.methods]
+    return [*(path for path in own if "static" not in path), "/compare?a=sealed&b=open"]
+
+
 @pytest.mark.long
 def test_no_command_address_file_or_tool_shows_a_test_metric_before_the_reveal(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -253,20 +262,13 @@ def test_no_command_address_file_or_tool_shows_a_test_metric_before_the_reveal(
     url = url_of(folder)
     with client_of(url) as client:
         paths = [path for path, one in client.get("/api/openapi.json").json()["paths"].items() if "get" in one]
-        paths += [
-            "/",
-            "/queue",
-            "/studies/{study}",
-            "/studies/{study}/arms",
-            "/studies/{study}/live",
-            "/compare?a=sealed&b=open",
-        ]
-        paths += ["/studies/{study}/figures", "/studies/{study}/trials/{number}", "/studies/{study}/workers"]
+        paths += pages_of_the_server()
+        assert len(paths) > 25
         for path in paths:
             if path.endswith("/events"):  # what they tell is in the addresses of the study
                 continue
             for values in ({"table": "trials", "form": "json"}, {"table": "metrics", "form": "csv"}):
-                there = path.format(study="sealed", number=7, kind="arm_differences", index=1, **values)
+                there = path.format(study="sealed", number=7, name="", kind="arm_differences", index=1, **values)
                 answer = client.get(there)
                 assert answer.status_code in (200, 400, 404), there  # no front, or no such figure
                 if answer.content.startswith(b"PAR1"):

@@ -333,7 +333,18 @@ def test_notes_tags_and_the_archive_are_written_by_the_service_of_a_file(tmp_pat
     assert list(Path(f"{tmp_path}/graft.db.queue").iterdir()) == []
 
 
-@pytest.mark.parametrize("row", [{}, {"name": "x"}, {"note": 3}, {"note": "x", "trials": 1}, {"archived": 1}])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"tags": [0.5]},
+        {"tags": ["a", None]},
+        {},
+        {"name": "x"},
+        {"note": 3},
+        {"note": "x", "trials": 1},
+        {"archived": 1},
+    ],
+)
 def test_what_is_no_annotation_is_refused(row: dict[str, Any]):
     with pytest.raises(StudyError, match="a request to the queue cannot be read"):
         QueueRequest.from_json(QueueRequest(action="annotate", study="one", row=row).to_json())

@@ -25,7 +25,7 @@ from graft.stored.studies import read_studies, read_target_objectives
 from graft.web.charts.sampling import read_sample
 from graft.web.charts.specs import draw_curves
 from graft.web.charts.study_charts import SHOWN, best_so_far, draw_learned
-from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
+from graft.web.reading import OpenReader, OpenStudy, StudyName, record_page, settings_of
 from graft.web.rendering import STATIC, render
 from graft.web.routes.figures import drawing
 from graft.web.routes.queue import Submitter, send
@@ -244,7 +244,10 @@ def _refuse_own_code(stored: OpenStudy) -> None:
 
 @router.get("/compare")
 def show_comparison(
-    reader: OpenReader, a: Annotated[str, Query(max_length=100)] = "", b: Annotated[str, Query(max_length=100)] = ""
+    reader: OpenReader,
+    request: Request,
+    a: Annotated[str, Query(max_length=100)] = "",
+    b: Annotated[str, Query(max_length=100)] = "",
 ) -> HTMLResponse:
     """Two studies side by side."""
     names = reader.studies()["name"].to_list()
@@ -261,6 +264,8 @@ def show_comparison(
         both = [reader.study(name) for name in (a, b)]
     except StudyError as error:
         raise RefusalError(404, str(error)) from None
+    for one in both:
+        record_page(reader, request, one)
     samples = [read_sample(one) for one in both]
     same_objective = len({(one.row["objective"], one.row["direction"]) for one in both}) == 1
     lines = [

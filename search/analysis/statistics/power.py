@@ -6,7 +6,7 @@ Source: Cohen, "Statistical Power Analysis for the Behavioral Sciences", chapter
 
 from __future__ import annotations
 
-from math import exp, lgamma, sqrt
+from math import exp, isnan, lgamma, sqrt
 
 from scipy.special import nctdtr, nctdtrinc, stdtrit
 
@@ -36,7 +36,8 @@ def find_power(seeds: int, spread: float, difference: float, level: float) -> fl
     if not spread:
         return 1.0
     reach = stdtrit(seeds - 1, 1 - level / 2)
-    return 1 - float(nctdtr(seeds - 1, difference * sqrt(seeds) / spread, reach))
+    below = float(nctdtr(seeds - 1, difference * sqrt(seeds) / spread, reach))
+    return 1.0 if isnan(below) else 1 - below  # scipy has NaN around 38, where the truth is below 10^-190
 
 
 def find_difference(seeds: int, spread: float, level: float) -> float:

@@ -1,0 +1,1 @@
+"""Programs that use Graft, outside of what is installed."""

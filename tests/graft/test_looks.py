@@ -1,0 +1,158 @@
+"""Looks at interim results of a study with a claim, and changes of it that are refused: each is a row and a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import graft
+from graft.launching.claiming import enrol
+from graft.plugins.families import families
+from graft.report.claims import read_claim_report
+from graft.serving.submitting import submit
+from graft.stored.studies import read_studies
+from graft.web.app import create_app
+from graft.web.settings import Settings
+from spaces import parse
+from spaces.errors import StudyError
+from spaces.space import Space
+from storage.frames import open_reader
+from tests.support.databases import raw
+from tests.support.inside import called
+
+TEXT = """
+study: watched
+task: {name: set_complement, length: 3, vocabulary: 6}
+model: {name: minimal, width: 8, key_width: 4, value_width: 6}
+optimizer: {name: adamw, learning_rate: 0.01}
+averaging: none
+training: {steps: 4, batch: 4, validate_every: 2, validation_batch: 8}
+arms:
+  softmax: {}
+  average: {model.scorer: average}
+seeds: 4
+search: {objective: {minimize: tvd/raw}}
+claim: {arm: average, difference: 0.05}
+"""
+
+
+def space_of(text: str) -> Space:
+    return parse(text, "watched.yaml", families())
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a database with a study whose trials have ended, and that counts as stopped before its end."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "watched.yaml").write_text(TEXT)
+    url = f"sqlite:///{tmp_path}/graft.db"
+    graft.launch(TEXT, database=url, run=graft.Run(executor="inline", workers=1, device="cpu", progress=False))
+    raw(url, "UPDATE studies SET state = 'stopped'")
+    return url
+
+
+def events(url: str) -> list[Any]:
+    return list(raw(url, "SELECT event, command, results FROM claim_events ORDER BY number"))[1:]
+
+
+def test_more_seeds_after_a_look_are_refused_by_a_row_and_a_line(
+    watched: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, capfd, "trials", "watched")[0] == 0
+    Path("watched.yaml").write_text(TEXT.replace("seeds: 4", "seeds: 6"))
+    status, _, error = called(monkeypatch, capfd, "launch", "watched.yaml", "--device", "cpu")
+    assert (status, error.count("\n")) == (2, 1)
+    assert "study 'watched' exists with another space (seeds: 4 -> 6); the attempt is recorded" in error
+    assert events(watched) == [("looked", "trials", 8), ("refused", "seeds: 4 -> 6", 8)]
+    with pytest.raises(StudyError, match="exists already with another space"):
+        submit(watched, space_of(TEXT.replace("seeds: 4", "seeds: 6")))
+    assert events(watched)[2:] == [("refused", "another space", 8)]
+    with open_reader(watched) as reader:
+        report = read_claim_report(reader, "watched")
+    lines = [line for line in report.sentences() if line.startswith("a change was refused")]
+    assert [line.partition("ended: ")[2] for line in lines] == ["seeds: 4 -> 6", "another space"]
+    assert report.was_first  # the claim stayed what it was
+    assert raw(watched, "SELECT count(*) FROM trials") == [(8,)]
+
+
+def test_what_is_refused_of_a_study_without_a_claim_is_no_row(url: str) -> None:
+    plain = TEXT.partition("claim:")[0]
+    enrol(url, "watched", space_of(plain))
+    with pytest.raises(StudyError) as caught:
+        enrol(url, "watched", space_of(plain.replace("seeds: 4", "seeds: 6")))
+    assert "recorded" not in str(caught.value)
+    assert raw(url, "SELECT count(*) FROM claim_events") == [(0,)]
+
+
+def test_a_submission_of_another_persons_study_writes_nothing(watched: str) -> None:
+    from dataclasses import replace
+
+    from graft.launching.claiming import new_study
+    from graft.web.security.access import make_token
+    from storage import QueueRequest, Terms, request_queue
+
+    make_token(watched, "eve", "submit")
+    other = new_study("watched", space_of(TEXT.replace("seeds: 4", "seeds: 6")))
+    request = replace(QueueRequest.of_study(other, Terms(owner="eve")), by="eve")
+    with pytest.raises(StudyError, match="was launched, not submitted"):
+        request_queue(watched, request)
+    assert events(watched) == []
+
+
+def test_queries_exports_replays_and_python_are_looks(
+    watched: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (
+        ("query", "SELECT avg(objective) FROM Trials"),
+        ("export", "watched", "-o", "trials.csv"),
+        ("replay", "watched", "0"),
+    ):
+        status, _, error = called(monkeypatch, capfd, *arguments)
+        assert status == 0, error
+        assert "note: watched has a claim and is not finished: this look at its results is recorded" in error
+    database = graft.open(watched)
+    study = database["watched"]
+    database.query("SELECT value FROM metrics")
+    study.trials()
+    study.metrics()
+    study.claims()
+    commands = [command for _, command, _ in events(watched)]
+    assert commands == [
+        "query", "export", "replay", "query of Python", "trials of Python", "metrics of Python", "claims of Python",
+    ]  # fmt: skip
+
+
+def test_pages_and_addresses_are_looks(watched: str) -> None:
+    with TestClient(create_app(Settings(database=watched)), base_url="http://127.0.0.1:8765") as client:
+        for path in ("/studies/watched", "/studies/watched/arms", "/api/studies/watched/trials"):
+            assert client.get(path).status_code == 200, path
+        assert client.get("/compare?a=watched&b=watched").status_code == 200
+        looked = events(watched)
+        for path in ("/", "/studies/watched/live", "/studies/watched/workers", "/api/studies/watched", "/api/studies"):
+            answer = client.get(path)
+            assert answer.status_code == 200, path
+        assert events(watched) == looked
+    paths = ["/studies/watched", "/studies/watched/arms", "/api/studies/watched/trials", "/compare", "/compare"]
+    assert looked == [("looked", f"page {path}", 8) for path in paths]
+
+
+def test_who_asks_how_far_a_study_is_sees_no_result(
+    watched: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    best = raw(watched, "SELECT min(objective) FROM trials")[0][0]
+    for arguments in (("status", "watched"), ("studies",), ("query", "SELECT name, state FROM studies")):
+        status, out, error = called(monkeypatch, capfd, *arguments)
+        assert (status, f"{best:.4f}" in out + error) == (0, False)
+    assert graft.open(watched)["watched"].best is None
+    assert events(watched) == []
+    raw(watched, "UPDATE studies SET state = 'finished'")
+    with open_reader(watched) as reader:
+        assert read_studies(reader)["best"].to_list() == [best]
+
+
+def test_a_launch_does_not_tell_the_best_of_a_study_with_a_claim() -> None:
+    assert not space_of(TEXT).tells_best
+    assert space_of(TEXT.partition("claim:")[0]).tells_best
