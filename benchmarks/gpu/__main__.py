@@ -4,7 +4,7 @@
     python -m benchmarks.gpu rates     how fast: fused and traced steps, plain PyTorch, torch.compile, JAX
     python -m benchmarks.gpu tests     `pytest -m gpu`
     python -m benchmarks.gpu launch    a search, its replay and `search doctor`, by the program
-    python -m benchmarks.gpu report    the rows so far as a table in Markdown
+    python -m benchmarks.gpu report [FILE]    the page of BENCHMARKS.md that the rows so far make, in Markdown
 
 Each row is printed and written to the file as soon as it is known; a command that is repeated goes on where it ended,
 and tries again what failed. `checks` and `rates` need torch, numpy and PyYAML alone, and run on a CPU, too.
@@ -13,7 +13,6 @@ and tries again what failed. `checks` and `rates` need torch, numpy and PyYAML a
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -29,10 +28,12 @@ MINUTES = 9.0
 def main() -> int:
     """Run one of the commands; exit status 1 if a row failed or was not begun."""
     given = arguments()
-    if given.command == "report":
-        print(table(given.out))
-        return 0
     sys.path.insert(0, str(ROOT))
+    if given.command == "report":
+        from benchmarks.gpu.report import page
+
+        print(page(given.file or given.out))
+        return 0
     from benchmarks.gpu.results import Results
 
     results = Results(given.out, given.command, about(given.device), 60 * given.minutes)
@@ -49,6 +50,7 @@ def arguments() -> argparse.Namespace:
         prog="python -m benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("command", choices=("checks", "rates", "tests", "launch", "report"))
+    parser.add_argument("file", type=Path, nargs="?", help="of `report`: the rows; default: those of --out")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--out", type=Path, default=Path("gpu.jsonl"), help="where the rows go")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="no row is begun after so many")
@@ -114,17 +116,6 @@ def run(folder: Path, module: str, *words: str) -> dict[str, Any]:
     if done.returncode:
         raise RuntimeError(f"status {done.returncode}: {(done.stderr.strip().splitlines() or lines)[-1]}")
     return {"said": lines[-1]}
-
-
-def table(file: Path) -> str:
-    """Return the rows of a file as Markdown: what was measured last counts."""
-    rows = {(row["command"], row["name"]): row for row in map(json.loads, file.read_text().splitlines())}
-    lines = ["| command | row | result | seconds |", "|---|---|---|---|"]
-    for (command, name), row in rows.items():
-        said = row["failure"] or ", ".join(f"{key} {value}" for key, value in row["value"].items())
-        lines.append(f"| {command} | {name} | {said.replace('|', '/')} | {row['seconds']} |")
-    measured = sorted({" on ".join(reversed(row["about"].values())) for row in rows.values()})
-    return "\n".join([*(f"torch {one}" for one in measured), "", *lines])
 
 
 if __name__ == "__main__":

@@ -56,5 +56,5 @@ class Results:
 
 
 def shown(value: Any) -> str:
-    """Return a number with its thousands apart, anything else as it is."""
-    return f"{value:,.0f}" if isinstance(value, float) and value >= 100 else f"{value}"
+    """Return a number with its thousands apart or in three digits, anything else as it is."""
+    return (f"{value:,.0f}" if value >= 100 else f"{value:.3g}") if isinstance(value, float) else f"{value}"

@@ -40,7 +40,7 @@ def doctor(
     """
     from cli.progress import waiting
     from graft.machine.devices import check_device
-    from graft.machine.doctor import Finding, examine, measure, to_json
+    from graft.machine.doctor import Finding, Rate, examine, measure, to_json
     from spaces.messages import one_line
     from workers.engine.machine.devices import default_device
 
@@ -55,19 +55,22 @@ def doctor(
         findings.append(finding)
         if form == "table":
             show_text(one_line(f"{finding.name:<11} {'problem: ' if finding.is_problem else ''}{finding.text}"))
+    rates: list[Rate] = []
     with waiting("timing steps") as say:
-        rates = [*measure(where, bench=bench, show=say)]
+        for rate in measure(where, bench=bench, show=say):  # each is shown and written at once: the next may crash
+            rates.append(rate)
+            if form == "table":
+                lanes = f"{rate.lanes:,} lane{'s' if rate.lanes > 1 else ''}"
+                speed = f"{rate.model_steps_per_second:>9,.0f} model-steps/s"
+                speed = f"failed ({one_line(rate.failure)})" if rate.failure else speed
+                show_text(f"{'rate':<11} {speed}: {rate.case}, {rate.step}, {lanes}")
+            if output is not None:
+                output.write_text(json.dumps(to_json(findings, rates, where), indent=1) + "\n")
     if form == "json":
         show_json(to_json(findings, rates, where))
     else:
-        for rate in rates:
-            lanes = f"{rate.lanes:,} lane{'s' if rate.lanes > 1 else ''}"
-            speed = f"{rate.model_steps_per_second:>9,.0f} model-steps/s"
-            speed = f"failed ({one_line(rate.failure)})" if rate.failure else speed
-            show_text(f"{'rate':<11} {speed}: {rate.case}, {rate.step}, {lanes}")
         show_text(f"{'':<11} of one worker on {where}, steps with their data and without validation")
     if output is not None:
-        output.write_text(json.dumps(to_json(findings, rates, where), indent=1) + "\n")
         typer.echo(f"{output}: {len(rates)} rates", err=True)
     if any(finding.is_problem for finding in findings):
         raise typer.Exit(PROBLEM)

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -333,7 +333,7 @@ def show_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str 
 def print_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str | None, notes: Sequence[str]) -> None:
     """Print what a launch would be, for programs: one JSON object of the shape of docs/schemas/dry-run.json."""
     from graft.launching.planning.estimate import plan_packs
-    from graft.launching.planning.gpu_estimate import estimate_gpu
+    from graft.launching.planning.gpu_estimate import describe_structure, estimate_gpu
 
     plans = [] if gpu else plan_packs(estimate, placement)
     found = estimate_gpu(estimate.space, gpu) if gpu else None
@@ -366,7 +366,7 @@ def print_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str
                 }
                 for plan in plans
             ],
-            "structures": [{**asdict(one), "seconds": one.seconds} for one in found.counted] if found else [],
+            "structures": [describe_structure(one) for one in found.counted] if found else [],
             "notes": notes,
         }
     )

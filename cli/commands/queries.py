@@ -201,6 +201,7 @@ def _select_for_people(trials: pl.DataFrame, varying: Set[str]) -> pl.DataFrame:
 
 
 def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> str:
+    from graft.stored.fingerprints import describe_gpu_rates
     from spaces.messages import one_line
     from spaces.records import describe_constraints
 
@@ -216,6 +217,7 @@ def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Seque
     times = [f"{word} {row[at]:%Y-%m-%d %H:%M:%S} UTC" for word, at in _TIMES.items() if row[at] is not None]
     lines.append(", ".join([*times, f"by {row['worker']}"] if row["worker"] else times))
     lines += [f"fingerprint {one.number}: {one.describe()}" for one in conditions]
+    lines += describe_gpu_rates(row["config"], conditions)
     if row["error"]:
         lines.append(f"error: {row['error']}")
     return "\n".join(one_line(line) for line in lines if line)

@@ -119,7 +119,7 @@ def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _:
     """
     from workers.engine.machine.process import prepare
     from workers.engine.speed.timing import step_rate
-    from workers.engine.step import TracedStep, method_of, step_of
+    from workers.engine.step import TracedStep, method_of
 
     prepare()
     kind = device.partition(":")[0]
@@ -131,9 +131,7 @@ def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _:
                 show(f"{case}, {step}, {lanes} lanes")
                 rate, failure = 0.0, None
                 try:
-                    rate = step_rate(
-                        trial, width=lanes, device=device, make=TracedStep if step == "traced" else step_of
-                    )
+                    rate = step_rate(trial, width=lanes, device=device, make=TracedStep if step == "traced" else None)
                 except (RuntimeError, MemoryError) as error:  # one case that a device refuses does not hide the others
                     failure = shorten(" ".join(str(error).split()) or type(error).__name__, 200)
                 yield Rate(case=case, step=step, lanes=lanes, model_steps_per_second=rate, failure=failure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from graft.plugins.families import version
 from spaces.errors import RowError
@@ -145,6 +146,20 @@ def _name_sources(before: Sequence[StoredFingerprint], now: StoredFingerprint) -
         yield f"the source of {list_some(sources)}"
     if files:
         yield f"the content of {list_some(files)}"
+
+
+def describe_gpu_rates(config: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> Iterator[str]:
+    """Yield how fast the fused and the traced step trained such a trial where this machine timed both on its GPU."""
+    processors = [one.processor or "" for one in conditions]
+    names = {processor.partition(", ")[2] for processor in processors if processor.startswith("cuda")}
+    if not names:
+        return
+    from workers.engine.fused import describe_kept_rates
+    from workers.training.recipe import Recipe
+
+    for name in sorted(names):
+        for line in describe_kept_rates(Recipe.of(config).pad(), name):
+            yield f"on {name} the fused step has {line}"
 
 
 def list_some(names: Sequence[str]) -> str:

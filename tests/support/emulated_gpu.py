@@ -17,6 +17,7 @@ from torch import Tensor
 from workers.engine.fused.kernels import kernel_for
 from workers.engine.fused.memory import Limits, Workspace
 from workers.engine.fused.step import FusedStep, TrainingPlan
+from workers.engine.fused_check import _start
 from workers.numerics import cuda
 from workers.numerics.cuda.programs import Program
 from workers.numerics.native import address, cache_folder
@@ -47,7 +48,22 @@ def library(program: Program, *, weights_in_shared: bool) -> ctypes.CDLL:
             command = [*compiler, *flags, str(folder / "emulated.cpp"), "-o", str(file)]
             subprocess.run(command, check=True, capture_output=True, text=True)
             file.replace(made)
-    return ctypes.CDLL(str(made))
+    made_library = ctypes.CDLL(str(made))
+    made_library.phases.restype = made_library.items.restype = ctypes.c_int64
+    return made_library
+
+
+def count_phases(recipe: Recipe) -> tuple[int, int]:
+    """Return the meetings of a block's threads, and the work between them, of one step of a lane."""
+    found: list[tuple[int, int]] = []
+    step = emulated_step(recipe)
+    made = library(kernel_for(recipe.pad()).program, weights_in_shared=step.workspace.weights_in_shared)
+    for steps in (1, 2):
+        before = made.phases(), made.items()
+        step.advance(*_start(recipe, 1, CPU), steps)
+        found.append((made.phases() - before[0], made.items() - before[1]))
+    (phases, items), (more_phases, more_items) = found
+    return more_phases - phases, more_items - items
 
 
 def emulated_step(

@@ -13,6 +13,7 @@ from spaces import plugins
 from spaces.records import Trial
 from workers.engine.pack import Pack
 from workers.engine.pack.stepping import StartedSteps
+from workers.engine.step import TracedStep
 from workers.training.recipe import Recipe
 
 FIRST_STEP = torch.zeros(1, dtype=torch.int64)
@@ -112,3 +113,8 @@ def set_parameters(pack: Pack, number: int, named: Mapping[str, Tensor]) -> None
 def replace_step(pack: Pack, act: Callable[..., Any]) -> None:
     """Have a pack make its steps so from now on, one at a time."""
     pack._stepper = StartedSteps(pack._recipe, cast(Any, act))  # pyright: ignore[reportPrivateUsage]
+
+
+def traced_step(recipe: Recipe, structure: str, device: torch.device, *_: int) -> TracedStep:
+    """Return the traced step, in the place of `step_of`."""
+    return TracedStep(recipe, structure, device)

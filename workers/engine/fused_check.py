@@ -1,7 +1,7 @@
 """The fused step against the traced one on a GPU, in a process of its own.
 
 `python -m workers.engine.fused_check check cuda:0 minimal` prints one line of JSON: null, or what differs.
-`python -m workers.engine.fused_check rates cuda:0 CONFIGURATION` prints how fast both train a configuration (JSON).
+`python -m workers.engine.fused_check rates cuda:0 LANES CONFIGURATION` prints how fast both train it (JSON).
 What a faulty kernel does to memory, or to the GPU's context, ends with the process.
 """
 
@@ -22,7 +22,6 @@ from spaces import plugins
 from spaces.records import Trial
 from workers.engine.fused.device import make_step
 from workers.engine.fused.step import FusedStep, Knobs
-from workers.engine.fused.trust import LANES
 from workers.engine.machine.memory import Shortage, attempt
 from workers.engine.machine.process import flush_subnormals, prepare, use_device
 from workers.engine.pack.lanes import NARROWEST
@@ -149,19 +148,19 @@ def main(
 
 
 def compare_rates(
-    device: str, configuration: str, make: Callable[[Recipe, torch.device], FusedStep] = make_step
+    device: str, lanes: int, configuration: str, make: Callable[[Recipe, torch.device], FusedStep] = make_step
 ) -> dict[str, float]:
-    """Return model-steps per second of both steps, at the most lanes up to LANES that the device has memory for."""
+    """Return model-steps per second of both steps, at `lanes` or the half, a quarter ... that there is memory for."""
     config = json.loads(configuration)
     trial = Trial(
         number=0, group=0, seed=1, draws={}, params={}, config=config, structure=plugins.canonical_json(config)
     )
     steps: dict[str, MakeStep] = {"fused": lambda recipe, _, where: make(recipe, where), "traced": TracedStep}
     prepare()
-    lanes = LANES
     while True:
         found: dict[str, float] = {"lanes": lanes}
-        for name, step in (*steps.items(), *steps.items()):  # twice each, in turns: a GPU's clock rises as it warms up
+        # Twice each: a GPU's clock rises as it warms up. The traced step's recordings keep memory, so it comes last.
+        for name, step in sorted(2 * [*steps.items()], key=lambda item: item[0]):
             rate = attempt(functools.partial(step_rate, trial, width=lanes, device=device, make=step), device)
             if isinstance(rate, Shortage):
                 break
@@ -174,5 +173,6 @@ def compare_rates(
 
 
 if __name__ == "__main__":
-    question, at, of = sys.argv[1:]
-    print(json.dumps(main(torch.device(at), of) if question == "check" else compare_rates(at, of)))
+    question, at, *of = sys.argv[1:]
+    found = main(torch.device(at), of[0]) if question == "check" else compare_rates(at, int(of[0]), of[1])
+    print(json.dumps(found))

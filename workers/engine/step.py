@@ -20,6 +20,7 @@ from torch.func import vmap
 from workers.data.tasks import Batch
 from workers.engine import fused
 from workers.engine.fused.step import FusedStep
+from workers.engine.machine.devices import WIDTHS
 from workers.networks.models import NativeGradient, Site
 from workers.numerics import native
 from workers.numerics.fusion import fuses_on
@@ -30,6 +31,8 @@ from workers.training.fused_update import fused_update_of
 from workers.training.native_update import libraries_of, update_of
 from workers.training.recipe import Recipe, State, advance, apply_gradient, gradient_of, layout_of, update_key
 
+USUAL_LANES = WIDTHS["cuda"]
+"""The width of a pack on a GPU where none is named; on a CPU the step does not depend on it."""
 Knobs = dict[str, Tensor]
 """Dotted path -> one value [L] per lane, float64."""
 
@@ -52,9 +55,9 @@ class Step(Protocol):
         ...
 
 
-def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step | FusedStep:
-    """Return the fastest step for trials of this structure on this device."""
-    if device.type == "cuda" and fused.obstacle(recipe, device) is None:
+def step_of(recipe: Recipe, structure: str, device: torch.device, lanes: int = USUAL_LANES) -> Step | FusedStep:
+    """Return the fastest step for packs of so many trials of this structure on this device."""
+    if device.type == "cuda" and fused.obstacle(recipe, device, lanes) is None:
         return fused.make_step(recipe, device)
     may_be_native = recipe.learning.is_plain and recipe.training.autocast == "none"
     gradient = recipe.model.native_gradient(recipe.task, recipe.dtype, device) if may_be_native else None
@@ -69,10 +72,10 @@ def begin_loading(config: Mapping[str, Any], device: str) -> None:
         native.begin(map(native.packaged, libraries_of(recipe)))
 
 
-def obstacle(recipe: Recipe, device: torch.device) -> str | None:
-    """Why trials of this structure train by the traced step on this device; None: they do by a faster one."""
+def obstacle(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES) -> str | None:
+    """Return why such packs train by the traced step on this device; None if they do by a faster one."""
     if device.type == "cuda":
-        return fused.obstacle(recipe, device)
+        return fused.obstacle(recipe, device, lanes)
     if not recipe.learning.is_plain:
         return "the native steps learn weights alone"
     if recipe.training.autocast != "none":
@@ -80,13 +83,13 @@ def obstacle(recipe: Recipe, device: torch.device) -> str | None:
     return recipe.model.obstacle(recipe.task, recipe.dtype, device)
 
 
-def describe_step(config: Mapping[str, Any], device: str) -> str:
-    """How trials of this configuration train on this device: `native`, `fused`, or `traced` and why."""
+def describe_step(config: Mapping[str, Any], device: str, lanes: int = USUAL_LANES) -> str:
+    """Describe how packs of this configuration train on this device: `native`, `fused`, or `traced` and why."""
     where = torch.device(device)
     recipe = Recipe.of(config).pad()
-    if reason := obstacle(recipe, where):
+    if reason := obstacle(recipe, where, lanes):
         return f"traced: {reason}"
-    rates = fused.rates_of(recipe, where) if where.type == "cuda" else None
+    rates = fused.rates_of(recipe, where, lanes) if where.type == "cuda" else None
     return f"fused, {rates.describe()}" if rates else _fastest(where)
 
 

@@ -206,7 +206,7 @@ class _Timing:
 
         workers = self.workers or default_workers(self.device)
         rate = workers * model_steps_per_second(trial, width=width, device=self.device, seconds=PACK_SECONDS)
-        step = describe_step(trial.config, self.device)
+        step = describe_step(trial.config, self.device, width)
         evaluation = describe_evaluation(trial.config, self.device)
         reason = f"{width:,} lanes a pack, {reason}"
         return PackPlan(width=width, reason=reason, step=step, evaluation=evaluation, rate=rate)

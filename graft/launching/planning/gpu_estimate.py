@@ -6,7 +6,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from spaces.errors import StudyError
@@ -70,11 +70,23 @@ class StructureEstimate:
     """Of the widest pack up to that width which these trials can fill: what the time follows from."""
     fused: str
     """The rate of the fused step in words, or why there is none."""
+    fused_rate: float | None
+    """Of a pack that these trials fill, model-steps per second; None where they have no fused step."""
+
+    @property
+    def step(self) -> str:
+        """The step that is estimated to be faster for these trials."""
+        return "fused" if (self.fused_rate or 0) > self.used.model_steps_per_second else "traced"
+
+    @property
+    def model_steps_per_second(self) -> float:
+        """The rate of that step."""
+        return max(self.fused_rate or 0, self.used.model_steps_per_second)
 
     @property
     def seconds(self) -> float:
-        """What one GPU takes for all of them by the traced step."""
-        return self.model_steps / self.used.model_steps_per_second
+        """Seconds that one GPU takes for all of them."""
+        return self.model_steps / self.model_steps_per_second
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +103,13 @@ class GpuEstimate:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """What one GPU takes for the study by the traced step, at the least and at the most.
+        """Seconds that one GPU takes for the study, at the least and at the most.
 
         Structures that were not looked at are taken to train as fast as the fastest of the others, and as the slowest.
         """
         known = sum(one.seconds for one in self.counted)
         rest = max(self.model_steps - sum(one.model_steps for one in self.counted), 0.0)
-        rates = [one.used.model_steps_per_second for one in self.counted]
+        rates = [one.model_steps_per_second for one in self.counted]
         return known + rest / max(rates), known + rest / min(rates)
 
 
@@ -129,17 +141,30 @@ def describe_gpu_estimate(estimate: GpuEstimate) -> Iterator[tuple[str, str]]:
     if len(estimate.counted) == 1:
         [one] = estimate.counted
         for rate in dict.fromkeys((one.narrowest, one.best)):
-            yield estimate.device, str(rate)
+            yield estimate.device, f"traced step, {rate}"
         yield estimate.device, one.fused
+        yield estimate.device, f"{one.trials:,} trials {_describe_choice(one)}"
     else:
         for one in estimate.counted:
-            yield estimate.device, f"{one.name}, {one.trials:,} trials; {one.used}; {one.fused}"
+            yield estimate.device, f"{one.name}, {one.trials:,} trials {_describe_choice(one)}; {one.used}; {one.fused}"
     left = estimate.structures - len(estimate.counted)
     if left:
         yield "", f"and {left:,} more structures, taken to be as fast as these"
     short, long = (duration(seconds) for seconds in estimate.seconds)
     span = short if short == long else f"{short} to {long}"
-    yield "time", f"{span} on one {estimate.device} by the traced step, if every trial trains to its end (an estimate)"
+    slow, fast = (f"{estimate.model_steps / seconds:,.0f}" for seconds in reversed(estimate.seconds))
+    rate = f"{fast} model-steps/s in all" if slow == fast else f"{slow} to {fast} model-steps/s in all"
+    yield "time", f"{span} on one {estimate.device}, {rate}, if every trial trains to its end (an estimate)"
+
+
+def _describe_choice(one: StructureEstimate) -> str:
+    return f"by the {one.step} step: {one.model_steps_per_second:,.0f} model-steps/s"
+
+
+def describe_structure(one: StructureEstimate) -> dict[str, Any]:
+    """Return what a program is told of a structure."""
+    rate = one.model_steps_per_second
+    return {**asdict(one), "step": one.step, "model_steps_per_second": rate, "seconds": one.seconds}
 
 
 def _draw_structures(space: Space) -> list[list[Trial]]:
@@ -225,6 +250,7 @@ def _estimate_structure(group: Sequence[Trial], name: str, trials: int, device: 
 
     rates = estimate_rates(counted, gpu, estimate_lane_bytes(trial.config))
     best = knee(rates)
+    fused, fused_rate = _estimate_fused(trial, gpu, min(trials, max(rates, default=2)))
     return StructureEstimate(
         name=name,
         trials=trials,
@@ -232,27 +258,29 @@ def _estimate_structure(group: Sequence[Trial], name: str, trials: int, device: 
         narrowest=rate_of(min(rates, default=2)),
         best=rate_of(best),
         used=rate_of(min(best, trials)),
-        fused=_describe_fused(trial, gpu),
+        fused=fused,
+        fused_rate=fused_rate,
     )
 
 
-def _describe_fused(trial: Trial, gpu: Gpu) -> str:
-    """Say how fast the fused step would train this structure, or why there is none."""
-    from workers.engine.fused.kernels import kernel_for, name_of_kernel
+def _estimate_fused(trial: Trial, gpu: Gpu, lanes: int) -> tuple[str, float | None]:
+    """Say how fast so many lanes of a structure train by the fused step, or why they do not; return the rate, too."""
+    from workers.engine.fused.kernels import kernel_for
     from workers.engine.speed.fused_cost import count_fused_step
     from workers.training.recipe import Recipe
 
     recipe = Recipe.of(trial.config).pad()
     if reason := kernel_for(recipe).find_obstacle(recipe):
-        return f"no fused step: {reason}"
-    if name_of_kernel(recipe) != "layered":
-        return "a fused step of its own, which BENCHMARKS.md estimates"
+        return f"no fused step: {reason}", None
     cost = count_fused_step(recipe, gpu)
     if cost is None:
-        return "no fused step: its arrays do not fit into the GPU's shared memory"
-    return (
-        f"fused step, {cost.lanes_at_once(gpu):,} lanes: {cost.rate(gpu):,.0f} model-steps/s (an estimate, not "
-        f"measured), without the drawing of data; {2 * cost.multiplications / 1e6:.3g} MFLOP a lane, "
-        f"{cost.workspace.shared_bytes / 1024:.0f} KB of it in shared memory, "
+        return "no fused step: its arrays do not fit into the GPU's shared memory", None
+    room, rate = cost.lanes_at_once(gpu), cost.rate(gpu, lanes)
+    idle = f", which leave {1 - lanes / room:.0%} of the GPU idle" if lanes < room else ""
+    said = (
+        f"fused step, {lanes:,} lanes{idle}: {rate:,.0f} model-steps/s, and {cost.rate(gpu):,.0f} with {room:,} lanes "
+        f"(an estimate, not measured); {2 * cost.multiplications / 1e6:.3g} MFLOP and {cost.phases:,} phases a lane, "
+        f"{cost.workspace.shared_bytes / 1024:.0f} KB in shared memory, "
         f"{4 * cost.workspace.scratch_floats / 1024:.0f} KB in the GPU's own"
     )
+    return said, rate

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from spaces.errors import PluginError
-from tests.support.trials import config, trial
+from tests.support.trials import config, traced_step, trial
 from workers.engine.pack import Pack
 from workers.engine.replay import retrain, weights
-from workers.engine.step import TracedStep, describe_step
+from workers.engine.step import describe_step
 from workers.training.recipe import Recipe
 
 GPT = {"name": "transformer", "width": 8, "depth": 1, "heads": 2, "mlp_multiple": 2, "scorer": {"name": "ssa"}}
@@ -42,7 +42,7 @@ def learned(configuration: dict[str, Any]) -> dict[str, Any]:
 def test_a_batch_in_parts_trains_as_the_whole_one(case: str) -> None:
     """In float64, up to the order of sums. A native step takes both as a whole, a traced one does not."""
     whole, native = learned(with_training(case)), learned(with_training(case, accumulate=3))
-    with patch("workers.engine.pack.step_of", TracedStep):
+    with patch("workers.engine.pack.step_of", traced_step):
         traced = learned(with_training(case, accumulate=3))
     for name, array in whole.items():
         for parts in (native, traced):

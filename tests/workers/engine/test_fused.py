@@ -260,9 +260,8 @@ def test_both_steps_are_timed_at_the_most_lanes_that_fit(monkeypatch: pytest.Mon
         return rate(trial, width=width, seconds=0, **others)
 
     monkeypatch.setattr(check, "step_rate", timed)
-    monkeypatch.setattr(check, "LANES", 16)
     configuration = json.dumps(config(dtype="float32", batch=4, steps=60, every=60))
-    found = check.compare_rates("cpu", configuration, lambda recipe, _: emulated_step(recipe))
+    found = check.compare_rates("cpu", 16, configuration, lambda recipe, _: emulated_step(recipe))
     assert tried == [16, 8, 4, 4, 4, 4]
     assert found["lanes"] == 4
     assert min(found["fused"], found["traced"]) > 0
@@ -319,13 +318,13 @@ def test_without_a_passed_check_the_traced_step_trains(
     monkeypatch.setattr(device, "limits_of", lambda _: HOPPER)
     monkeypatch.setattr(Program, "key", lambda *_: "key")
     monkeypatch.setattr(trust, "cache_folder", lambda: tmp_path)
-    rates = {"fused": 900.0, "traced": 300.0, "lanes": 256}
+    rates = {"fused": 900.0, "traced": 300.0, "lanes": 1024}
     said = {"check": "parameters differ by 0.1", "rates": rates}
     monkeypatch.setattr(trust, "run_check", lambda command, _: Answer(said[command[3]]))
     there = torch.device("cuda", 0)
     forget_verdicts()
     for _ in range(2):
-        assert fused.obstacle(recipe, there) == "parameters differ by 0.1"
+        assert fused.obstacle(recipe, there, 1000) == "parameters differ by 0.1"
     assert [record.message for record in caplog.records] == [
         "the fused step of minimal transformers is not used on NVIDIA H100, training goes on with the traced one: "
         "parameters differ by 0.1"
@@ -334,15 +333,15 @@ def test_without_a_passed_check_the_traced_step_trains(
     monkeypatch.setattr(Program, "key", lambda *_: "another key")
     said["check"] = None
     forget_verdicts()
-    assert fused.obstacle(recipe, there) is None
-    faster = "fused, 3 times the traced step's speed (900 and 300 model-steps/s, 256 lanes)"
+    assert fused.obstacle(recipe, there, 1000) is None
+    faster = "fused, 3 times the traced step's speed (900 and 300 model-steps/s, 1,024 lanes)"
     assert describe_step(config(dtype="float32"), "cuda:0") == faster
     assert method_of(config(dtype="float32"), "cuda:0") == "fused cuda"
     monkeypatch.setattr(Program, "key", lambda *_: "the key of a slow kernel")
     rates["fused"] = 60.0
     forget_verdicts()
-    slower = "the fused step has 0.2 times the traced step's speed (60 and 300 model-steps/s, 256 lanes)"
-    assert fused.obstacle(recipe, there) == slower
+    slower = "the fused step has 0.2 times the traced step's speed (60 and 300 model-steps/s, 1,024 lanes)"
+    assert fused.obstacle(recipe, there, 1000) == slower
     assert describe_step(config(dtype="float32"), "cuda:0") == f"traced: {slower}"
     assert method_of(config(dtype="float32"), "cuda:0") == "traced cuda"
     monkeypatch.setattr(Program, "key", lambda *_: "the key of one that cannot be timed")
@@ -350,16 +349,16 @@ def test_without_a_passed_check_the_traced_step_trains(
         trust, "run_check", lambda command, _: Answer(failure=command[3] if command[3] == "rates" else None)
     )
     forget_verdicts()
-    assert fused.obstacle(recipe, there) is None
+    assert fused.obstacle(recipe, there, 1000) is None
     assert describe_step(config(dtype="float32"), "cuda:0") == "fused"
     monkeypatch.setattr(device, "limits_of", lambda _: Limits(1 << 10, 1 << 10))
-    assert fused.obstacle(recipe, there) == "its arrays do not fit into the GPU's shared memory"
+    assert fused.obstacle(recipe, there, 1000) == "its arrays do not fit into the GPU's shared memory"
     forget_verdicts()
 
 
 def forget_verdicts() -> None:
     trust.find_fault.cache_clear()
-    trust.find_rates.cache_clear()
+    trust._RATES.clear()
 
 
 @pytest.mark.parametrize(
@@ -373,7 +372,7 @@ def forget_verdicts() -> None:
 def test_what_it_does_not_know_has_a_reason(change: dict[str, Any], reason: str) -> None:
     recipe = Recipe.of(config(**{"dtype": "float32", **change}))
     assert (find_obstacle(recipe) or "").startswith(reason)
-    assert fused.obstacle(recipe, CPU) == "the fused step runs on a GPU, not on cpu"
+    assert fused.obstacle(recipe, CPU, 8) == "the fused step runs on a GPU, not on cpu"
 
 
 # -- compiled for GPUs that are not here ------------------------------------------------------------------------------

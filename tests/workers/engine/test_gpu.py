@@ -15,11 +15,10 @@ import torch
 
 from tests.support.native_update import AVERAGINGS, OPTIMIZERS, recipe_of
 from tests.support.pretended_gpu import step_cases
-from tests.support.trials import trial
+from tests.support.trials import traced_step, trial
 from workers.engine import fused_check
 from workers.engine.fused.kernels import KERNELS
 from workers.engine.pack import Pack, stepping
-from workers.engine.step import TracedStep
 from workers.numerics import stream_kernels
 from workers.numerics.fusion.fusions import Fusion
 from workers.numerics.tracing import tree_leaves
@@ -53,7 +52,7 @@ def test_every_kernel_of_a_traced_step_gives_what_its_operations_give(name: str)
     run = Fusion.run
     with (
         patch.object(Fusion, "run", lambda fusion, given: fusions.add(fusion) or run(fusion, given)),
-        patch("workers.engine.pack.step_of", TracedStep),
+        patch("workers.engine.pack.step_of", traced_step),
         patch("workers.numerics.tracing._RECORDINGS", {}),
         patch.object(stepping, "graph_of", lambda device: None),
     ):
@@ -69,7 +68,7 @@ def test_a_graph_gives_what_started_steps_give_and_nothing_keeps_it_from_being_u
     case = CASES[name]
 
     def states() -> list[torch.Tensor]:
-        with patch("workers.engine.pack.step_of", TracedStep):
+        with patch("workers.engine.pack.step_of", traced_step):
             pack = Pack(trial(3, case), width=4, device=str(GPU))
             pack.fill([trial(number, case) for number in range(4)])
             pack.train(8)

@@ -26,7 +26,7 @@ from tests.support.databases import claimed, held, make_report, make_trial
 from tests.support.launches import SPACE, check_complete, search
 from tests.support.pack import alone, random_trials, reports_of
 from tests.support.search_spaces import PLAIN, space
-from tests.support.trials import config, replace_step, trial
+from tests.support.trials import config, replace_step, traced_step, trial
 from tests.support.widths import FULL, Cramped, RequeueingController
 from tests.support.worker import FakeController
 from workers.engine.machine.memory import Shortage, attempt, cgroup_free, free_bytes, lane_bytes
@@ -448,10 +448,10 @@ def test_a_pack_goes_on_with_half_of_its_lanes_when_memory_ends_inside_its_repla
             return super().__call__(knobs, seeds, state, batch)
 
     trials = [trial(i, config(steps=8 + 2 * i, every=4)) for i in range(6)]
-    monkeypatch.setattr("workers.engine.pack.step_of", StepOfAFullGpu)
+    monkeypatch.setattr("workers.engine.pack.step_of", lambda *given: StepOfAFullGpu(*given[:3]))
     controller = RequeueingController(trials)
     Worker(name="w", exchange=controller.exchange, width=6, idle=pytest.fail).run()
-    monkeypatch.setattr("workers.engine.pack.step_of", TracedStep)
+    monkeypatch.setattr("workers.engine.pack.step_of", traced_step)
     gpu_fault.clear()
     assert last_reports(controller) == {key: report for one in trials for key, report in alone(one).items()}
     assert any(controller.dropped)

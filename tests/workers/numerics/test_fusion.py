@@ -20,9 +20,8 @@ from torch import Tensor
 from tests.support.emulated_fusion import emulated_fusion, launch
 from tests.support.fusion import numbers, of_function
 from tests.support.pretended_gpu import step_cases
-from tests.support.trials import trial
+from tests.support.trials import traced_step, trial
 from workers.engine.pack import Pack
-from workers.engine.step import TracedStep
 from workers.numerics.cuda.compiler import CompilerError, compile_cubin, compiler_version
 from workers.numerics.fusion import fusions, kernels
 from workers.numerics.fusion.fusions import Fusion
@@ -40,7 +39,7 @@ def steps(name: str, lanes: int = 3, count: int = 2) -> list[Tensor]:
     case = CASES[name]
     calm = {"epsilon": 1e-4} if "adam" in case["optimizer"]["name"] else {}
     one = trial(3, {**case, "optimizer": {**case["optimizer"], **calm}})
-    with patch("workers.engine.pack.step_of", TracedStep):
+    with patch("workers.engine.pack.step_of", traced_step):
         pack = Pack(one, width=lanes, device="cpu")
         pack.fill([one])
         pack.train(count)

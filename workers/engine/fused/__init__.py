@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workers.engine.fused.device import describe, make_step, obstacle, rates_of
+    from workers.engine.fused.device import describe, describe_kept_rates, make_step, obstacle, rates_of
 
-__all__ = ["describe", "make_step", "obstacle", "rates_of"]
+__all__ = ["describe", "describe_kept_rates", "make_step", "obstacle", "rates_of"]
 
 
 def __getattr__(name: str) -> Any:

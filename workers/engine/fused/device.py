@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import asdict
 
 import torch
@@ -11,7 +12,7 @@ from spaces import plugins
 from workers.engine.fused.kernels import KERNELS, kernel_for, name_of_kernel
 from workers.engine.fused.memory import THREADS, Limits, Workspace
 from workers.engine.fused.step import FusedStep, TrainingPlan
-from workers.engine.fused.trust import Rates, find_fault, find_rates
+from workers.engine.fused.trust import TIMED, Rates, Timing, find_fault, find_rates, kept_rates
 from workers.engine.machine.devices import gpus, is_usable
 from workers.numerics.cuda.compiler import CompilerError, compiler_version, load_cubin
 from workers.numerics.cuda.driver import Kernel, architecture_of
@@ -20,11 +21,11 @@ from workers.numerics.processors import instruction_set
 from workers.training.recipe import SECTIONS, Recipe
 
 
-def obstacle(recipe: Recipe, device: torch.device) -> str | None:
-    """Return why trials of this recipe, with padded sizes, are not trained by a fused step here; None if they are.
+def obstacle(recipe: Recipe, device: torch.device, lanes: int) -> str | None:
+    """Return why packs of this recipe, with padded sizes, have no fused step here; None if they have one.
 
-    The first trial that could be costs a check of the device, of a minute or so, and the first of each structure some
-    seconds in which both steps are timed. What they find is kept.
+    The first trial that could have one costs a check of the device, of a minute or so, and the first pack of each
+    structure some seconds in which both steps are timed at about its width. What they find is kept.
     """
     if device.type != "cuda":
         return f"the fused step runs on a GPU, not on {device.type}"
@@ -35,18 +36,32 @@ def obstacle(recipe: Recipe, device: torch.device) -> str | None:
         return "its arrays do not fit into the GPU's shared memory"
     if fault := _fault_of(name_of_kernel(recipe), device):
         return fault
-    rates = rates_of(recipe, device)
+    rates = rates_of(recipe, device, lanes)
     return f"the fused step has {rates.describe()}" if rates and rates.fused < rates.traced else None
 
 
-def rates_of(recipe: Recipe, device: torch.device) -> Rates | None:
-    """Return how fast the fused and the traced step train this recipe on a GPU; None if they could not be timed."""
-    configuration = {
-        **{section: plugins.config_of(getattr(recipe, section)) for section in SECTIONS},
-        "training": asdict(recipe.training),
-    }
+def rates_of(recipe: Recipe, device: torch.device, lanes: int) -> Rates | None:
+    """Return how fast both steps train such a pack, at the nearest of TIMED widths; None if they could not be timed."""
     where = torch.cuda.get_device_name(device), architecture_of(device), str(device)
-    return find_rates(name_of_kernel(recipe), plugins.canonical_json(configuration), *where)
+    return find_rates(_timing_of(recipe, lanes), name_of_kernel(recipe), *where)
+
+
+def describe_kept_rates(recipe: Recipe, gpu: str) -> list[str]:
+    """Return a line for each width at which both steps were timed on this machine, on a GPU of this name."""
+    return [rates.describe() for rates in kept_rates(_timing_of(recipe, TIMED[0]), gpu)]
+
+
+def _timing_of(recipe: Recipe, lanes: int) -> Timing:
+    parts = {section: getattr(recipe, section) for section in SECTIONS if section != "training"}
+    training = asdict(recipe.training)
+    shared = {name: value for name, value in training.items() if name not in ("steps", "validate_every")}
+    return Timing(
+        structure=plugins.canonical_json({name: plugins.structure_of(part) for name, part in parts.items()} | shared),
+        configuration=plugins.canonical_json(
+            {**{name: plugins.config_of(part) for name, part in parts.items()}, "training": training}
+        ),
+        lanes=min(TIMED, key=lambda timed: abs(math.log(timed / lanes))),
+    )
 
 
 def make_step(recipe: Recipe, device: torch.device) -> FusedStep:
@@ -57,9 +72,12 @@ def make_step(recipe: Recipe, device: torch.device) -> FusedStep:
 
     def launch(workspace: Workspace, plan: TrainingPlan) -> None:
         compiled = kernel_of(kernel.program, device, weights_in_shared=workspace.weights_in_shared)
-        compiled(plan.lanes, THREADS, [plan], workspace.shared_bytes)
+        compiled(plan.blocks, THREADS, [plan], workspace.shared_bytes)
 
-    return kernel.step(recipe, device, f"fused {instruction_set(device)}", workspace, launch)
+    step = kernel.step(recipe, device, f"fused {instruction_set(device)}", workspace, launch)
+    multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
+    step.most_blocks = multiprocessors * limits_of(device).blocks_at_once(workspace.shared_bytes)
+    return step
 
 
 def limits_of(device: torch.device) -> Limits:

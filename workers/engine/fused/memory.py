@@ -17,6 +17,10 @@ class Limits(NamedTuple):
     block: int
     reserved: int = 1024
 
+    def blocks_at_once(self, shared_bytes: int) -> int:
+        """Return how many blocks, one or two, with so much shared memory a multiprocessor holds."""
+        return 2 if shared_bytes <= self.multiprocessor // 2 - self.reserved else 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
@@ -30,7 +34,7 @@ class Workspace:
     """Where each array starts, in floats, in the order of the kernel's plan."""
     shared_bytes: int
     scratch_floats: int
-    """Of a lane, in the GPU's own memory."""
+    """Of a block, in the GPU's own memory."""
 
 
 def aligned(floats: int) -> int:

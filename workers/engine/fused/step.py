@@ -31,7 +31,7 @@ class TrainingPlan(ctypes.Structure):
     _fields_ = [
         *(
             (name, ctypes.c_int64)
-            for name in ("lanes", "steps", "batch", "averages", "decoupled", "parameters", "scratch_floats")
+            for name in ("lanes", "steps", "batch", "averages", "decoupled", "parameters", "scratch_floats", "blocks")
         ),
         *(
             (name, ctypes.c_void_p)
@@ -58,6 +58,9 @@ def find_training_obstacle(recipe: Recipe) -> str | None:
 
 class FusedStep(ABC):
     """Many steps of L lanes at a launch; `recipe`, with padded sizes, has no obstacle."""
+
+    most_blocks = 1 << 30
+    """Blocks of a launch at most, so that only those which a GPU holds at once need scratch memory."""
 
     def __init__(self, recipe: Recipe, device: torch.device, kind: str, workspace: Workspace, launch: Launch) -> None:
         """`kind`: as `Step.kind`; `workspace`: where the kernel's arrays lie on the device."""
@@ -96,6 +99,7 @@ class FusedStep(ABC):
         plan.lanes, plan.steps, plan.batch = lanes, steps, self.recipe.training.batch
         plan.averages, plan.decoupled = scalars.shape[-1] - SCALARS, isinstance(bound.optimizer, AdamW)
         plan.parameters, plan.scratch_floats = after.parameters.shape[1], self.workspace.scratch_floats
+        plan.blocks = min(lanes, self.most_blocks)
         tensors = {
             **own,
             "seeds": seeds.contiguous(),
@@ -107,7 +111,7 @@ class FusedStep(ABC):
             "step": after.step,
             "loss_sum": after.loss_sum,
             "diverged_at": after.diverged_at,
-            "scratch": after.parameters.new_empty(lanes * self.workspace.scratch_floats),
+            "scratch": after.parameters.new_empty(plan.blocks * self.workspace.scratch_floats),
         }
         for name, tensor in tensors.items():
             setattr(plan, name, address(tensor) if tensor is not None else None)

@@ -27,8 +27,8 @@ from workers.numerics.native import cache_folder
 
 SECONDS = 300.0
 """How long a check may take: it compiles a kernel or two, and records traced steps of eleven structures."""
-LANES = 256
-"""The width at which both steps are timed: a fused step gives each lane a block, so it needs hundreds of lanes."""
+TIMED = (16, 128, 1024)
+"""Lanes at which both steps are timed: a fused step gives each lane a block, so few lanes leave a GPU idle."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -47,9 +47,24 @@ class Rates(NamedTuple):
     lanes: int
 
     def describe(self) -> str:
-        """Return the comparison as `1.7 times the traced step's speed (10,905 and 6,362 model-steps/s, 256 lanes)`."""
+        """Return the comparison as `1.7 times the traced step's speed (10,905 and 6,362 model-steps/s, 128 lanes)`."""
         ratio = f"{self.fused / self.traced:.2g} times the traced step's speed"
-        return f"{ratio} ({self.fused:,.0f} and {self.traced:,.0f} model-steps/s, {self.lanes} lanes)"
+        return f"{ratio} ({self.fused:,.0f} and {self.traced:,.0f} model-steps/s, {self.lanes:,} lanes)"
+
+
+class Timing(NamedTuple):
+    """A pack whose steps are to be timed."""
+
+    structure: str
+    """What its trials share, as JSON."""
+    configuration: str
+    """One of them, as JSON."""
+    lanes: int
+
+    @property
+    def key(self) -> str:
+        """What the key of its rates ends with."""
+        return f"; {self.lanes} lanes of {self.structure}"
 
 
 @functools.cache
@@ -68,17 +83,35 @@ def find_fault(kernel: str, name: str, architecture: str, device: str) -> str | 
     return None
 
 
-@functools.cache
-def find_rates(kernel: str, configuration: str, name: str, architecture: str, device: str) -> Rates | None:
-    """Return how fast both steps train a configuration, given as JSON; None if they could not be timed."""
-    key = _key(kernel, name, architecture)
-    if isinstance(key, str):
-        key += f"; up to {LANES} lanes of {configuration}"
-    answer = _ask(["rates", device, configuration], key)
-    if answer.failure:
-        _LOG.warning("the fused step was not timed beside the traced one on %s, and trains: %s", name, answer.failure)
-        return None
-    return Rates(**answer.value)
+def find_rates(timing: Timing, kernel: str, name: str, architecture: str, device: str) -> Rates | None:
+    """Return how fast both steps train a structure; None if they could not be timed."""
+    about = timing.structure, timing.lanes, kernel, name, device
+    if about not in _RATES:
+        key = _key(kernel, name, architecture)
+        if isinstance(key, str):
+            key += timing.key
+        answer = _ask(["rates", device, str(timing.lanes), timing.configuration], key, timing.lanes)
+        _RATES[about] = None if answer.failure else Rates(**answer.value)
+        if answer.failure:
+            words = "the fused step was not timed beside the traced one on %s, and trains: %s"
+            _LOG.warning(words, name, answer.failure)
+    return _RATES[about]
+
+
+_RATES: dict[tuple[str | int, ...], Rates | None] = {}
+"""What this process knows of structures, lanes, kernels and GPUs."""
+
+
+def kept_rates(timing: Timing, name: str) -> list[Rates]:
+    """Return the rates of a structure that this machine keeps for GPUs of this name, whatever their driver."""
+    found: list[Rates] = []
+    for file in sorted(cache_folder().glob("fused-*.json")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            kept = json.loads(file.read_text())
+            about: str = kept["of"]
+            if about.startswith(f"{name}; ") and any(about.endswith(timing._replace(lanes=n).key) for n in TIMED):
+                found.append(Rates(**kept["answer"]))
+    return sorted(found, key=lambda one: one.lanes)
 
 
 def _key(kernel: str, name: str, architecture: str) -> str | CompilerError:
@@ -89,20 +122,23 @@ def _key(kernel: str, name: str, architecture: str) -> str | CompilerError:
         return error
 
 
-def _ask(arguments: Sequence[str], key: str | CompilerError) -> Answer:
+def _ask(arguments: Sequence[str], key: str | CompilerError, lanes: int | None = None) -> Answer:
     if isinstance(key, CompilerError):
         return Answer(failure=str(key))
     command = [sys.executable, "-m", "workers.engine.fused_check", *arguments]
-    return kept_or_found(cache_folder(), key, lambda: run_check(command, SECONDS))
+    return kept_or_found(cache_folder(), key, lambda: run_check(command, SECONDS), lanes)
 
 
-def kept_or_found(folder: Path, key: str, check: Callable[[], Answer]) -> Answer:
-    """Return the answer that was kept for this key, else ask `check` and keep what it answers."""
+def kept_or_found(folder: Path, key: str, check: Callable[[], Answer], lanes: int | None = None) -> Answer:
+    """Return the answer that was kept for this key, else ask `check` and keep what it answers.
+
+    Rates at fewer lanes than `lanes` are not kept: there was too little memory for a while.
+    """
     file = folder / f"fused-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     with suppress(OSError, ValueError, KeyError):
         return Answer(json.loads(file.read_text())["answer"])
     answer = check()
-    if answer.failure is None:
+    if answer.failure is None and (lanes is None or answer.value["lanes"] == lanes):
         with suppress(OSError):  # a home that cannot be written: the next process checks again
             folder.mkdir(parents=True, exist_ok=True)
             aside = file.with_suffix(f".{os.getpid()}")

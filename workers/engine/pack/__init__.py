@@ -55,11 +55,11 @@ class Pack:
         self._recipe = Recipe.of(trial.config).pad()
         self._layout = layout_of(self._recipe, self._device)
         self._lanes = Lanes(max(width, NARROWEST))
+        self._make_step()  # first: on a GPU two steps may be timed for it, which need the pack's memory
         self._tensors = LaneTensors.of_copies(trial, self._recipe, self._layout, self.width, self._device)
-        self._make_step()
 
     def _make_step(self) -> None:
-        self._step = step_of(self._recipe, self.structure, self._device)
+        self._step = step_of(self._recipe, self.structure, self._device, self.width)
         self._stepper = stepper_of(self._recipe, self._step, self._device)
         self._reporting = Reporting(self._recipe, self._layout, self._step.kind, self._device)
         self._model_steps, self._room = Counter[int](), Counter[int]()

@@ -47,7 +47,7 @@ class Gpu(NamedTuple):
 GPUS: Mapping[str, Gpu] = {
     "a100": Gpu("A100 (SXM, 80 GB)", 108, 2048, 19.5e12, 2.039e12, 80e9, 1.95e13, 40e6, Limits(164 << 10, 163 << 10)),
     "h100": Gpu("H100 (SXM)", 132, 2048, 67e12, 3.35e12, 80e9, 3.35e13, 50e6, Limits(228 << 10, 227 << 10)),
-    "rtx4090": Gpu("RTX 4090", 128, 1536, 82.6e12, 1.008e12, 24e9, 4.13e13, 72e6, Limits(100 << 10, 99 << 10)),
+    "4090": Gpu("RTX 4090", 128, 1536, 82.6e12, 1.008e12, 24e9, 4.13e13, 72e6, Limits(100 << 10, 99 << 10)),
 }
 """Source: NVIDIA's data sheets of the A100, the H100 and the Ada architecture, and of shared
 memory the CUDA C++ Programming Guide, "Compute Capabilities"."""

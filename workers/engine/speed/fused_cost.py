@@ -1,6 +1,9 @@
-"""What a fused step of a layered transformer costs on a GPU: an estimate from the kernel's loops, which none confirmed.
+"""What a fused step costs on a GPU: an estimate from the kernels' loops, which no GPU has confirmed.
 
-Legend: N sequences, s positions, d width, f hidden channels, v tokens, P parameters.
+Two blocks share a multiprocessor. Their instructions take slots to issue, and at each meeting of a block's threads, a
+phase's end, the block waits for its slowest one: both times are added up. Phases are those that the emulator counts.
+
+Legend: N sequences, s positions, d width, f hidden channels, v tokens, k key width, u value width, P parameters.
 """
 
 from __future__ import annotations
@@ -9,18 +12,26 @@ from dataclasses import dataclass
 
 import torch
 
-from workers.engine.fused.layered import arrange, sizes_of
+from workers.data.tasks.set_complement import SetComplement
+from workers.engine.fused.kernels import kernel_for
+from workers.engine.fused.layered import sizes_of
 from workers.engine.fused.memory import Workspace
 from workers.engine.speed.cost import BANDWIDTH_SHARE, Gpu
-from workers.training.recipe import Recipe
+from workers.networks.models.minimal import Minimal
+from workers.training.recipe import Recipe, layout_of
 
 PRODUCT_INSTRUCTIONS, ATTENTION_INSTRUCTIONS = 2.4, 5.7
-"""Of a thread for each multiplication and addition, in the loops that NVRTC 13.5 makes for sm_90: of products in tiles
-of 4 by 4 (149 for 64), and of attention's sums (371 for 64)."""
+"""Of a thread for each multiplication and addition, in the loops that NVRTC makes for sm_90: of products in tiles of 4
+by 4 (151 for 64 from the GPU's own memory, 131 from shared memory), and of attention's sums (371 for 64)."""
+SHARED_INSTRUCTIONS = 2.1, 4.4
+"""The same of the minimal transformer's kernel, whose arrays lie in shared memory."""
 ENTRY_INSTRUCTIONS = 25
 """Of a thread for each number that is normed, activated, added or dropped, about."""
 ISSUE_SHARE = 0.4
 """What of its instructions a multiprocessor is taken to issue, as threads wait for memory and for one another."""
+PHASE_CYCLES = 1300
+"""That a block waits at the end of a phase, about: 414,000 cycles are the longest chain of the 309 phases of a step of
+the minimal transformer (v = 17, s = 8, d = 32), by the latencies in its machine code."""
 _PASSES = 4
 """What is in scratch memory is written once and read three times, about."""
 _UPDATE_BYTES = 44
@@ -35,6 +46,8 @@ class FusedCost:
     """And additions, in products and attention."""
     instructions: float
     """Of threads."""
+    phases: int
+    """Meetings of a block's threads."""
     update_bytes: float
     """Between the GPU's memory and its multiprocessors, whatever a cache holds."""
     scratch_bytes: float
@@ -42,24 +55,60 @@ class FusedCost:
     workspace: Workspace
 
     def lanes_at_once(self, gpu: Gpu) -> int:
-        """Return two on each multiprocessor."""
-        return 2 * gpu.multiprocessors
+        """Return how many blocks, one a lane, the GPU holds."""
+        return gpu.limits.blocks_at_once(self.workspace.shared_bytes) * gpu.multiprocessors
 
-    def rate(self, gpu: Gpu) -> float:
-        """Model-steps per second, with as many lanes as there is room for."""
-        held = 4 * self.workspace.scratch_floats * self.lanes_at_once(gpu) <= gpu.cache
+    def rate(self, gpu: Gpu, lanes: int | None = None) -> float:
+        """Return model-steps per second of packs of so many lanes; None stands for as many as the GPU holds."""
+        room = self.lanes_at_once(gpu)
+        # A pack of lanes a little more than the GPU holds takes two turns, as the last lanes wait for a block.
+        lanes = lanes or room
+        turns, at_once = -(-lanes // room), min(lanes, room)
+        held = 4 * self.workspace.scratch_floats * at_once <= gpu.cache
         moved = self.update_bytes + (0 if held else self.scratch_bytes)
-        computing = ISSUE_SHARE * gpu.instructions / self.instructions
-        return min(computing, BANDWIDTH_SHARE * gpu.bandwidth / moved)
+        a_multiprocessor = -(-at_once // gpu.multiprocessors)
+        issued = a_multiprocessor * self.instructions * gpu.multiprocessors / (ISSUE_SHARE * gpu.instructions)
+        waited = self.phases * PHASE_CYCLES * 128 * gpu.multiprocessors / gpu.instructions  # 128 a cycle
+        seconds = max(issued + waited, at_once * moved / (BANDWIDTH_SHARE * gpu.bandwidth))
+        return lanes / (turns * seconds)
 
 
 def count_fused_step(recipe: Recipe, gpu: Gpu) -> FusedCost | None:
     """Return the cost of a step; None where its arrays do not fit. There is no obstacle, and nothing is trained."""
-    workspace = arrange(recipe, gpu.limits)
+    workspace = kernel_for(recipe).arrange(recipe, gpu.limits)
     if workspace is None:
         return None
+    return (_count_minimal if isinstance(recipe.model, Minimal) else _count_layered)(recipe, workspace)
+
+
+def _count_minimal(recipe: Recipe, workspace: Workspace) -> FusedCost:
+    model, task, batch = recipe.model, recipe.task, recipe.training.batch
+    assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
+    s, v, d, k, u = task.length, task.vocabulary, model.width, model.key_width, model.value_width
+    rows, seen, parameters = batch * s, batch * s * (s + 1) / 2, layout_of(recipe, "meta").total
+    blocks = -(-batch // workspace.sequences)
+    occurrences = bool(model.embedding_dropout) and model.dropout_unit == "occurrence"
+    thinned = bool(model.residual_dropout) and model.dropout_unit == "occurrence"
+    mapped = rows if occurrences else v  # what is mapped, and learnt from: each position, or each token once
+    maps = 3 * mapped * (2 * d * k + d * d) + 3 * d * d * u + (0 if occurrences else 3 * v * v * k)
+    products, attention = 3 * rows * v * d + maps, 3 * seen * (d + (k if occurrences else 0))
+    entries = rows * (3 * d + 2 * s + 2 * v / s + 4) + blocks * v * (d + (0 if occurrences else v)) + 4 * parameters
+    entries += rows * (2 * d + 2 * k) * occurrences + rows * 2 * d * thinned
+    phases = 50 + blocks * (31 if occurrences else 16) + 3 * blocks * thinned + (0 if occurrences else 19)
+    own_product, own_attention = SHARED_INSTRUCTIONS
+    return FusedCost(
+        multiplications=products + attention,
+        instructions=own_product * products + own_attention * attention + ENTRY_INSTRUCTIONS * entries,
+        phases=phases,
+        update_bytes=_update_bytes(recipe, parameters),
+        scratch_bytes=4 * _PASSES * workspace.scratch_floats,
+        workspace=workspace,
+    )
+
+
+def _count_layered(recipe: Recipe, workspace: Workspace) -> FusedCost:
     sizes = sizes_of(recipe)
-    d, f, layers, averages = sizes.width, sizes.hidden, sizes.depth, len(recipe.averaging.start(torch.zeros(1)))
+    d, f, layers = sizes.width, sizes.hidden, sizes.depth
     rows = sizes.batch * sizes.length
     loss_rows = _count_loss_rows(recipe)
     ends = (layers - 1) * rows + loss_rows  # of all layers: the last one ends with the rows that carry loss
@@ -68,15 +117,21 @@ def count_fused_step(recipe: Recipe, gpu: Gpu) -> FusedCost | None:
     entries = 30 * d * (layers * rows + ends) / 2 + 4 * sizes.gates * f * ends + 3 * sizes.outputs * loss_rows
     entries += 3 * sizes.parameters
     products, attention = 3 * forward, 6 * seen * d
+    blocks = -(-sizes.batch // sizes.sequences)
     return FusedCost(
         multiplications=products + attention,
         instructions=PRODUCT_INSTRUCTIONS * products
         + ATTENTION_INSTRUCTIONS * attention
         + ENTRY_INSTRUCTIONS * entries,
-        update_bytes=(_UPDATE_BYTES + 16 * averages) * sizes.parameters,
+        phases=25 + blocks * (17 + 41 * layers),
+        update_bytes=_update_bytes(recipe, sizes.parameters),
         scratch_bytes=4 * _PASSES * workspace.scratch_floats * sizes.batch / workspace.sequences,
         workspace=workspace,
     )
+
+
+def _update_bytes(recipe: Recipe, parameters: int) -> float:
+    return (_UPDATE_BYTES + 16 * len(recipe.averaging.start(torch.zeros(1)))) * parameters
 
 
 def _count_loss_rows(recipe: Recipe) -> int:

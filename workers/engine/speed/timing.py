@@ -113,17 +113,18 @@ MakeStep = Callable[[Recipe, str, torch.device], Step | FusedStep]
 """Makes the step of a recipe, given its structure and the device."""
 
 
-def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep = step_of, seconds: float = 0.5) -> float:
+def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep | None = None, seconds: float = 0.5) -> float:
     """Optimizer steps of single models per second, data included, of `width` copies of a trial; no validation.
 
-    `make` may be a step that is not the fastest, such as `TracedStep`. The fastest of several bursts counts, as in
+    `make` makes a step that need not be the fastest, such as `TracedStep`. The fastest of several bursts counts, as in
     `best_rate`.
     """
     where = torch.device(device)
     use_device(where)
     recipe = Recipe.of(trial.config).pad()
     tensors = LaneTensors.of_copies(trial, recipe, layout_of(recipe, where), max(width, NARROWEST), where)
-    step = make(recipe, trial.structure, where)
+    asked = recipe, trial.structure, where
+    step = make(*asked) if make else step_of(*asked, width)
     advance = stepper_of(recipe, step, where).of([None] * max(width, NARROWEST), tensors)
     on_cpu = where.type == "cpu"
     clock = time.thread_time if on_cpu else time.perf_counter

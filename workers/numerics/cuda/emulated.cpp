@@ -12,11 +12,14 @@
 // writes there, nor does scratch memory; `left` [shared_floats]: what is in it when the last block has ended.
 extern "C" void emulate(const Plan *plan, Int shared_floats, int order, float *left) {
     constexpr float none = std::numeric_limits<float>::quiet_NaN();
-    std::fill(plan->scratch, plan->scratch + plan->lanes * plan->scratch_floats, none);
-    for (Int block = 0; block < plan->lanes; block++) {
+    std::fill(plan->scratch, plan->scratch + plan->blocks * plan->scratch_floats, none);
+    for (Int block = 0; block < plan->blocks; block++) {
         std::fill(left, left + shared_floats, none);
-        emulated = {Order(order), int(block), left};
+        emulated = {Order(order), int(block), left, emulated.phases, emulated.items};
         KERNEL(*plan);
     }
 }
+// Phases and items of all launches of this thread.
+extern "C" Int phases() { return emulated.phases; }
+extern "C" Int items() { return emulated.items; }
 extern "C" Int plan_bytes() { return sizeof(Plan); }

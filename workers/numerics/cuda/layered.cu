@@ -75,5 +75,5 @@ class Lane : public Backward {
 // Two blocks to a multiprocessor: one alone would wait most of the time. A few addresses are kept in memory between phases for
 // it, none of them in the loops that multiply.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) fused_layered(__grid_constant__ const Plan plan) {
-    Lane(plan, block_number()).train();
+    ROLLED for (int lane = block_number(); lane < plan.lanes; lane += int(plan.blocks)) Lane(plan, lane).train();
 }

@@ -30,7 +30,7 @@ class Workspace {
     // -- where arrays lie
     __device__ float *at_place(Int place) const {
         return place < plan.shared_floats ? shared_memory() + place
-                                          : plan.scratch + lane * plan.scratch_floats + (place - plan.shared_floats);
+                                          : plan.scratch + block_number() * plan.scratch_floats + (place - plan.shared_floats);
     }
     __device__ float *at(Array array) const { return at_place(plan.places[opaque(array)]); }
     __device__ float *at(int l, LayerArray array) const {

@@ -80,5 +80,5 @@ class Lane : public Sequences {
 // Two blocks to a multiprocessor, or one where its shared memory is not enough for the weights of one: addresses of other memory
 // take twice the registers.
 extern "C" __global__ void __launch_bounds__(THREADS, WEIGHTS_IN_SHARED ? 2 : 1) fused_minimal(__grid_constant__ const Plan plan) {
-    Lane(plan, block_number()).train();
+    ROLLED for (int lane = block_number(); lane < plan.lanes; lane += int(plan.blocks)) Lane(plan, lane).train();
 }

@@ -4,13 +4,28 @@
 #include "threads.hpp"
 
 // Where an array starts: in shared memory by a number, so that a function that is called, and not copied into its
-// callers, still reads it by the instructions for shared memory.
+// callers, still reads it by the instructions for shared memory. `Cursor`: where an entry is that is read next, there an
+// address of 32 bits: those of 64 cost the loops that multiply a third of their instructions with NVRTC 13.0.
 #if WEIGHTS_IN_SHARED
 typedef int Start;
+typedef unsigned Cursor;
 __device__ inline float *pointer(Start start) { return shared_memory() + start; }
+__device__ inline Cursor cursor(Start start, int entry) { return shared_address(start + entry); }
+__device__ inline float next(Cursor &at, int step) {
+    const float value = load_shared(at);
+    at += 4u * unsigned(step);
+    return value;
+}
 #else
 typedef float *Start;
+typedef const float *Cursor;
 __device__ inline float *pointer(Start start) { return start; }
+__device__ inline Cursor cursor(Start start, int entry) { return start + entry; }
+__device__ inline float next(Cursor &at, int step) {
+    const float value = *at;
+    at += step;
+    return value;
+}
 #endif
 
 // Entry [i][e] is at start[i * row + e * column].
@@ -19,6 +34,7 @@ struct Matrix {
     int row, column = 1;
     __device__ Matrix turned() const { return {start, column, row}; }
     __device__ float &operator()(int i, int e) const { return pointer(start)[i * row + e * column]; }
+    __device__ Cursor at(int i, int e) const { return cursor(start, i * row + e * column); }
 };
 
 // y[i][e] = (add ? y[i][e] : 0) + sum over c of a[i][c] b[c][e], in tiles of TI by TE whose sums stay in
@@ -28,12 +44,12 @@ __device__ inline void tiles(Matrix y, Matrix a, Matrix b, int rows, int columns
     const int high = (rows + TI - 1) / TI, wide = (columns + TE - 1) / TE;
     each_of(high, wide, [&](int tile_row, int tile_column) {
         float sums[TI][TE];
-        const float *left[TI], *right[TE]; // what lies outside is computed with the last row or column, and not kept
+        Cursor left[TI], right[TE]; // what lies outside is computed with the last row or column, and not kept
 #pragma unroll
-        for (int n = 0; n < TI; n++) left[n] = &a(tile_row + n * high < rows ? tile_row + n * high : rows - 1, 0);
+        for (int n = 0; n < TI; n++) left[n] = a.at(tile_row + n * high < rows ? tile_row + n * high : rows - 1, 0);
 #pragma unroll
         for (int n = 0; n < TE; n++)
-            right[n] = &b(0, tile_column + n * wide < columns ? tile_column + n * wide : columns - 1);
+            right[n] = b.at(0, tile_column + n * wide < columns ? tile_column + n * wide : columns - 1);
 #pragma unroll
         for (int n = 0; n < TI * TE; n++) {
             const int i = tile_row + n / TE * high, e = tile_column + n % TE * wide;
@@ -43,11 +59,10 @@ __device__ inline void tiles(Matrix y, Matrix a, Matrix b, int rows, int columns
         for (int c = 0; c < count; c++) { // with addresses that go on: computing them anew costs as much as the products
             float own[TI];
 #pragma unroll
-            for (int n = 0; n < TI; n++) own[n] = *left[n], left[n] += a.column;
+            for (int n = 0; n < TI; n++) own[n] = next(left[n], a.column);
 #pragma unroll
             for (int m = 0; m < TE; m++) {
-                const float factor = *right[m];
-                right[m] += b.row;
+                const float factor = next(right[m], b.row);
 #pragma unroll
                 for (int n = 0; n < TI; n++) sums[n][m] = multiply_add(own[n], factor, sums[n][m]);
             }

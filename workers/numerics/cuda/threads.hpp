@@ -29,10 +29,12 @@ struct Emulated {
     Order order;
     int block;
     float *shared;
+    Int phases, items; // so far: meetings of the threads, and work between them
 };
 static thread_local Emulated emulated;
 
 template <typename Work> inline void each(int count, Work work) {
+    emulated.phases++, emulated.items += count;
     switch (emulated.order) {
     case Order::forwards:
         for (int i = 0; i < count; i++) work(i);
@@ -48,6 +50,8 @@ template <typename Work> inline void each(int count, Work work) {
 }
 inline int block_number() { return emulated.block; }
 inline float *shared_memory() { return emulated.shared; }
+inline unsigned shared_address(int entry) { return 4u * unsigned(entry); }
+inline float load_shared(unsigned address) { return shared_memory()[address / 4]; }
 inline int opaque(int value) { return value; }
 inline float as_float(int bits) {
     float value;
@@ -74,6 +78,12 @@ __device__ inline int block_number() { return int(blockIdx.x); }
 __device__ inline float *shared_memory() {
     extern __shared__ float memory[];
     return memory;
+}
+__device__ inline unsigned shared_address(int entry) { return unsigned(__cvta_generic_to_shared(shared_memory() + entry)); }
+__device__ inline float load_shared(unsigned address) {
+    float value; // `volatile` and `memory`: a compiler sees no other sign that this reads what a phase before has written
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+    return value;
 }
 // The same number, which a compiler takes for another one each time: what is computed of it is computed again where it is
 // needed, and takes no register in between.

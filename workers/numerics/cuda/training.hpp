@@ -8,7 +8,8 @@ enum Scalar { CLIP_NORM, RATE, DECAY, FIRST_SHARE, SECOND_SHARE, CORRECTION2, AD
 struct Training {
     Int lanes, steps, batch, averages, decoupled;
     Int parameters;        // of a lane, with padding
-    Int scratch_floats;    // of a lane
+    Int scratch_floats;    // of a block
+    Int blocks;            // of the launch: each trains its lane, then the one that lies so many further
     const Int *seeds;      // [L]
     const double *scalars; // [steps][L][SCALARS + averages]
     // What follows is read and written.
@@ -17,7 +18,7 @@ struct Training {
     Int *step;                    // [L]
     double *loss_sum;             // [L]
     Int *diverged_at;             // [L]
-    float *scratch;               // [L][scratch_floats]
+    float *scratch;               // [blocks][scratch_floats]
 };
 
 // The steps of a launch: `advance(n, step)` makes the n-th of it and gives the loss; `end()` comes before the lane's

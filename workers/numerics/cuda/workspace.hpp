@@ -31,7 +31,7 @@ class Workspace {
 #if WEIGHTS_IN_SHARED
         return int(place);
 #else
-        return (array <= FACTORS ? plan.scratch + lane * plan.scratch_floats : shared_memory()) + place;
+        return (array <= FACTORS ? plan.scratch + block_number() * plan.scratch_floats : shared_memory()) + place;
 #endif
     }
     __device__ float *at(Array array) const { return pointer(start(array)); }
