@@ -61,7 +61,9 @@ def flags(processor: str = "native") -> list[str]:
 
 def digest(unit: Unit, options: list[str], *others: str) -> str:
     """Return 16 hexadecimal digits of the text, the headers, the flags and whatever else the library depends on."""
-    return hashlib.sha256("\0".join([unit.text, *unit.flags, *read_headers(), *options, *others]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\0".join([unit.text, *unit.flags, *read_headers(), *options, *others]).encode()).hexdigest()[
+        :16
+    ]
 
 
 @functools.cache

@@ -26,7 +26,6 @@ from workers.numerics.programs.values import (
     Product,
     Stored,
     Value,
-    broadcast,
     element,
 )
 from workers.numerics.simplifying import Operation, Slot, slots_in
@@ -165,7 +164,9 @@ class Lowering:
         [slot, *_], buffer = operation.results, None
         if operation.arguments[0][0] == slot:
             buffer = getattr(self._values.get(slot), "buffer", None)
-        others = [one for one, value in self._values.items() if one != slot and getattr(value, "buffer", None) is buffer]
+        others = [
+            one for one, value in self._values.items() if one != slot and getattr(value, "buffer", None) is buffer
+        ]
         if buffer is None or not buffer.is_made or any(self._last.get(one, 0) > number for one in others):
             raise CannotFuse(f"{_name_of(operation)} into a tensor that others show")
 
@@ -198,7 +199,11 @@ class Lowering:
 
     def _kind(self, operand: Any) -> Kind | None:
         return (
-            self._kinds[operand] if isinstance(operand, Slot) else Kind.of(operand) if isinstance(operand, Tensor) else None
+            self._kinds[operand]
+            if isinstance(operand, Slot)
+            else Kind.of(operand)
+            if isinstance(operand, Tensor)
+            else None
         )
 
     def _cast(self, source: Any, slot: Slot) -> Lazy:
@@ -357,7 +362,8 @@ class Lowering:
         squares = _formula("({0} - {1}) * ({0} - {1})", [source, beside], whole, source.dtype)
         total = self._reduce(squares, own, "sum", kind)
         self._define(
-            variance, _formula(f"{{0}} / {{T}}({max(0, count - correction)})", [total], self._kinds[variance], kind.dtype)
+            variance,
+            _formula(f"{{0}} / {{T}}({max(0, count - correction)})", [total], self._kinds[variance], kind.dtype),
         )
 
     def scan(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
@@ -493,7 +499,9 @@ class Lowering:
 
         def load(body: Body, indices: Sequence[Index]) -> str:
             kept = f"{indices[-1].write()} {sign} {indices[-2].write()} + {diagonal}"
-            return body.hold(f"{kept} ? {element(body, source, indices, kind.dtype)} : {TYPES[kind.dtype]}(0)", kind.dtype)
+            return body.hold(
+                f"{kept} ? {element(body, source, indices, kind.dtype)} : {TYPES[kind.dtype]}(0)", kind.dtype
+            )
 
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, 2 + source.weight))
 

@@ -98,7 +98,7 @@ class Program:
                 tensor = buffer.constant
                 places.append(tensor.data_ptr() if tensor is not None else start + self._offsets[key])
                 steps.append(0)
-        own = (ctypes.c_int64 * len(places))
+        own = ctypes.c_int64 * len(places)
         self._run(
             *(ctypes.c_int64(one) for one in (lanes, len(places))),
             own(*places),

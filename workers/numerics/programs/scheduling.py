@@ -114,7 +114,9 @@ class _Schedule:
         for buffer, index in own.body.loads:
             if self._made.get(id(buffer)) != number:
                 continue
-            writers = [(loops, body) for loops, body in zip(kernel.loops, bodies, strict=True) if loops.buffer is buffer]
+            writers = [
+                (loops, body) for loops, body in zip(kernel.loops, bodies, strict=True) if loops.buffer is buffer
+            ]
             if len(writers) != len(self._writers[id(buffer)]) or len(writers) != 1:
                 return False
             [(loops, body)] = writers
@@ -149,7 +151,9 @@ def _rows_for(rows: Axes, axes: Axes) -> Axes | None:
 
 
 def write_loops(
-    loops: Loops, rows: Axes, locate: Callable[[Buffer, Index], str] = lambda buffer, index: f"b{id(buffer)}[{index.write()}]"
+    loops: Loops,
+    rows: Axes,
+    locate: Callable[[Buffer, Index], str] = lambda buffer, index: f"b{id(buffer)}[{index.write()}]",
 ) -> _Written | None:
     """Return what loops do for a row of these; None if their axes are no products of them."""
     variables = [Variable(f"o{axis}", size) for axis, size in enumerate(rows)]
@@ -160,7 +164,9 @@ def write_loops(
             break
         index, done = Index(), 1
         while done < size and at < len(rows):
-            index = Index(0, {one: factor * rows[at] for one, factor in index.terms.items()}).plus(Index.of(variables[at]))
+            index = Index(0, {one: factor * rows[at] for one, factor in index.terms.items()}).plus(
+                Index.of(variables[at])
+            )
             done *= rows[at]
             at += 1
         if done != size:
@@ -215,9 +221,7 @@ def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
             *(f"    {line}" for line in lines),
             "}",
         ]
-    parameters = ", ".join(
-        f"{TYPES[one.dtype]} *__restrict b{number}" for number, one in enumerate(kernel.arguments)
-    )
+    parameters = ", ".join(f"{TYPES[one.dtype]} *__restrict b{number}" for number, one in enumerate(kernel.arguments))
     given = ", ".join(f"({TYPES[one.dtype]} *)at[{number}]" for number, one in enumerate(kernel.arguments))
     kernel.text = "\n".join(
         [
@@ -291,7 +295,15 @@ def _reduce(loops: Loops, inner: list[str], value: str, count: int, to: str, add
     head = f"for (long c = 0; c < {count}; c++) {{"
     start = f"{kind} total = {_start(loops)};"
     if how == "sum":
-        return [start, "#pragma omp simd reduction(+ : total)", head, *inner, f"total += {value};", "}", f"{to} = {joined};"]
+        return [
+            start,
+            "#pragma omp simd reduction(+ : total)",
+            head,
+            *inner,
+            f"total += {value};",
+            "}",
+            f"{to} = {joined};",
+        ]
     if how in ("all", "any"):
         mark = "&" if how == "all" else "|"
         return [
