@@ -18,6 +18,7 @@ from spaces import plugins
 from spaces.messages import shorten
 from workers.data.tasks import Batch
 from workers.engine.dropout_masks import draw_masks
+from workers.numerics import native
 from workers.numerics.fusion.values import CannotFuse
 from workers.numerics.programs.running import Program
 from workers.numerics.tape import CannotRecord
@@ -61,6 +62,8 @@ class LaneGradient:
 
     def find_fault(self) -> str | None:
         """Return why there is no program, from an example of one trial; None if there is one."""
+        if native.library("programs") is None:
+            return "there is no C++ compiler"
         load_gradients()
         leaves, form = pytree.tree_flatten(self._example())
         key = tuple((one.shape[1:], one.dtype) for one in leaves)
@@ -107,8 +110,8 @@ def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | 
     """Return loss and gradient by a program, or why there is none."""
     if device.type != "cpu":
         return "no code is generated for a GPU"
-    if recipe.training.autocast != "none" or recipe.dtype not in _CLOSE:
-        return f"no code is generated for {recipe.training.autocast} or {recipe.dtype}"
+    if recipe.training.autocast != "none":
+        return "no code is generated for training.autocast"
     parts = [plugins.structure_of(getattr(recipe, section)) for section in SECTIONS if section != "training"]
     training = recipe.training
     rest = [training.batch, training.dtype, training.accumulate, training.pad_shapes, [*recipe.knobs()]]

@@ -1,9 +1,10 @@
 """One optimizer step of all lanes of a pack: how it is computed is the engine's choice, what it computes is not.
 
-`GeneratedStep` runs a program that was generated from a trial's recording, for one lane after another; `TracedStep` stacks `workers.training.recipe.advance` over lanes with vmap, whatever the plug-ins are; on a GPU the
-update is a kernel of its own, where there is one for the optimizer. `NativeStep` takes loss and gradient from the
-model's native one, where it has that for this task and device. `FusedStep`
-(`workers.engine.fused`) makes many steps at a launch, on GPUs that have passed its check.
+On a CPU `NativeStep` takes loss and gradient from code that was written by hand, where there is some for the model
+and the task, and `GeneratedStep` from a program that is generated from a recording of one trial's. `TracedStep` has
+what remains, and what a GPU's `FusedStep` (`workers.engine.fused`, many steps at a launch) does not know: it stacks
+`workers.training.recipe.advance` over lanes with vmap, whatever the plug-ins are. On a GPU its update is a kernel
+of its own, where there is one for the optimizer.
 """
 
 from __future__ import annotations
@@ -165,9 +166,7 @@ class TracedStep:
 
 
 class GeneratedStep:
-    """Loss and gradient by a program of one lane, for one lane after another; clipping, optimizer and average native, or
-    traced.
-    """
+    """Loss and gradient by a program of one lane, for one lane after another; the update is native, or traced."""
 
     def __init__(self, recipe: Recipe, gradient: LaneGradient) -> None:
         self._recipe, self._gradient = recipe, gradient

@@ -46,7 +46,7 @@ class Tape(TorchDispatchMode):
         self._slots = WeakTensorKeyDictionary(dict(zip(leaves, self.leaves, strict=True)))
         self._next = len(leaves)
         self.kinds = {slot: Kind.of(leaf) for slot, leaf in zip(self.leaves, leaves, strict=True)}
-        self._fixed: set[Slot] = set()
+        self.fixed: set[Slot] = set()
         """Tensors made of constants alone: their numbers are the same at each replay."""
         self.places: dict[str, str] = {}
         """Name of an operation -> file and line of the outside plug-in that first called it."""
@@ -70,7 +70,7 @@ class Tape(TorchDispatchMode):
         # A tape without leaves records a step that reads and writes tensors of its surroundings: none of them is fixed.
         is_fixed = (
             bool(self.leaves)
-            and slots_in(arguments) <= self._fixed
+            and slots_in(arguments) <= self.fixed
             and torch.Tag.nondeterministic_seeded not in func.tags
         )
         if is_fixed and results and not any(isinstance(result, Tensor) for result in results):
@@ -84,9 +84,9 @@ class Tape(TorchDispatchMode):
                 self.kinds[self._slots[result]] = Kind.of(result)
                 self._next += 1
                 if is_fixed:
-                    self._fixed.add(self._slots[result])
+                    self.fixed.add(self._slots[result])
             elif result is not None and not is_fixed:  # written into what was fixed before
-                self._fixed.clear()
+                self.fixed.clear()
         if func in _FILLED or func is torch.ops.aten.new_full.default:
             number = _FILLED[func] if func in _FILLED else args[2]
             kind = {"dtype": returned.dtype, "device": returned.device}

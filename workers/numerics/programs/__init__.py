@@ -1,4 +1,4 @@
-"""A lane's computation as a program of its own: recorded once for one lane, compiled, and run for one lane after another.
+"""A lane's computation as a program of its own: recorded for one lane, compiled, and run for one lane after another.
 
 `recording` lists the operations of one lane. `lowering` makes of them loops over elements and products of matrices,
 `scheduling` puts loops over the same rows together as kernels and writes these as C++, and `running` compiles them and

@@ -39,7 +39,21 @@ _VIEWS = frozenset(
     {
         *("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "alias", "detach", "expand"),
         *("transpose", "permute", "t", "slice", "select", "split", "split_with_sizes", "unbind", "lift", "unfold"),
-        *("chunk", "movedim", "diagonal", "swapaxes", "numpy_T", "mT", "narrow", "unsafe_split", "unsafe_chunk"),
+        *(
+            "transpose_",
+            "t_",
+            "squeeze_",
+            "unsqueeze_",
+            "chunk",
+            "movedim",
+            "diagonal",
+            "swapaxes",
+            "numpy_T",
+            "mT",
+            "narrow",
+            "unsafe_split",
+            "unsafe_chunk",
+        ),
     }
 )
 """Operations that say other axes of the same numbers."""
@@ -48,7 +62,7 @@ _EXTERN = frozenset({"mm", "bmm", "addmm", "baddbmm"})
 
 def knows(name: str) -> bool:
     """Return whether programs have an operation of this name, at least for some arguments."""
-    return name in _VIEWS or name in _HANDLERS or has_formula(_out_of_place(name))
+    return name in _VIEWS or name in _HANDLERS or name == "copy_" or has_formula(_out_of_place(name))
 
 
 class Lowering:
@@ -78,7 +92,8 @@ class Lowering:
 
         What reads a view reads what it is a view of.
         """
-        roots: dict[Slot, Slot] = {}
+        self._roots: dict[Slot, Slot] = {}
+        roots = self._roots
         self._uses: dict[Slot, int] = {}
         self._spread: dict[Slot, int] = {}
         self._stored: set[Slot] = set()
@@ -161,14 +176,19 @@ class Lowering:
 
     def _check_in_place(self, operation: Operation, number: int) -> None:
         """Raise CannotFuse where an operation writes into what is read later under another name."""
-        [slot, *_], buffer = operation.results, None
-        if operation.arguments[0][0] == slot:
-            buffer = getattr(self._values.get(slot), "buffer", None)
-        others = [
-            one for one, value in self._values.items() if one != slot and getattr(value, "buffer", None) is buffer
-        ]
-        if buffer is None or not buffer.is_made or any(self._last.get(one, 0) > number for one in others):
+        [slot, *_], target = operation.results, operation.arguments[0][0]
+        root = self._roots.get(slot, slot)
+        shown = [one for one in self._values if one != slot and self._roots.get(one, one) == root]
+        if (
+            target != slot
+            or any(self._last.get(one, 0) > number for one in shown)
+            or not self._is_own(self._values.get(slot))
+        ):
             raise CannotFuse(f"{_name_of(operation)} into a tensor that others show")
+
+    def _is_own(self, value: Any) -> bool:
+        """Return whether a value is none that the program is given."""
+        return isinstance(value, Lazy) or (isinstance(value, Stored) and value.buffer.is_made)
 
     def _view(self, operation: Operation) -> None:
         positional, keywords = operation.arguments
@@ -193,18 +213,15 @@ class Lowering:
             template, operands = COMPARISONS[name], positional[: 2 if "{1}" in COMPARISONS[name] else 1]
             dtype = common_type(operands, [self._kind(one) for one in operands])
         else:
-            template, operands = formula_of(name, positional, dict(keywords), kind.dtype)
-            dtype = kind.dtype
+            known = name != "copy"
+            formula = formula_of(name, positional, dict(keywords), kind.dtype) if known else ("{0}", positional[1:2])
+            (template, operands), dtype = formula, kind.dtype
         return _formula(template, [self._operand(one) for one in operands], kind, dtype)
 
     def _kind(self, operand: Any) -> Kind | None:
-        return (
-            self._kinds[operand]
-            if isinstance(operand, Slot)
-            else Kind.of(operand)
-            if isinstance(operand, Tensor)
-            else None
-        )
+        if isinstance(operand, Slot):
+            return self._kinds[operand]
+        return Kind.of(operand) if isinstance(operand, Tensor) else None
 
     def _cast(self, source: Any, slot: Slot) -> Lazy:
         return _formula("{0}", [source], self._kinds[slot], self._kinds[slot].dtype)
@@ -225,12 +242,7 @@ class Lowering:
         if not math.prod(to.shape):
             return
         order = sorted((axis for axis, size in enumerate(to.shape) if size > 1), key=lambda axis: -to.strides[axis])
-
-        def places(indices: Sequence[Index]) -> list[Index]:
-            own = [Index()] * len(to.shape)
-            for axis, index in zip(order, indices, strict=True):
-                own[axis] = index
-            return own
+        places = _Places(len(to.shape), order)
 
         self.steps.append(
             Loops(
@@ -320,17 +332,10 @@ class Lowering:
         strides = [0] * len(source.shape)
         for axis, stride in zip(kept, own_strides, strict=True):
             strides[axis] = stride
-        order = [axis for axis in range(len(source.shape)) if source.shape[axis] > 1]
-
-        def places(indices: Sequence[Index]) -> list[Index]:
-            own = [Index()] * len(source.shape)
-            for axis, index in zip(order, indices, strict=True):
-                own[axis] = index
-            return own
-
+        sizes, order, places = _loops_over(source.shape)
         self.steps.append(
             Loops(
-                axes=tuple(source.shape[axis] for axis in order),
+                axes=sizes,
                 value=lambda body, indices: element(body, source, places(indices), kind.dtype),
                 dtype=kind.dtype,
                 buffer=to.buffer,
@@ -346,16 +351,17 @@ class Lowering:
     def var_mean(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
         """Find variance and mean along axes."""
         source = self._operand(positional[0])
-        variance, mean = operation.results
+        variance, *others = operation.results
         if len(positional) > 2 and isinstance(positional[2], bool):  # dim, unbiased, keepdim
             axes, correction = positional[1], int(positional[2])
         else:
             axes, correction = positional[1] if len(positional) > 1 else None, keywords.get("correction", 1)
         own = _axes([] if axes is None else axes, len(source.shape))
         count = math.prod(source.shape[axis] for axis in own)
-        kind = self._kinds[mean]
+        kind = self._kinds[variance]
         total = self._reduce(source, own, "sum", kind)
-        self._values[mean] = found = self._store(_formula(f"{{0}} / {{T}}({count})", [total], kind, kind.dtype))
+        found = self._store(_formula(f"{{0}} / {{T}}({count})", [total], kind, kind.dtype))
+        self._values |= dict.fromkeys(others, found)
         shape = tuple(1 if axis in own else size for axis, size in enumerate(source.shape))
         beside = Stored(found.buffer, shape, contiguous_strides(shape))
         whole = Kind(source.shape, contiguous_strides(source.shape), source.dtype)
@@ -376,17 +382,10 @@ class Lowering:
             return
         strides = contiguous_strides(source.shape)
         to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, strides)
-        order = [number for number, size in enumerate(source.shape) if size > 1]
-
-        def places(indices: Sequence[Index]) -> list[Index]:
-            own = [Index()] * len(source.shape)
-            for number, index in zip(order, indices, strict=True):
-                own[number] = index
-            return own
-
+        sizes, order, places = _loops_over(source.shape)
         self.steps.append(
             Loops(
-                axes=tuple(source.shape[number] for number in order),
+                axes=sizes,
                 value=lambda body, indices: element(body, source, places(indices), kind.dtype),
                 dtype=kind.dtype,
                 buffer=to.buffer,
@@ -437,21 +436,23 @@ class Lowering:
         gradient, index = self._operand(gradient), self._operand(index)
         kind = self._kinds[operation.results[0]]
         to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
-        width = gradient.shape[-1]
+        sizes, order, places = _loops_over(gradient.shape)
+        last = len(gradient.shape) - 1
 
         def place(body: Body, indices: Sequence[Index]) -> Index:
-            row = body.read_index(index.load(body, indices[:-1]), rows)
-            return Index().plus(row, width).plus(indices[-1])
+            *others, column = places(indices)
+            row = body.read_index(index.load(body, others), rows)
+            return Index().plus(row, gradient.shape[-1]).plus(column)
 
         self.steps.append(
             Loops(
-                axes=gradient.shape,
-                value=lambda body, indices: element(body, gradient, indices, kind.dtype),
+                axes=sizes,
+                value=lambda body, indices: element(body, gradient, places(indices), kind.dtype),
                 dtype=kind.dtype,
                 buffer=to.buffer,
                 place=place,
                 how="sum",
-                reduced=frozenset(range(len(gradient.shape) - 1)),
+                reduced=frozenset(number for number, axis in enumerate(order) if axis != last),
             )
         )
         self._values[operation.results[0]] = to
@@ -562,8 +563,6 @@ class Lowering:
             start, step = positional[3], positional[5]
             start = 0 if start is None else start
             starts[axis] = max(0, min(sizes[axis], start + sizes[axis] if start < 0 else start)), step
-        if starts[axis][1] != 1:
-            raise CannotFuse("the gradient of a slice with steps")
         self._within(operation, source, starts, 0)
 
     def _within(self, operation: Operation, source: Value, starts: Sequence[tuple[int, int]], number: float) -> None:
@@ -574,12 +573,13 @@ class Lowering:
             return
         to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
         inside = to
-        for axis, (start, _) in enumerate(starts):
-            end = start + source.shape[axis]
-            for low, high in ((0, start), (end, kind.shape[axis])):
-                if high > low:
-                    self._copy(number, _sliced(inside, axis, low, high))
-            inside = _sliced(inside, axis, start, end)
+        for axis, (start, step) in enumerate(starts):
+            count, size = source.shape[axis], kind.shape[axis]
+            self._copy(number, _sliced(inside, axis, 0, start))
+            for phase in range(step):  # elements between those of the source, and behind them
+                first = start + phase + (count * step if not phase else 0)
+                self._copy(number, _sliced(inside, axis, first, size, step))
+            inside = _sliced(inside, axis, start, start + (count - 1) * step + 1, step)
         self._copy(source, inside)
         self._values[operation.results[0]] = to
 
@@ -614,7 +614,7 @@ _HANDLERS: dict[str, Callable[[Lowering, Operation, list[Any], Mapping[str, Any]
     "where": Lowering.where,
     "masked_fill": Lowering.where,
     **dict.fromkeys(("sum", "mean", "amax", "amin", "all", "any"), Lowering.reduce),
-    "var_mean": Lowering.var_mean,
+    **dict.fromkeys(("var", "var_mean"), Lowering.var_mean),
     "cumsum": Lowering.scan,
     "flip": Lowering.flip,
     "embedding": Lowering.embedding,
@@ -641,6 +641,25 @@ def _formula(template: str, operands: Sequence[Any], kind: Kind, dtype: torch.dt
     return Lazy(kind.shape, kind.dtype, load, (template != "{0}") * cost_of(template) + _weight(operands))
 
 
+def _loops_over(shape: Sequence[int]) -> tuple[tuple[int, ...], list[int], _Places]:
+    """Return loops over a shape's elements: how often each runs, its axis, and what gives an element's place."""
+    order = [axis for axis, size in enumerate(shape) if size > 1]
+    return tuple(shape[axis] for axis in order), order, _Places(len(shape), order)
+
+
+class _Places:
+    """Indices along all axes, of those of loops over some."""
+
+    def __init__(self, rank: int, order: Sequence[int]) -> None:
+        self._rank, self._order = rank, order
+
+    def __call__(self, indices: Sequence[Index]) -> list[Index]:
+        own = [Index()] * self._rank
+        for axis, index in zip(self._order, indices, strict=True):
+            own[axis] = index
+        return own
+
+
 def _weight(operands: Sequence[Any]) -> int:
     return sum(one.weight for one in operands if isinstance(one, Stored | Lazy))
 
@@ -654,14 +673,16 @@ def _view_of(source: Lazy, shape: tuple[int, ...], strides: tuple[int, ...], off
     return Lazy(shape, source.dtype, load, source.weight)
 
 
-def _sliced(value: Any, axis: int, start: int, end: int) -> Any:
+def _sliced(value: Any, axis: int, start: int, end: int, step: int = 1) -> Any:
     """Return the part of a value from `start` to below `end` along an axis."""
-    shape = (*value.shape[:axis], end - start, *value.shape[axis + 1 :])
+    shape = (*value.shape[:axis], len(range(start, end, step)), *value.shape[axis + 1 :])
     if isinstance(value, Stored):
-        return Stored(value.buffer, shape, value.strides, value.offset + start * value.strides[axis])
+        strides = [stride * step if at == axis else stride for at, stride in enumerate(value.strides)]
+        return Stored(value.buffer, shape, tuple(strides), value.offset + start * value.strides[axis])
 
     def load(body: Body, indices: Sequence[Index]) -> str:
-        return value.load(body, [one.plus(Index(start)) if at == axis else one for at, one in enumerate(indices)])
+        own = [Index(start).plus(one, step) if at == axis else one for at, one in enumerate(indices)]
+        return value.load(body, own)
 
     return Lazy(shape, value.dtype, load, value.weight)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,8 +21,12 @@ from workers.numerics.programs.values import Buffer, Product
 
 _LINE = 64
 """Bytes that memory of a lane is aligned to."""
-_TEXT = 24_000
+_TEXT = 16_000
 """Characters of kernels that are compiled together, about: such a text takes a compiler about a second."""
+_LONGEST = 400_000
+"""Characters of all kernels of a program: more would take a compiler half a minute."""
+_ARGUMENTS = 512
+"""Tensors of a kernel, as programs.cpp has room for."""
 _FLAGS = ("-fopenmp-simd", "-fno-trapping-math")
 """Sums of a row are of vectors, and what is chosen by a comparison is, too."""
 
@@ -43,8 +48,13 @@ class Program:
         self._shapes = [one.shape for one in self._results]
         self._bytes, self._offsets = self._plan_memory()
         texts = dict.fromkeys(one.text for one in self._schedule if isinstance(one, Kernel))
+        if sum(map(len, texts)) > _LONGEST:
+            raise CannotFuse("so many operations")
+        if max([0, *(len(_buffers_of(one)) for one in self._schedule)]) > _ARGUMENTS:
+            raise CannotFuse("so many tensors at once")
         self._units, self._names = _units(list(texts))
         self._calls: Any = None
+        self._memory = threading.local()
 
     @property
     def texts(self) -> list[str]:
@@ -84,7 +94,9 @@ class Program:
             leaves[0].new_empty((lanes, *shape), dtype=one.dtype)
             for shape, one in zip(self._shapes, self._results, strict=True)
         ]
-        arena = torch.empty(self._bytes + _LINE, dtype=torch.uint8)
+        arena = getattr(self._memory, "arena", None)
+        if arena is None:  # kept by each thread: new memory would be none that is in the cache
+            arena = self._memory.arena = torch.empty(self._bytes + _LINE, dtype=torch.uint8)
         start = -(-arena.data_ptr() // _LINE) * _LINE
         places: list[int] = []
         steps: list[int] = []

@@ -7,6 +7,7 @@ for one row alone.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -114,12 +115,8 @@ class _Schedule:
         for buffer, index in own.body.loads:
             if self._made.get(id(buffer)) != number:
                 continue
-            writers = [
-                (loops, body) for loops, body in zip(kernel.loops, bodies, strict=True) if loops.buffer is buffer
-            ]
-            if len(writers) != len(self._writers[id(buffer)]) or len(writers) != 1:
-                return False
-            [(loops, body)] = writers
+            [writer, *others] = self._writers[id(buffer)]
+            body = bodies[kernel.loops.index(writer)] if writer in kernel.loops and not others else None
             if body is None or body.adds_up or not _is_of_row(body.place, index, names):
                 return False
         kernel.rows, kernel.bodies = rows, [body for body in [*bodies, own] if body]
@@ -142,9 +139,9 @@ def _rows_for(rows: Axes, axes: Axes) -> Axes | None:
     if math.prod(axes[:depth]) != count or len(axes) - depth > 1:
         return None
     cuts = sorted({math.prod(some[at:]) for some in (rows, axes[:depth]) for at in range(len(some) + 1)}, reverse=True)
-    if any(one % other for one, other in zip(cuts, cuts[1:], strict=False)):
+    if any(one % other for one, other in itertools.pairwise(cuts)):
         return None
-    return tuple(one // other for one, other in zip(cuts, cuts[1:], strict=False))
+    return tuple(one // other for one, other in itertools.pairwise(cuts))
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
