@@ -44,7 +44,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Any]] = {
     "functions of one number": lambda x, y, z, n: [
         getattr(x, name)() for name in ("exp", "tanh", "erf", "sigmoid", "sin", "sign", "floor", "relu", "neg", "abs")
     ],
-    "logarithms": lambda x, y, z, n: [(x * x + 0.1).log(), (x * x).log1p(), (x * x).sqrt(), (x * x + 1).rsqrt()],
+    "logarithms": lambda x, y, z, n: [(x * x + 0.1).log(), (x * x).log1p(), (x * x + 0.01).sqrt(), (x * x + 1).rsqrt()],
     "comparisons": lambda x, y, z, n: [
         torch.where(x > 0.2, x, y[:, :4].mT[None]),
         (x < 0).sum(1).to(x),
@@ -127,15 +127,15 @@ def test_a_program_gives_what_its_operations_give_and_their_gradients(dtype: tor
     assert program.load()
     found = iter(program([torch.stack([one, one.flip(0)]) for one in given_]))
     turned = every(*(one.flip(0) for one in given_))
+    wrong: dict[str, float] = {}
     for name, values in expected.items():
-        for one, other in zip(values, turned[name], strict=True):
-            both = next(found)
-            assert both.dtype == one.dtype, name
-            for lane, right in enumerate((one, other)):
-                largest = float(right.abs().max()) if right.dtype.is_floating_point else 0.0
-                torch.testing.assert_close(
-                    both[lane], right, rtol=0, atol=bound * max(1.0, largest), msg=lambda text, n=name: f"{n}: {text}"
-                )
+        for pair in zip(values, turned[name], strict=True):
+            for own, right in zip(next(found), pair, strict=True):
+                assert own.dtype == right.dtype
+                error = float((own - right).abs().max()) / max(1.0, float(right.abs().max()))
+                if not error <= bound:
+                    wrong[name] = max(error, wrong.get(name, 0.0))
+    assert not wrong
 
 
 def test_what_is_no_number_and_infinity_stay_what_they_are() -> None:

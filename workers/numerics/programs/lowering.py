@@ -188,7 +188,7 @@ class Lowering:
 
     def _is_own(self, value: Any) -> bool:
         """Return whether a value is none that the program is given."""
-        return isinstance(value, Lazy) or (isinstance(value, Stored) and value.buffer.is_made)
+        return isinstance(value, Lazy) or (isinstance(value, Stored) and value.buffer.given is None)
 
     def _view(self, operation: Operation) -> None:
         positional, keywords = operation.arguments
