@@ -70,7 +70,7 @@ def begin_loading(config: Mapping[str, Any], device: str) -> None:
     """Load or compile in the background what trials of this configuration use on a CPU, which `step_of` waits for."""
     where, recipe = torch.device(device), Recipe.of(config).pad()
     if where.type == "cpu":
-        threading.Thread(target=_find_method, args=(recipe, where), name="load the gradient").start()
+        threading.Thread(target=obstacle, args=(recipe, where), name="load the gradient").start()
         native.begin(map(native.packaged, libraries_of(recipe)))
 
 

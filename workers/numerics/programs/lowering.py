@@ -74,6 +74,8 @@ class Lowering:
         self._kinds = recording.kinds
         self._values: dict[Slot, Any] = {}
         self._constants: dict[int, Stored] = {}
+        self._alive: list[Tensor] = []
+        """Constants by whose ids they are known."""
         for number, slot in enumerate(recording.given):
             kind = self._kinds[slot]
             if kind.dtype in TYPES:
@@ -163,6 +165,7 @@ class Lowering:
             if id(leaf) not in self._constants:
                 if leaf.dtype not in TYPES:
                     raise CannotFuse(str(leaf.dtype))
+                self._alive.append(leaf)
                 kept = leaf.contiguous()
                 buffer = Buffer(kept.numel(), kept.dtype, constant=kept)
                 self._constants[id(leaf)] = Stored(buffer, tuple(kept.shape), contiguous_strides(kept.shape))
@@ -193,8 +196,13 @@ class Lowering:
     def _view(self, operation: Operation) -> None:
         positional, keywords = operation.arguments
         source = self._operand(positional[0])
-        is_stored = isinstance(source, Stored)
-        strides = source.strides if is_stored else contiguous_strides(source.shape)
+        if _name_of(operation) in ("reshape", "_reshape_alias"):  # a view, or a copy where there can be none
+            shape = self._kinds[operation.results[0]].shape
+            operation = operation._replace(function=torch.ops.aten.view.default)
+            positional, keywords = [positional[0], shape], {}
+            if isinstance(source, Stored) and not _may_view(source, shape):
+                source = self._store(source)
+        strides = source.strides if isinstance(source, Stored) else contiguous_strides(source.shape)
         # Tensors of the device `meta` have shapes and strides alone.
         like = torch.empty_strided(source.shape, strides, device="meta")
         found = pytree.tree_leaves(operation.function(like, *positional[1:], **keywords))
@@ -658,6 +666,15 @@ class _Places:
         for axis, index in zip(self._order, indices, strict=True):
             own[axis] = index
         return own
+
+
+def _may_view(source: Stored, shape: tuple[int, ...]) -> bool:
+    """Return whether elements in memory may have these axes, in their order, as they lie there."""
+    try:
+        torch.empty_strided(source.shape, source.strides, device="meta").view(shape)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _weight(operands: Sequence[Any]) -> int:
