@@ -43,7 +43,7 @@ from benchmarks.peers.plain import PlainTrial
 from benchmarks.peers.set_complement import SetComplement
 from spaces import plugins
 from spaces.records import Trial
-from tests.trials import config, trial
+from tests.support.trials import config, trial
 from workers.engine.machine.process import prepare
 from workers.engine.speed.timing import model_steps_per_second
 from workers.networks.scorers import Scorer

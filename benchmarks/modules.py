@@ -2,9 +2,9 @@
 
     python -m benchmarks.modules [MODULE ...] [--width 32] [--lanes 8]
 
-MODULE is a name of tests/ordinary_modules.py. The task is language with 32 tokens a sequence and 32 sequences a batch.
-The loop takes the module as it is: fused AdamW, clipping, the same data. Processor time of one thread, 9 turns of pack
-and loop; medians.
+MODULE is a name of tests/support/ordinary_modules.py. The task is language with 32 tokens a sequence and 32 sequences
+a batch. The loop takes the module as it is: fused AdamW, clipping, the same data. Processor time of one thread, 9 turns
+of pack and loop; medians.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spaces import plugins
 from spaces.plugins.active import using
 from spaces.program import complete_config
 from spaces.records import Trial
-from tests.ordinary_modules import write
+from tests.support.ordinary_modules import write
 from workers.data.tasks import Task
 from workers.engine.machine.process import flush_subnormals, prepare
 from workers.engine.speed.timing import make_pack_of_copies

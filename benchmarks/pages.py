@@ -34,7 +34,7 @@ from spaces.records import LearnedSpline, Report, Trial, TrialResult
 from spaces.seeds import trial_seed
 from spaces.space import Space
 from storage import open_reader, open_store
-from tests.browser import Browser, browser
+from tests.support.browser import Browser, browser
 
 PAGES = {
     "studies": "/",

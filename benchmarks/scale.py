@@ -303,7 +303,7 @@ def main() -> None:
 def storage(name: str | None) -> Iterator[str]:
     """Yield the URL of the database to use; a new one goes away at the end."""
     if name == "postgresql":
-        from tests.databases import running_server
+        from tests.support.databases import running_server
 
         with running_server(tempfile.gettempdir()) as server, server.database() as url:
             yield url

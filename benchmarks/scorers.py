@@ -5,8 +5,8 @@
 Whole steps (data, gradient, clipping, AdamW) of a pack of 8 lanes, of set complement 32, by the processor time of one
 thread, in turns with the others of its row, five each; medians. The plain loop trains one model by the model's own
 code in torch, run eagerly, with autograd, clipping and fused AdamW, on one batch that it need not draw. `bent` and
-`curved` are of files outside of the package (tests/outside_parts.py). `--isa`: the compiled steps and torch with these
-vector instructions alone.
+`curved` are of files outside of the package (tests/support/outside_parts.py). `--isa`: the compiled steps and torch
+with these vector instructions alone.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from graft.plugins.collecting import plugins_asked_for
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.plugins.active import using
-from tests.outside_parts import write_parts
-from tests.trials import trial
+from tests.support.outside_parts import write_parts
+from tests.support.trials import trial
 from workers.engine.machine.process import flush_subnormals, prepare
 from workers.engine.pack import Pack
 from workers.engine.step import describe_step

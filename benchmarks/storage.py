@@ -16,7 +16,7 @@ from pathlib import Path
 from spaces.records import Metric, Report, Trial
 from spaces.settings import History, Objective
 from storage import NewStudy, Store, open_reader, open_store
-from tests.databases import running_server
+from tests.support.databases import running_server
 
 OBJECTIVE = Objective(direction="minimize", metric="tvd", variant="bema")
 TRIALS, TRIAL_BATCH = 20_000, 1_000

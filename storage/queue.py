@@ -133,7 +133,8 @@ class QueueRequest:
     def _is_whole(self) -> bool:
         """Return whether its row has what its action needs, of the right types and in range, and nothing else."""
         if self.action == "annotate":
-            return bool(self.row) and all(type(value) is _ANNOTATIONS.get(name) for name, value in self.row.items())
+            typed = all(type(value) is _ANNOTATIONS.get(name) for name, value in self.row.items())
+            return bool(self.row) and typed and all(type(tag) is str for tag in self.row.get("tags", []))
         columns = {"submit": _COLUMNS, "look": _LOOK, "reveal": _REVEAL, "make_token": _TOKEN}.get(self.action, {})
         if self.row.keys() != columns.keys():
             return False

@@ -19,7 +19,7 @@ from hypothesis import settings
 
 # On a bare GPU machine, with torch, numpy, PyYAML, pytest and hypothesis alone, `-m gpu` runs without databases.
 if importlib.util.find_spec("psycopg"):
-    from tests.databases import postgres, url
+    from tests.support.databases import postgres, url
 
     __all__ = ["postgres", "url"]
 

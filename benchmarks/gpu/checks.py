@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.trials import config, trial
+from tests.support.trials import config, trial
 from workers.engine.fused.kernels import KERNELS
 from workers.engine.fused.trust import SECONDS, run_check
 from workers.engine.machine.nvidia import find_driver

@@ -19,7 +19,7 @@ from benchmarks.engine import KNOBS, SHAPES, seconds_of_calls
 from benchmarks.peers.plain import PlainTrial
 from benchmarks.peers.set_complement import SetComplement
 from spaces.records import Trial
-from tests.trials import config, trial
+from tests.support.trials import config, trial
 from workers.engine import fused
 from workers.engine.speed.timing import MakeStep, step_rate
 from workers.engine.step import TracedStep, step_of

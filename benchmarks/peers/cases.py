@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.trials import config
+from tests.support.trials import config
 
 _FOREVER = 10**9
 

@@ -38,7 +38,7 @@ from benchmarks.peers.plain import PlainTrial
 from benchmarks.peers.results import Results
 from benchmarks.peers.set_complement import SetComplement
 from spaces import plugins
-from tests.trials import trial
+from tests.support.trials import trial
 from workers.data.tasks import Batch
 from workers.engine.machine.process import prepare
 from workers.engine.pack import Pack

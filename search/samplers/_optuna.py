@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from math import nextafter
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
@@ -15,7 +16,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from search.samplers import Strategy
+from search.samplers import Sampler, Strategy
 from search.samplers._memory import BoundedMemory, Observation
 from spaces.records import TERMINAL, Draws, Outcome, Trial
 from spaces.seeds import GAMMA, mix64
@@ -39,6 +40,31 @@ class Limits:
     """Trials without an outcome that are shown, the newest."""
 
 
+class OptunaSampler(Sampler):
+    """A sampler that Optuna has: how it is made, and how much it sees."""
+
+    attributes: ClassVar[Mapping[str, Any]] = {}
+    """Optuna's own attributes that every trial which it is shown has."""
+
+    @property
+    @abstractmethod
+    def limits(self) -> Limits:
+        """How much it sees at once."""
+
+    @abstractmethod
+    def make(self, seed: int) -> BaseSampler:
+        """Make Optuna's sampler from a 32-bit seed."""
+
+    @property
+    def takes_two_objectives(self) -> bool:
+        """Yes."""
+        return True
+
+    def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
+        """Start on what is remembered of the outcomes."""
+        return OptunaStrategy(space, outcomes, self)
+
+
 @final
 class OptunaStrategy(Strategy):
     """One of Optuna's samplers, shown the newest and the best trials.
@@ -52,23 +78,12 @@ class OptunaStrategy(Strategy):
     have asked without the interruption.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        outcomes: Sequence[Outcome],
-        *,
-        sampler: Callable[[int], BaseSampler],
-        limits: Limits,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """`sampler` makes Optuna's from a 32-bit seed; `attributes` are put on every trial that is remembered."""
+    def __init__(self, space: Space, outcomes: Sequence[Outcome], sampler: OptunaSampler) -> None:
         self._space = space
         self._sampler = sampler
-        self._limits = limits
-        self._attributes = dict(attributes or {})
         self._signs = space.search.signs
         self._distributions = {draw.name: _distribution(draw) for draw in (*space.group_draws, *space.trial_draws)}
-        self._memory = BoundedMemory(limits.newest, limits.best)
+        self._memory = BoundedMemory(sampler.limits.newest, sampler.limits.best)
         self._open: dict[int, Draws] = {}
         """Number -> coordinates of the trials without an outcome."""
         self._shared = SharedDraws(space)
@@ -114,11 +129,11 @@ class OptunaStrategy(Strategy):
 
     def _build(self, seed: int) -> optuna.Study:
         study = optuna.create_study(
-            sampler=self._sampler(seed), directions=[StudyDirection.MINIMIZE for _ in self._signs]
+            sampler=self._sampler.make(seed), directions=[StudyDirection.MINIMIZE for _ in self._signs]
         )
         self._made = {seen: self._made.get(seen) or self._ended_trial(seen) for seen in self._memory}
         study.add_trials(self._made.values())
-        for number in sorted(self._open)[-self._limits.running :]:
+        for number in sorted(self._open)[-self._sampler.limits.running :]:
             study.add_trial(self._make_trial(self._open[number], TrialState.RUNNING))
         return study
 
@@ -149,7 +164,7 @@ class OptunaStrategy(Strategy):
             params={name: self._parameter(name, u) for name, u in draws.items()},
             distributions={name: self._distributions[name] for name in draws},
             user_attrs={},
-            system_attrs=dict(self._attributes),
+            system_attrs=dict(self._sampler.attributes),
             intermediate_values={},
         )
         for text, excess in (constraints or {}).items():

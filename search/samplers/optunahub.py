@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from optuna.samplers import BaseSampler
 
-from search.samplers import Sampler, Strategy
-from search.samplers._optuna import Limits, OptunaStrategy
+from search.samplers import Strategy
+from search.samplers._optuna import Limits, OptunaSampler
 from spaces.errors import PluginError
 from spaces.messages import no_such, shorten
 from spaces.plugins import Examples
@@ -31,7 +31,7 @@ CACHE = "github.com/optuna/optunahub-registry/main/package"
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class OptunaHub(Sampler):
+class OptunaHub(OptunaSampler):
     """A sampler of a package of OptunaHub that is on this machine; nothing is fetched, and its code runs as it is.
 
     It sees what `tpe` sees, coordinates in [0, 1) and choices by number, and is made anew for each ask: one that keeps
@@ -52,9 +52,9 @@ class OptunaHub(Sampler):
     """JSON of what the class takes: `{"n_startup_trials": 20}`."""
 
     @property
-    def takes_two_objectives(self) -> bool:
-        """Yes: whether this one does, is known when it is asked."""
-        return True
+    def limits(self) -> Limits:
+        """Those of `tpe`."""
+        return Limits(newest=200, best=200, running=100)
 
     def __post_init__(self) -> None:
         """Raise PluginError for arguments that are no JSON object."""
@@ -72,20 +72,12 @@ class OptunaHub(Sampler):
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
         """Start on what is remembered of the outcomes; raises PluginError, one line, if there is no such sampler."""
-        make = Maker(self)
-        make(0)
-        return OptunaStrategy(space, outcomes, sampler=make, limits=Limits(newest=200, best=200, running=100))
+        self.make(0)
+        return super().begin(space, outcomes)
 
-
-@final
-class Maker:
-    """Makes the samplers of a search, each from a seed."""
-
-    def __init__(self, settings: OptunaHub) -> None:
-        self._settings = settings
-
-    def __call__(self, seed: int) -> BaseSampler:
-        arguments = dict(self._settings.read_arguments())
+    def make(self, seed: int) -> BaseSampler:
+        """Make the package's sampler."""
+        arguments = dict(self.read_arguments())
         try:
             if "seed" in inspect.signature(self._class).parameters:
                 arguments.setdefault("seed", seed)
@@ -95,20 +87,19 @@ class Maker:
 
     @cached_property
     def _class(self) -> Any:
-        settings = self._settings
         module = self._import()
         members = inspect.getmembers(module, inspect.isclass)
         own = [name for name, one in members if issubclass(one, BaseSampler) and one.__module__ == module.__name__]
         # A package may keep its classes in files beside its first one, and name what it gives.
         known = [name for name in getattr(module, "__all__", own) if issubclass(getattr(module, name), BaseSampler)]
-        if settings.sampler and settings.sampler not in known:
-            raise self._error(no_such("sampler of the package", settings.sampler, known))
-        if not settings.sampler and len(known) != 1:
+        if self.sampler and self.sampler not in known:
+            raise self._error(no_such("sampler of the package", self.sampler, known))
+        if not self.sampler and len(known) != 1:
             raise self._error(f"it has {len(known)} samplers ({', '.join(known)}); name one: sampler")
-        return getattr(module, settings.sampler or known[0])
+        return getattr(module, self.sampler or known[0])
 
     def _import(self) -> Any:
-        package, folder = self._settings.package, self._folder()
+        package, folder = self.package, self._folder()
         try:
             hub = importlib.import_module("optunahub")
         except Exception as error:  # without git on the machine, its own imports fail in other ways
@@ -124,10 +115,10 @@ class Maker:
             raise self._error(f"{type(error).__name__}: {error}") from error
 
     def _folder(self) -> Path:
-        if self._settings.registry:
-            return Path(self._settings.registry).expanduser().absolute()
+        if self.registry:
+            return Path(self.registry).expanduser().absolute()
         cache = os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")
         return Path(os.environ.get("OPTUNAHUB_CACHE_HOME", Path(cache, "optunahub")), CACHE)
 
     def _error(self, reason: str) -> PluginError:
-        return PluginError(f"search.sampler: optunahub {self._settings.package}: {shorten(reason, 400)}")
+        return PluginError(f"search.sampler: optunahub {self.package}: {shorten(reason, 400)}")

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import TPESampler
 
-from search.samplers import Sampler, Strategy
-from search.samplers._optuna import Limits, OptunaStrategy
+from search.samplers._optuna import Limits, OptunaSampler
 from spaces.plugins import Examples
 from spaces.plugins.fields import size
-from spaces.records import Outcome
-
-if TYPE_CHECKING:
-    from spaces.space import Space
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class TreeParzen(Sampler):
+class TreeParzen(OptunaSampler):
     """Optuna's multivariate TPE: draws what is likely among good trials and unlikely among the others.
 
     Draws that always come together are modelled together: those that every trial makes, and those of each option that
@@ -41,20 +35,12 @@ class TreeParzen(Sampler):
     """Points among which the most promising is chosen."""
 
     @property
-    def takes_two_objectives(self) -> bool:
-        """Yes."""
-        return True
+    def limits(self) -> Limits:
+        """The 200 told last, the 200 best, and 100 running ones."""
+        return Limits(newest=200, best=200, running=100)
 
-    def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-        """Start on what is remembered of the outcomes."""
-        return OptunaStrategy(
-            space,
-            outcomes,
-            sampler=self._make,
-            limits=Limits(newest=200, best=200, running=100),
-        )
-
-    def _make(self, seed: int) -> TPESampler:
+    def make(self, seed: int) -> TPESampler:
+        """Make Optuna's multivariate TPE."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)  # `group` is called so since 2021
             return TPESampler(

@@ -1,1 +1,1 @@
-"""A study in a storm: toy workers that are killed, a database that goes away, and an auditor who trusts nobody."""
+"""Tests of what a study survives."""

@@ -1,7 +1,7 @@
 """Loss and gradient of the layered transformers in C++, and outputs, on a CPU; layered.hpp says how it is laid out.
 
 The same function as `workers.networks.models._layers` differentiated by torch, to 1e-10 in float64, from the same
-random bytes (tests/test_native_layered.py). It covers most plug-ins; `obstacle` says what it does not.
+random bytes (tests/workers/engine/test_native_layered.py). It covers most plug-ins; `obstacle` says what it does not.
 
 Legend: L lanes, P parameters, N sequences, s positions, d width, h heads, c channels of a head.
 """

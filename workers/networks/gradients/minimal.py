@@ -1,7 +1,7 @@
 """The minimal transformer's loss and gradient in C++, and its outputs, under next-token cross entropy.
 
 The same function as the model `minimal` differentiated by torch, to 1e-10 in float64, from the same random bytes
-(tests/test_native.py). minimal.hpp says how it is laid out.
+(tests/workers/engine/test_native.py). minimal.hpp says how it is laid out.
 """
 
 from __future__ import annotations

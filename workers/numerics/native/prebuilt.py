@@ -1,8 +1,8 @@
 """The native steps compiled ahead, when Graft is built or installed (hatch_build.py).
 
 There is a folder of libraries for each level of instructions. A processor takes the level that a compiler on the
-machine would compile for, so that the bits are those of a library compiled there (tests/test_prebuilt.py), and only
-what was made from these sources.
+machine would compile for, so that the bits are those of a library compiled there
+(tests/workers/numerics/test_prebuilt.py), and only what was made from these sources.
 """
 
 from __future__ import annotations

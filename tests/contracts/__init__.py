@@ -1,0 +1,1 @@
+"""Tests of what a plug-in keeps, packaged or from outside."""

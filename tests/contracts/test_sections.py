@@ -1,0 +1,136 @@
+"""The contract of a section of a study's report, which every file in its folder passes, and that a file is enough."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graft.plugins.collecting import plugins_asked_for
+from graft.report.data import StudyData
+from graft.report.rendering.document import Document, Heading, Paragraph, Picture
+from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.study import claims, document
+from spaces import plugins
+from spaces.plugins.active import using
+from tests.support.synthetic_studies import (
+    metrics_frame,
+    set_complement_study,
+    study_data,
+    study_row,
+    trial_row,
+    trials_frame,
+)
+
+NAMES = plugins.names(Section)
+
+NEW = '''
+from graft.report.rendering.document import Paragraph
+from graft.report.sections import Part, Section
+from search.analysis.study.scores import Claim
+
+class Loudness(Section):
+    """How loud the trials were."""
+    part, order, claim = Part.RESULTS, 15, Claim(names=["loudness"])
+    title = "How loud"
+
+    def blocks(self, figures):
+        values = self.data.scores.of_claim(self.claim).height
+        yield Paragraph(text=f"{values} values, Figure {figures.sections['distribution']}.")
+'''
+
+
+def studies() -> dict[str, StudyData]:
+    one = trials_frame([trial_row(0, 0, "finished", 0.5)])
+    tried = [
+        ({"arm": arm, "configuration": configuration, "seed": seed}, 1.0 + configuration * len(arm) + 0.1 * seed)
+        for configuration in range(2)
+        for arm in ("base", "other")
+        for seed in range(3)
+    ]
+    arms = [trial_row(at, 0, "finished", value, params=params) for at, (params, value) in enumerate(tried)]
+    curves = [
+        (at, step, "mse", "raw", condition, value + 1 / step)
+        for at, (_, value) in enumerate(tried)
+        for step in (1, 2)
+        for condition in ("", "length=8")
+    ]
+    return {
+        "arms": study_data(study_row(objective="mse/raw"), trials_frame(arms), metrics_frame(curves)),
+        "groups": study_data(study_row(), *set_complement_study(groups=4, members=20)),
+        "one trial": study_data(study_row(), one, metrics_frame([(0, 1, "tvd", "raw", "", 0.5)])),
+        "no metrics": study_data(study_row(), one, metrics_frame([])),
+        "another task": study_data(study_row("accuracy/raw"), one, metrics_frame([(0, 1, "loss", "raw", "", 0.5)])),
+    }
+
+
+def pictures(page: Document) -> dict[int, str]:
+    return {block.number: block.caption for block in page.blocks if isinstance(block, Picture)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("study", studies())
+def test_a_section_that_applies_has_blocks_and_numbers_its_figures_from_its_own_on(name: str, study: str) -> None:
+    section = plugins.load(Section, name)(data=studies()[study])
+    assert section.part in Part
+    if not section.fits or not section.applies:
+        return
+    numbers = FigureNumbers(own=7, sections=dict.fromkeys(NAMES, 1))
+    blocks = list(section.blocks(numbers))
+    assert blocks
+    found = [block.number for block in blocks if isinstance(block, Picture)]
+    assert found == list(range(7, 7 + len(found)))
+    assert len(found) <= section.figure_count
+    assert not any(isinstance(block, Heading) for block in blocks)
+
+
+def test_the_report_of_an_experiment_pools_no_arms() -> None:
+    page = document(studies()["arms"])
+    titles = [block.text for block in page.blocks if isinstance(block, Heading)]
+    assert titles == ["Arms", "Figures", "How these numbers are made"]
+    assert list(pictures(page)) == [6, 7, 8]
+
+
+def test_the_report_names_no_section_and_no_field_of_a_task_or_model() -> None:
+    generic = (
+        "graft.report.study",
+        "graft.report.data",
+        "search.analysis.study.scores",
+        "search.analysis.study.groups",
+    )
+    fields = ("generalisation_gap", "vocabulary", "key_width", "scorer", "dropout")
+    for module in generic:
+        text = inspect.getsource(importlib.import_module(module))
+        assert not [name for name in NAMES if f'"{name}"' in text]
+        assert not [field for field in fields if field in text]
+
+
+def test_figures_keep_their_numbers_when_others_are_left_out() -> None:
+    found = studies()
+    assert list(pictures(document(found["groups"]))) == [1, 2, 3, 4]
+    assert list(pictures(document(found["one trial"]))) == [4]
+
+
+@pytest.fixture
+def loudness(tmp_path: Path) -> Iterator[None]:
+    """Yield a section of somebody's own."""
+    (tmp_path / "loudness.py").write_text(NEW)
+    with using(plugins_asked_for([str(tmp_path / "loudness.py")])):
+        yield
+
+
+@pytest.mark.usefixtures("loudness")
+def test_a_file_adds_a_section_and_takes_its_metrics_out_of_all_others() -> None:
+    assert "loudness" in plugins.names(Section)
+    rows = [trial_row(number, 0, "finished", 0.5) for number in range(3)]
+    metrics = [(number, 1, name, "raw", "", 0.5) for number in range(3) for name in ("tvd", "loudness of heads")]
+    data = study_data(study_row(), trials_frame(rows), metrics_frame(metrics))
+    assert len(claims()) == 3
+    assert data.statistics["name"].unique().to_list() == ["tvd"]
+    blocks = document(data).blocks
+    titles = [block.text for block in blocks if isinstance(block, Heading)]
+    assert titles[:3] == ["Best trials", "How loud", "Metrics"]
+    assert Paragraph(text="3 values, Figure 4.") in blocks

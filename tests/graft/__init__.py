@@ -1,0 +1,1 @@
+"""Tests of launches, studies and what is made of them."""

@@ -1,0 +1,360 @@
+"""The tools of programs: a question gets its verdict in few words; hostile input gets one line, and writes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CallToolResult
+
+from graft.launching.claiming import enrol
+from graft.web.checking import Checker
+from graft.web.security.access import LOCAL, Holder, make_token
+from graft.web.settings import Quotas, Settings
+from graft.web.tools.answers import LARGEST, cut_file, digest, list_rows, write
+from graft.web.tools.offered import TOOLS, Caller
+from graft.web.tools.server import make_server
+from storage.frames import open_reader
+from tests.support.answers import EXPERIMENT
+from tests.support.claim_of_study import CLAIMED, space_of
+from tests.support.databases import raw
+from tests.support.inside import called
+from tests.support.launches import running
+from tests.support.servers import serving
+from tests.support.tools import call, database, error_of
+from workers.data.tokenizers.gpt2 import Gpt2
+
+__all__ = ["database"]
+
+
+ROOT = Path(__file__).parents[3]
+MOST_TOKENS = 2_000
+HUGE = "x" * 150_000
+"""Characters that a program might send in place of a name."""
+
+
+@pytest.fixture(scope="module")
+def count_tokens() -> Callable[[str], int]:
+    """Count tokens by GPT-2's own tokenizer, of the package that the extra `corpora` brings."""
+    encoder = Gpt2().encoder(Gpt2().learn([]))
+    return lambda text: len(encoder.encode(text))
+
+
+@pytest.fixture
+def ended(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> str:
+    """Return a database with a study of two arms whose claim is decided."""
+    (tmp_path / "claim.yaml").write_text(CLAIMED)
+    assert called(monkeypatch, capfd, "launch", "claim.yaml", "--device", "cpu", "--workers", "1")[0] == 0
+    return database
+
+
+def rows(database: str) -> dict[str, list[Any]]:
+    """Every row of every table, but the times at which they were read."""
+    tables = [name for (name,) in raw(database, "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    return {table: list(raw(database, f"SELECT * FROM {table}")) for table in tables}
+
+
+# ------------------------------------------------------------------------------------------------------ from end to end
+
+
+async def ask_whether_ssa_is_better(client: Client, count: Callable[[str], int]) -> dict[str, Any]:
+    """Do what a program does that has read AGENTS.md and the tools; returns its verdict, calls and tokens."""
+    read = (ROOT / "AGENTS.md").read_text()
+    tools = (await client.list_tools()).tools
+    read += json.dumps([tool.model_dump(by_alias=True, exclude_none=True) for tool in tools])
+    spent, calls, largest = count(read), 0, 0
+
+    async def use(name: str, /, **arguments: Any) -> dict[str, Any]:
+        nonlocal spent, calls, largest
+        result = await client.call_tool(name, arguments)
+        assert not result.is_error, result.content
+        [content] = result.content
+        assert content.type == "text"
+        tokens = count(content.text)
+        calls, spent, largest = calls + 1, spent + tokens + count(json.dumps(arguments)), max(largest, tokens)
+        assert json.loads(content.text) == result.structured_content
+        return dict(result.structured_content or {})
+
+    async def wait(study: str) -> None:
+        while (await use("watch", study=study, seconds=50))["outcome"] == "timeout":
+            assert calls < 15
+
+    await use("list", what="spaces")
+    space = yaml.safe_load((await use("describe", name="space/quick/every"))["text"])
+    await use("describe", name="scorer/ssa")
+    space["study"], space["seeds"], space["claim"] = "asked", 5, {"arm": "ssa", "difference": 0.1}
+    space["task"].update(points=8, curriculum_start=8, test_length=8, test_length_step=8)
+    space["model"].update(width=8, depth=1)
+    space["training"].update(steps=4, batch=4, validate_every=2, validation_batch=8)
+    space["search"]["objective"] = {"maximize": "balanced_accuracy/raw", "at": "last"}
+    text = yaml.safe_dump(space, sort_keys=False)
+    assert (await use("check", space=text))["claims"][0].startswith("ssa has a higher balanced_accuracy/raw")
+    await wait((await use("advise", space=text, pilot=4))["study"])
+    [advice] = (await use("advise", space=text))["rows"]
+    assert advice["seeds_needed"] >= 3
+    assert (await use("submit", space=text))["study"] == "asked"
+    await wait("asked")
+    [decided] = (await use("claim", study="asked"))["rows"]
+    return {"verdict": decided["verdict"], "calls": calls, "tokens": spent, "largest": largest}
+
+
+@pytest.mark.long
+def test_a_program_gets_from_a_question_to_a_verdict(database: str, count_tokens: Callable[[str], int]) -> None:
+    folder = Path(database.removeprefix("sqlite:///")).parent
+
+    async def ask() -> dict[str, Any]:
+        with_token = {"SEARCH_TOKEN": make_token(database, "ada", "submit"), "PYTHONPATH": str(ROOT)}
+        parameters = StdioServerParameters(
+            command=sys.executable, args=["-m", "graft", "mcp"], cwd=folder, env=with_token
+        )
+        async with Client(parameters) as client:
+            return await ask_whether_ssa_is_better(client, count_tokens)
+
+    with running(folder, "serve", "--device", "cpu", "--workers", "1"):
+        found = anyio.run(ask)
+    assert found["verdict"] in ("confirmed", "refuted", "undecided")
+    assert found["calls"] <= 15
+    assert found["tokens"] <= 20_000
+    assert found["largest"] <= MOST_TOKENS
+    assert raw(database, "SELECT DISTINCT owner FROM submissions") == [("ada",)]
+    assert raw(database, "SELECT event FROM claim_events") == [("locked",)]
+
+
+PAGES = ("AGENTS.md", "llms.txt", "skills/graft/SKILL.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_for_programs_are_short_and_lead_to_files(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert len(text.splitlines()) <= 60
+    for target in re.findall(r"\]\(([^)#]+)", text):
+        assert (ROOT / page).parent.joinpath(target).is_file(), target
+
+
+def test_the_space_of_the_skill_is_one_and_its_tools_exist() -> None:
+    text = (ROOT / "skills/graft/SKILL.md").read_text()
+    [claim] = space_of(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0]).claims
+    assert (claim.arm, claim.seeds) == ("ssa", 8)
+    called_tools = set(re.findall(r"`([a-z]+) \{", (ROOT / "AGENTS.md").read_text()))
+    assert {"list", "check", "submit", "claim"} <= called_tools <= set(TOOLS)
+
+
+# ---------------------------------------------------------------------------------------------------------- the answers
+
+
+def test_there_are_at_most_twelve_tools_and_their_schemas_are_schemas(database: str) -> None:
+    caller = Caller(settings=Settings(database=database), checker=Checker(1), holder=LOCAL, client="test")
+
+    async def list_tools() -> list[Any]:
+        async with Client(make_server(lambda _: caller)) as client:
+            return (await client.list_tools()).tools
+
+    listed = anyio.run(list_tools)
+    assert [tool.name for tool in listed] == [*TOOLS]
+    assert len(listed) <= 12
+    for tool in listed:
+        Draft202012Validator.check_schema(tool.input_schema)
+        Draft202012Validator.check_schema(tool.output_schema)
+        assert tool.input_schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("command", "tool", "arguments"),
+    [
+        (["compare", "tiny-arms:average", "tiny-arms:softmax"], "compare", {}),
+        (["trials", "tiny-arms"], "query", {"study": "tiny-arms"}),
+        (["wait", "tiny-arms"], "watch", {"study": "tiny-arms", "seconds": 0}),
+        (["report", "claim", "tiny-arms"], "claim", {"study": "tiny-arms"}),
+        (["show", "tiny-arms", "1"], "show", {"study": "tiny-arms", "number": 1}),
+    ],
+)
+@pytest.mark.long
+def test_a_tool_answers_in_the_shape_of_its_command(
+    command: list[str],
+    tool: str,
+    arguments: dict[str, Any],
+    ended: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    status, out, error = called(monkeypatch, capfd, *command, "--format", "json")
+    assert status == 0, error
+    whole = json.loads(out)
+    if tool == "compare":
+        arguments = {"one": command[1], "other": command[2]}
+    found = call(ended, tool, **arguments).structured_content
+    assert found is not None
+    if tool == "query":
+        pairs = list(zip(found["rows"], whole, strict=True))
+    elif tool == "claim":
+        pairs = list(zip(found["rows"], whole["claims"], strict=True))
+    else:
+        pairs = [(found, whole[0] if isinstance(whole, list) else whole)]
+    for shown, stored in pairs:
+        shared = {name: value for name, value in digest(stored).items() if name in shown}
+        assert len(shared) >= 2
+        assert {name: shown[name] for name in shared} == shared
+
+
+def test_answers_are_short_and_a_cursor_gives_the_rest(count_tokens: Callable[[str], int]) -> None:
+    many = [{"number": index, "value": index / 7, "none": None, "text": "x é " * 75} for index in range(30)]
+    shown, start = [], 0
+    while start is not None:
+        answer = list_rows(many[start:], start, {"about": "x" * 1_000})
+        assert len(write(answer)) <= LARGEST
+        assert count_tokens(write(answer)) <= MOST_TOKENS
+        shown += answer["rows"]
+        start = answer.get("next")
+    assert [row["number"] for row in shown] == [*range(30)]
+    assert shown[1]["value"] == 0.142857
+    assert "none" not in shown[0]
+    assert len(digest("x" * 1_000)) == 400
+    numbers = list_rows([{"value": 1.0 / (3 + index), "seed": 10**18 + index} for index in range(500)])
+    assert count_tokens(write(numbers)) <= MOST_TOKENS
+
+
+def test_parts_of_a_file_are_the_file_and_cut_no_character(tmp_path: Path) -> None:
+    text = "a¢€😀" * 50
+    file = tmp_path / "text"
+    file.write_text(text)
+    parts, start = [], 0
+    with file.open("rb") as opened:
+        while start is not None:
+            answer = cut_file(opened, start, 5)
+            assert answer["text"]
+            parts.append(answer["text"])
+            start = answer.get("next")
+    assert "".join(parts) == text
+
+
+@pytest.mark.long
+def test_a_look_before_the_end_is_recorded_and_listing_is_none(database: str, tmp_path: Path) -> None:
+    enrol(database, "tiny-arms", space_of(CLAIMED))
+    assert not call(database, "watch", study="tiny-arms", seconds=0).is_error
+    assert not call(database, "list").is_error
+    assert raw(database, "SELECT event FROM claim_events") == [("locked",)]
+    found = call(database, "query", study="tiny-arms").structured_content
+    assert found is not None
+    assert found["note"].startswith("tiny-arms has a claim and is not finished")
+    assert raw(database, "SELECT event, command FROM claim_events")[1:] == [("looked", "mcp query")]
+
+
+# -------------------------------------------------------------------------------------------------------- hostile input
+
+ADA, BOB, READER = (Holder(name, role) for name, role in (("ada", "submit"), ("bob", "submit"), ("eve", "read")))
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "told"),
+    [
+        ("drop_all", {}, "'drop_all' is no tool; choose one of list, describe"),
+        (HUGE, {}, "is no tool"),
+        ("check", {"space": HUGE}, "error: the space"),
+        ("check", {"space": "a" * 300_000}, "String should have at most 200000 characters"),
+        ("check", {HUGE: 1}, "it takes space"),
+        ("check", {"space": {"study": HUGE}}, "Input should be a valid string"),
+        ("query", {"study": "../x"}, "not '../x'"),
+        ("query", {"study": "nobody"}, "study 'nobody' does not exist"),
+        ("query", {"study": "ours", "where": "1; DROP TABLE trials"}, "'; DROP TABLE trials' is no value"),
+        ("query", {"study": "ours", "where": "number IN (SELECT 1)"}, "SELECT"),
+        ("query", {"study": "ours", "limit": 10**30}, "less than or equal to 200"),
+        ("export", {"study": "ours", "what": "tokens"}, "should be 'trials', 'metrics', 'space'"),
+        ("export", {"study": "ours", "bytes": 10**9}, "less than or equal to 100000"),
+        ("describe", {"name": "space/../../../etc/passwd"}, "is no packaged space"),
+        ("describe", {"name": HUGE[:199]}, "is no kind of thing"),
+        ("list", {"what": "plugins", "family": "os"}, "'os' is no family"),
+        ("compare", {"one": "ours:a", "other": "ours:b"}, "ours"),
+        ("claim", {"study": "ours"}, "study 'ours' has no claim"),
+        ("show", {"study": "ours", "number": 10**12}, "number: Input should be less than"),
+        ("advise", {"space": EXPERIMENT}, "the space has no claim; write"),
+    ],
+)
+def test_hostile_input_gets_one_line_and_writes_nothing(
+    tool: str, arguments: dict[str, Any], told: str, database: str
+) -> None:
+    enrol(database, "ours", space_of(EXPERIMENT))
+    before = rows(database)
+    assert told in error_of(call(database, tool, BOB, **arguments))
+    assert rows(database) == before
+
+
+@pytest.mark.parametrize(
+    ("space", "holder", "told"),
+    [
+        (f"plugins: [./mine.py]\n{EXPERIMENT}", ADA, "'./mine.py' is not allowed here (none)"),
+        (EXPERIMENT.replace("seeds: 4", "seeds: 100000"), ADA, "trials: 200,000 are asked for"),
+        (EXPERIMENT, READER, "the token 'eve' has the role read; this needs submit"),
+        (EXPERIMENT, BOB, "study tiny-arms is ada's; to change it needs the role admin"),
+    ],
+)
+def test_what_a_person_may_not_submit_is_refused(space: str, holder: Holder, told: str, database: str) -> None:
+    for name in ("ada", "bob", "eve"):
+        make_token(database, name, "read" if name == "eve" else "submit")
+    if holder is BOB:
+        assert not call(database, "submit", ADA, space=space).is_error
+    before = rows(database)
+    assert told in error_of(call(database, "submit", holder, space=space))
+    assert rows(database) == before
+
+
+def test_quotas_hold_for_priorities(database: str) -> None:
+    make_token(database, "ada", "submit")
+    told = error_of(call(database, "submit", ADA, space=EXPERIMENT, priority=5))
+    assert told == f"error: priority: 5 are asked for, and a person may have {Quotas().priority:.0f} here"
+
+
+# ---------------------------------------------------------------------------------------------------------- transports
+
+
+@asynccontextmanager
+async def over_http(address: str, token: str | None) -> AsyncGenerator[Client]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        httpx2.AsyncClient(headers=headers) as http,
+        Client(streamable_http_client(f"{address}/api/mcp", http_client=http)) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def guarded(database: str) -> Iterator[str]:
+    """Return the address of a server that asks for tokens."""
+    with serving(Settings(database=database, needs_token=True)) as address:
+        yield address
+
+
+def test_http_has_the_same_tools_under_the_tokens_of_the_service(guarded: str, database: str) -> None:
+    token = make_token(database, "eve", "read")
+
+    async def ask(token: str | None) -> tuple[list[str], CallToolResult]:
+        async with over_http(guarded, token) as client:
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            return listed, await client.call_tool("submit", {"space": EXPERIMENT})
+
+    listed, refused = anyio.run(ask, token)
+    assert listed == [*TOOLS]
+    assert "has the role read; this needs submit" in error_of(refused)
+    with open_reader(database) as reader:
+        assert not reader.queue()
+
+
+@pytest.mark.parametrize("token", [None, "graft_of_nobody"])
+def test_http_refuses_without_a_token(token: str | None, guarded: str) -> None:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    for method in ("POST", "GET", "DELETE"):
+        answer = httpx2.request(method, f"{guarded}/api/mcp", headers=headers, json=message)
+        assert answer.status_code == 401
+        assert [*answer.json()] == ["error"]

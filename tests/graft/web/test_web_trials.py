@@ -1,0 +1,233 @@
+"""The page with all trials of a study: pages by cursor, conditions, orders, columns, groups, and what is ticked."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlencode
+
+import numpy as np
+import polars as pl
+import pytest
+from fastapi.testclient import TestClient
+from scipy.stats import t as student
+
+from graft.stored.export import export_study
+from search.analysis.study.value_groups import group_by_value
+from storage import open_store
+from storage.frames import open_reader
+from tests.support.browser import Browser
+from tests.support.launches import wait_until
+from tests.support.studies import write_study
+from tests.support.web import client_of
+from tests.support.web_arms import client as arms_client
+from tests.support.web_charts import press
+from tests.support.web_pages import EVIL, SIZES, Shown, page, shown
+
+__all__ = ["arms_client", "page", "shown"]
+AXE = Path(__file__).parents[2] / "data" / "axe" / "axe.min.js"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    found = f"sqlite:///{tmp_path_factory.mktemp('trials')}/graft.db"
+    with open_store(found) as store:
+        write_study(store)
+    return found
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[TestClient]:
+    with client_of(url) as found:
+        yield found
+
+
+def numbers_of(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r'class="tick" value="(\d+)"', text)]
+
+
+@pytest.mark.parametrize("sort", ["", "objective", "params.optimizer.learning_rate DESC"])
+def test_pages_have_each_trial_once_and_in_the_order_of_the_frames(
+    client: TestClient, url: str, monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    monkeypatch.setattr("graft.web.routes.trial_table._ROWS", 7)
+    seen: list[int] = []
+    address = f"?{urlencode({'sort': sort})}"
+    pages = 0
+    while address:
+        text = client.get(f"/studies/demo/trials{address}").text
+        seen += numbers_of(text)
+        found = re.search(r'<a href="([^"]*)" rel="next">', text)
+        address = html.unescape(found[1]) if found else ""
+        pages += 1
+    with open_reader(url) as reader:
+        assert seen == reader.study("demo").trials(sort=sort or None, columns=("number",))["number"].to_list()
+    assert pages == 3
+
+
+def test_a_head_sorts_the_best_first_then_the_worst_then_not_at_all(client: TestClient) -> None:
+    address, seen = "", list[tuple[str, int]]()
+    for _ in range(3):
+        text = client.get(f"/studies/demo/trials{address}").text
+        head = re.search(r'aria-sort="(\w+)"><a href="([^"]*)">objective</a>', text)
+        assert head
+        seen.append((head[1], numbers_of(text)[0]))
+        address = html.unescape(head[2])
+    assert seen == [("none", 0), ("ascending", 0), ("descending", 15)]
+    assert "sort=" not in address
+
+
+def test_a_condition_chooses_trials_and_their_files(client: TestClient, url: str, tmp_path: Path) -> None:
+    where = "objective < 0.2 AND model.scorer = 'ssa'"
+    text = client.get("/studies/demo/trials", params={"where": where, "sort": "objective"}).text
+    assert numbers_of(text) == [0, 3, 6, 9]
+    assert "4 of 20 trials" in text
+    [address] = re.findall(r'href="(/api/studies/demo/export/trials\.csv\?[^"]*)"', text)
+    rows = [*csv.DictReader(io.StringIO(client.get(html.unescape(address)).text))]
+    with open_reader(url) as reader:
+        export_study(reader, "demo", tmp_path / "all.csv")
+    whole = [*csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text()))]
+    assert rows == [whole[number] for number in (0, 3, 6, 9)]
+    assert client.get("/api/studies/demo/export/metrics.csv", params={"where": where}).status_code == 400
+
+
+def test_columns_are_those_of_the_address(client: TestClient) -> None:
+    text = client.get("/studies/demo/trials?column=seed&column=params.optimizer.learning_rate&column=none").text
+    heads = re.findall(r'<th scope="col"[^>]*><a href="([^"]*)">([^<]*)</a>', text)
+    assert [name for _, name in heads] == ["seed", "optimizer.learning_rate"]
+    kept = parse_qs(html.unescape(heads[0][0]).lstrip("?"))
+    assert kept["column"] == ["seed", "params.optimizer.learning_rate", "none"]
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ({"where": "objective <"}, 'near ")": syntax error'),
+        ({"where": "optimizer.rate > 1"}, "learning_rate"),
+        ({"where": EVIL}, "'script' is no column of trials"),
+        ({"where": "1; DROP TABLE trials"}, "is no value, path, word or sign"),
+        ({"group": "random()"}, "random"),
+        ({"group": "(SELECT 1)"}, "SELECT"),
+        ({"sort": "objective, (SELECT 1)"}, "SELECT"),
+    ],
+)
+def test_what_cannot_be_read_is_told_beside_what_was_typed(
+    client: TestClient, query: dict[str, str], told: str
+) -> None:
+    answer = client.get("/studies/demo/trials", params=query)
+    assert answer.status_code == 400
+    alert = re.search(r'role="alert">([^<]*)<', answer.text)
+    assert alert
+    assert told in html.unescape(alert[1])
+    assert ".db" not in alert[1], "where the database lies is not told"
+    assert "<script>document" not in answer.text
+    [typed] = query.values()
+    assert (
+        f'value="{html.escape(typed, quote=True).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")}"' in answer.text
+    )
+
+
+def test_commands_of_a_trial_name_its_draws(client: TestClient) -> None:
+    text = client.get("/studies/demo/trials").text
+    found = re.search(r'value="3" aria-label="trial 3" data-replay="([^"]*)" data-enqueue="([^"]*)"', text)
+    assert found
+    assert found[1] == "search replay demo 3"
+    assert found[2] == "search enqueue demo --set model.scorer=ssa --set optimizer.learning_rate=0.004"
+
+
+def test_groups_have_students_intervals() -> None:
+    random = np.random.default_rng(3)
+    words, objectives = ["b", "a", None] * 10, random.normal(size=30)
+    table = group_by_value(pl.DataFrame({"value": words, "objective": [*objectives[:-1], None]}))
+    assert table["group"].to_list() == ["a", "b", "none"]
+    for group, place, counted in (("a", 1, 10), ("b", 0, 10), ("none", 2, 9)):
+        own = objectives[place::3][:counted]
+        [row] = table.filter(group=group).to_dicts()
+        reach = student.ppf(0.975, counted - 1) * own.std(ddof=1) / counted**0.5
+        assert row["trials"] == counted
+        assert (row["mean"], row["low"], row["high"]) == pytest.approx(
+            (own.mean(), own.mean() - reach, own.mean() + reach)
+        )
+        assert (row["least"], row["most"]) == (own.min(), own.max())
+
+
+def test_numbers_of_many_values_are_grouped_by_ranges() -> None:
+    values = pl.DataFrame({"value": [*range(80), *[7] * 20], "objective": [float(number) for number in range(100)]})
+    table = group_by_value(values)
+    assert table["trials"].sum() == 100
+    assert table.height <= 8
+    assert table["group"][0].startswith("0 to ")
+    assert table["group"][-1].endswith(" to 79")
+    few = group_by_value(pl.DataFrame({"value": [2, 1, 2], "objective": [1.0, 2.0, 3.0]}))
+    assert few["group"].to_list() == ["1", "2"]
+    assert few["low"].to_list()[0] is None, "a single trial has no interval"
+    none = pl.DataFrame({"value": [1], "objective": [None]}, {"value": pl.Int64, "objective": pl.Float64})
+    assert group_by_value(none).is_empty()
+
+
+def test_trials_are_filtered_sorted_grouped_and_compared(page: Browser, shown: Shown) -> None:
+    page.open(f"{shown.address}/studies/demo/trials")
+    page.run("document.getElementById('where').focus()")
+    page.call("Input.insertText", text="objective < 0.2 AND learn")
+    wait_until(lambda: page.run("document.querySelector('#where-words li')?.innerText") == "optimizer.learning_rate")
+    press(page, "ArrowDown", 40)
+    press(page, "Tab", 9)
+    page.call("Input.insertText", text="> 0.002")
+    assert page.run("document.getElementById('where').value") == "objective < 0.2 AND optimizer.learning_rate > 0.002"
+    page.run("document.getElementById('group').value = 'model.scorer'")
+    page.run("window.here = 1; document.querySelector('#choice button').click()")
+    wait_until(lambda: page.run("document.readyState === 'complete' && !window.here"))
+    numbers = "[...document.querySelectorAll('.tick')].map(box => Number(box.value))"
+    assert page.run(numbers) == [2, 3, 4, 5, 6, 7, 8, 9, 17] or page.run(numbers) == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert page.run("[...document.querySelectorAll('#groups tbody th')].map(cell => cell.innerText)") == [
+        "softmax",
+        "ssa",
+    ]
+    assert page.run("document.querySelectorAll('.canvas canvas').length") == 1
+    page.run("window.here = 1; [...document.querySelectorAll('th a')].find(a => a.innerText === 'objective').click()")
+    wait_until(lambda: page.run("document.readyState === 'complete' && !window.here"))
+    assert page.run("location.search").count("sort=objective") == 1
+    assert page.run("document.querySelector('[data-act=curves]').disabled")
+    for number in (3, 6):
+        page.run(f"document.querySelector('.tick[value=\"{number}\"]').click()")
+    assert page.run("document.getElementById('ticked').innerText") == "2 ticked"
+    page.run("document.querySelector('[data-act=replay]').click()")
+    wait_until(
+        lambda: page.run("document.getElementById('copied').innerText") == "search replay demo 3\nsearch replay demo 6"
+    )
+    assert not page.complaints
+    page.run("document.querySelector('[data-act=curves]').click()")
+    wait_until(lambda: page.run("location.search === '?trials=3,6' && document.readyState === 'complete'"))
+    assert page.run("[...document.querySelectorAll('.legend li')].map(one => one.innerText)") == ["trial 3", "trial 6"]
+    assert not page.complaints
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/studies/demo",
+        "/studies/demo/trials?sort=objective&group=model.scorer",
+        "/studies/demo/trials?where=objective+%3C",
+        "/studies/demo/trials/3",
+        "/compare?a=demo&b=demo",
+    ],
+)
+def test_pages_keep_nobody_out(page: Browser, shown: Shown, path: str, size: str) -> None:
+    page.open(shown.address + path, SIZES[size])
+    assert page.run("document.documentElement.scrollWidth") <= SIZES[size][0]
+    page.run(
+        "[...document.querySelectorAll('.tools button')].filter(({innerText}) => innerText === 'table')"
+        ".forEach(button => button.click())"
+    )
+    page.run(AXE.read_text() + "; 0")
+    page.run("axe.run().then(found => { window.found = found.violations }); 0")
+    wait_until(lambda: page.run("window.found !== undefined"))
+    serious = "found.filter(({impact}) => impact === 'serious' || impact === 'critical')"
+    told = page.run(f"JSON.stringify({serious}.map(({{id, nodes}}) => [id, nodes.slice(0, 3).map(node => node.html)]))")
+    assert json.loads(told) == []

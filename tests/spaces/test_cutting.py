@@ -1,0 +1,147 @@
+"""`--steps` on any space: one trains for so many steps, a transfer in proportion."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.option_groups import OverrideOptions
+from graft.launching.planning.cutting import cut_steps
+from graft.plugins.families import families
+from spaces import load
+from spaces.experiment import ExperimentSpace
+from spaces.reading import catalogue
+from spaces.reading.transfer_section import is_transfer_text
+from spaces.transfer import TransferSpace
+from tests.support.inside import called
+from tests.support.launches import SPACE
+
+TRANSFERS = [name for name in catalogue.packaged_spaces() if is_transfer_text(catalogue.read_text(name))]
+
+
+def counts(space: TransferSpace) -> dict[tuple[str, str], Any]:
+    """Task and stage -> what counts steps there."""
+    found: dict[tuple[str, str], Any] = {}
+    for domain in space.domains:
+        for stage, own in (("two", domain.baseline), ("one", domain.searched)):
+            if own:
+                config = own.sample(0, lambda _: 0.5).config
+                life = config["learning"].get("life", 0)
+                found[domain.name, stage] = config["training"]["steps"], config["training"]["validate_every"], life
+    return found
+
+
+@pytest.mark.sampled(2, 8)
+@pytest.mark.parametrize("name", TRANSFERS)
+def test_a_transfer_is_cut_in_proportion(name: str):
+    """Halved: every count is half of what it was, to the next whole number, in both stages."""
+    whole = load(name, families())
+    assert isinstance(whole, TransferSpace)
+    before = counts(whole)
+    longest = max(steps for (_, stage), (steps, *_) in before.items() if stage == "two")
+    cut = load(name, families(), cut_steps(name, longest // 2, {}).overrides)
+    assert isinstance(cut, TransferSpace)
+    cut.check(5)
+    after = counts(cut)
+    for where, values in before.items():
+        for value, half in zip(values, after[where], strict=True):
+            assert half == (max(1, round(value * (longest // 2) / longest)) if value > 1 else value), where
+
+
+def test_another_space_is_cut_in_proportion():
+    """Of 90 steps at most, validated every 20; of 2,000, with a warm-up that is drawn."""
+    assert cut_steps(SPACE, 9, {}).overrides == {"training.steps": "9", "training.validate_every": "2"}
+    assert cut_steps("quick/set_complement", 0, {}).overrides == {"training.steps": "0"}
+    cut = cut_steps("quick/set_complement", 200, {})
+    whole, part = (load("quick/set_complement", families(), more) for more in ({}, cut.overrides))
+    for number, u in enumerate((0.0, 0.3, 0.6, 0.9, 0.99)):
+        before, after = (space.sample(number, lambda _, u=u: u).config for space in (whole, part))
+        warmup = before["optimizer"]["schedule"]["warmup"]
+        assert after["optimizer"]["schedule"]["warmup"] == round(warmup / 10)
+        assert after["training"]["validate_every"] * 10 == before["training"]["validate_every"]
+        assert before["optimizer"]["learning_rate"] == after["optimizer"]["learning_rate"], "draws keep their names"
+
+
+LATE = """
+study: late
+task: {name: affine, points: 8, curriculum_start: 4, curriculum_every: 50}
+model: {name: minimal, width: 12, key_width: 6, value_width: 9}
+optimizer: {name: adamw, learning_rate: 0.01, schedule: {linear: {warmup: {log_int: [10, 100]}}}}
+training: {steps: 400, validate_every: 100}
+search:
+  trials: 4
+  objective: {minimize: mse/raw}
+  stopping: [{asha: {min_steps: 40}}, {patience: {steps: 60}}, {median: {}}]
+"""
+
+
+def test_curricula_draws_and_stopping_policies_are_cut_too(tmp_path: Path):
+    """Double: a curriculum, a warm-up written as a draw, and what policies wait for; a count of one stays one."""
+    file = tmp_path / "late.yaml"
+    file.write_text(LATE.replace("minimal, width: 12, key_width: 6, value_width: 9", "linearised_attention"))
+    cut = cut_steps(str(file), 800, {})
+    whole, part = (load(str(file), families(), more) for more in ({}, cut.overrides))
+    before, after = (space.sample(0, lambda _: 0.5).config for space in (whole, part))
+    assert after["task"]["curriculum_every"] == 100
+    warmup = before["optimizer"]["schedule"]["warmup"]
+    assert after["optimizer"]["schedule"]["warmup"] == 2 * warmup
+    assert after["training"]["validate_every"] == 200
+    counts = [(policy.min_steps if hasattr(policy, "min_steps") else policy.steps) for policy in part.search.stopping]
+    assert counts == [80, 120, 1]
+
+
+def test_what_is_set_by_its_own_path_stays():
+    """Also where it is a part of what is cut as a whole, and where another cut lies in it."""
+    given = ["search.stopping={asha: {min_steps: 10}}", "optimizer.schedule={linear: {warmup: 10}}"]
+    options = OverrideOptions(steps=45, set_=[*given, "training.validate_every=3"])
+    with options.load(SPACE, []) as found:
+        pass
+    assert found.search.stopping[0].min_steps == 10
+    training, optimizer = (found.sample(0, lambda _: 0.5).config[name] for name in ("training", "optimizer"))
+    assert (training["steps"], training["validate_every"], optimizer["schedule"]["warmup"]) == (45, 3, 5)
+
+
+def test_what_stands_in_an_option_is_told_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    schedules = "{choice: [{linear: {warmup: 10}}, {cosine: {warmup: 20}}]}"
+    cut = cut_steps(SPACE, 9, {"optimizer.schedule": schedules})
+    assert cut.kept == ("optimizer.schedule.warmup",)
+    monkeypatch.chdir(tmp_path)
+    more = ("--set", f"optimizer.schedule={schedules}", "--steps", "45", "--dry-run", "--device", "cpu", "--pack", "2")
+    status, _, error = called(monkeypatch, capsys, "launch", SPACE, *more)
+    assert status == 0, error
+    assert "--steps: optimizer.schedule.warmup stands in an option or an arm that --steps does not reach" in error
+
+
+def test_an_experiment_is_cut_arm_by_arm(tmp_path: Path):
+    """What an arm sets is cut where it sets it; the longest arm gets the steps."""
+    file = tmp_path / "arms.yaml"
+    text = Path(SPACE).read_text().replace('steps: "choice(50, 90)"', "steps: 80")
+    arms = "arms:\n  plain: {}\n  slow: {training.validate_every: 40, training.steps: 160}\nseeds: 2\n"
+    file.write_text(text.replace("trials: 48", "trials: 1").replace("group: 16", "group: 1") + arms)
+    cut = load(str(file), families(), cut_steps(str(file), 16, {}).overrides)
+    assert isinstance(cut, ExperimentSpace)
+    found = [arm.space.sample(0, lambda _: 0.5).config["training"] for arm in cut.arms]
+    assert [(one["steps"], one["validate_every"]) for one in found] == [(8, 2), (16, 4)]
+
+
+@pytest.mark.long
+def test_a_transfer_is_launched_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """What is set by its own path counts more."""
+    monkeypatch.chdir(tmp_path)
+    run: Callable[..., tuple[int, str, str]] = lambda *words: called(monkeypatch, capsys, *words)  # noqa: E731
+    own = "--set=transfer.tasks.add.set.training.validate_every=5"
+    status, out, error = run("launch", "quick/transfer", "--steps=20", own, "--dry-run", "--device=cpu", "--pack=2")
+    assert status == 0, error
+    found = re.search(r"steps +(\d+) to (\d+) a trial", out)
+    assert found
+    assert (int(found[1]), int(found[2]) <= 80) == (10, True), "300 in stage two, 1,200 in stage one before"
+    status, out, error = run("launch", "quick/transfer", "--steps=0", "--dry-run")
+    assert (status, out, error.count("\n")) == (2, "", 1)

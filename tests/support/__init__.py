@@ -1,0 +1,1 @@
+"""Builders, fixtures and stand-ins that the tests share."""

@@ -1,0 +1,1 @@
+"""Tests of packs, their steps and their checkpoints."""

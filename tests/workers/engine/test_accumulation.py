@@ -1,0 +1,93 @@
+"""A step in parts is that of the whole batch, one in bfloat16 near that of float32; in a pack both are as alone."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from spaces.errors import PluginError
+from tests.support.trials import config, trial
+from workers.engine.pack import Pack
+from workers.engine.replay import retrain, weights
+from workers.engine.step import TracedStep, describe_step
+from workers.training.recipe import Recipe
+
+GPT = {"name": "transformer", "width": 8, "depth": 1, "heads": 2, "mlp_multiple": 2, "scorer": {"name": "ssa"}}
+DROPOUTS = {"embedding_dropout": 0.2, "attention_dropout": 0.2, "mlp_dropout": 0.2, "weight_dropout": 0.1}
+STORIES = {"name": "masked_language", "corpus": {"name": "stories", "words": 5000}, "length": 12, "rare": 5,
+           "tokenizer": {"name": "character"}}  # fmt: skip
+CASES: dict[str, dict[str, Any]] = {
+    "tokens, dropout": {"model": {**GPT, **DROPOUTS}},
+    "masks of tokens": {"model": {"name": "minimal", "width": 8, "key_width": 4, "value_width": 6,
+                                  "embedding_dropout": 0.3, "dropout_unit": "token"}},
+    "other counts in each part": {"task": STORIES, "model": {**GPT, "name": "encoder"}},
+    "regression": {"task": {"name": "affine", "points": 6}, "model": {**GPT, "name": "regressor"}},
+}  # fmt: skip
+
+
+def with_training(case: str, **training: Any) -> dict[str, Any]:
+    made = {**config(steps=4, every=4, batch=12, validation_batch=8), **CASES[case]}
+    return {**made, "training": {**made["training"], **training}}
+
+
+def learned(configuration: dict[str, Any]) -> dict[str, Any]:
+    return weights(trial(0, configuration), variant="raw", steps=4, device="cpu", watch=lambda _: None)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("case", CASES)
+def test_a_batch_in_parts_trains_as_the_whole_one(case: str) -> None:
+    """In float64, up to the order of sums. A native step takes both as a whole, a traced one does not."""
+    whole, native = learned(with_training(case)), learned(with_training(case, accumulate=3))
+    with patch("workers.engine.pack.step_of", TracedStep):
+        traced = learned(with_training(case, accumulate=3))
+    for name, array in whole.items():
+        for parts in (native, traced):
+            torch.testing.assert_close(torch.tensor(parts[name]), torch.tensor(array), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("training", [{"accumulate": 3}, {"autocast": "bfloat16", "dtype": "float32"}], ids=str)
+def test_a_trial_in_a_pack_has_the_bits_of_the_trial_alone(training: dict[str, Any]) -> None:
+    trials = [trial(number, with_training("tokens, dropout", **training), seed=number) for number in range(3)]
+    pack = Pack(trials[0], width=4)
+    pack.fill(trials)
+    reports = pack.train(4)
+    for one in trials:
+        [alone] = retrain(one, steps=4, device="cpu", watch=lambda _: None)
+        [packed] = [report for report in reports if report.number == one.number]
+        if "autocast" not in training:
+            assert packed.metrics == alone.metrics
+            continue
+        # torch's products of bfloat16 on a CPU may round by the number of lanes.
+        for own, other in zip(packed.metrics, alone.metrics, strict=True):
+            assert own[:3] == other[:3]
+            assert own.value == pytest.approx(other.value, rel=1e-4)
+
+
+def test_bfloat16_changes_products_alone() -> None:
+    plain = learned(with_training("tokens, dropout", dtype="float32"))
+    cast = learned(with_training("tokens, dropout", dtype="float32", autocast="bfloat16"))
+    distances = [abs(cast[name] - array).max() for name, array in plain.items()]
+    assert 0 < max(distances) < 0.02
+    assert all(array.dtype == "float32" for array in cast.values())
+
+
+def test_bfloat16_is_traced_and_what_does_not_fit_is_refused() -> None:
+    assert describe_step(with_training("tokens, dropout", accumulate=3), "cpu") == "native"
+    cast = with_training("tokens, dropout", autocast="bfloat16", dtype="float32")
+    assert describe_step(cast, "cpu") == (
+        "traced: the native steps know no training.autocast; no code is generated for training.autocast"
+    )
+    for training, reason in [
+        ({"accumulate": 5}, r"training\.accumulate: 5 must divide training\.batch 12"),
+        ({"autocast": "bfloat16"}, r"training\.autocast: bfloat16 needs training\.dtype float32"),
+    ]:
+        with pytest.raises(PluginError, match=reason):
+            Recipe.of(with_training("tokens, dropout", **training))
+    padded = with_training("masks of tokens", accumulate=3, pad_shapes=True)
+    with pytest.raises(PluginError, match="must be 1: its tensors are padded"):
+        Recipe.of(padded)

@@ -1,0 +1,148 @@
+"""Trials of native steps have the same bits alone, and in packs that are refilled, resized, stopped and resumed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spaces.records import Ancestor, Report, Trial
+from tests.support.native_layered import AFFINE, COMPLEMENT, LANGUAGE, MASKED, REGRESSION
+from tests.support.trials import config, trial
+from workers.engine.checkpoints import Archive
+from workers.engine.pack import Pack
+from workers.engine.step import NativeStep
+from workers.numerics import native
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
+
+STEPS, EVERY = 14, 5
+DROPOUTS = ("embedding_dropout", "attention_dropout", "mlp_dropout", "weight_dropout")
+RETRIEVAL = {"name": "max_retrieval", "smallest": 1, "items": 9, "largest": 16}
+
+Knobs = Callable[[random.Random], dict[str, Any]]
+
+
+def layered(name: str, **fields: Any) -> Knobs:
+    """Return a layered model whose rates of dropout, norms and, where it has one, knobs of its scorer are random."""
+
+    def draw(numbers: random.Random) -> dict[str, Any]:
+        rates = {site: numbers.uniform(0.05, 0.4) for site in DROPOUTS}
+        return {"name": name, "width": 12, "heads": 2, "norm_epsilon": numbers.uniform(1e-6, 0.1), **rates, **fields}
+
+    return draw
+
+
+def ssa(numbers: random.Random) -> dict[str, Any]:
+    own = layered("transformer", pre_norm=False, canon="ABCD", activation={"name": "swiglu"})(numbers)
+    return own | {"scorer": {"name": "ssa_fixed", "b": numbers.uniform(0.2, 2), "n": numbers.uniform(1, 2)}}
+
+
+def rotary(numbers: random.Random) -> dict[str, Any]:
+    own = layered("regressor", query_key_norm=True, activation={"name": "spline"})(numbers)
+    return own | {"position": {"name": "rotary", "base": numbers.uniform(5, 500)}}
+
+
+def pooling(numbers: random.Random) -> dict[str, Any]:
+    return {
+        "name": "attention_pooling",
+        "width": 12,
+        "scorer": {"name": "softmax", "temperature": numbers.random() + 1},
+    }
+
+
+def linearised(numbers: random.Random) -> dict[str, Any]:
+    return {"name": "linearised_attention", "temperature": numbers.uniform(0.5, 2)}
+
+
+FAMILIES: dict[str, tuple[dict[str, Any], Knobs]] = {
+    "language": (LANGUAGE, layered("transformer", tied=True)),
+    "set complement": (COMPLEMENT, ssa),
+    "masked": (MASKED, layered("encoder", bias=False, norm="rms_norm")),
+    "curriculum": (AFFINE | {"curriculum_every": 4, "curriculum_start": 3}, rotary),
+    "pooling": (RETRIEVAL, pooling),
+    "linearised": (REGRESSION, linearised),
+}
+AVERAGINGS = {"linearised": {"name": "bema_grid", "kappas": 2, "etas": 2}, "masked": {"name": "ema", "kappa": 0.6}}
+OPTIMIZERS = {"set complement": {"name": "muon"}, "pooling": {"name": "sgd"}}
+
+
+def trials_of(family: str, count: int) -> list[Trial]:
+    """Trials of one structure, every knob of which is random; the last ones are longer."""
+    task, model = FAMILIES[family]
+    numbers = random.Random(family)
+    found: list[Trial] = []
+    for number in range(count):
+        rate = {"learning_rate": 10 ** numbers.uniform(-3, -1.5), "clip_norm": numbers.uniform(0.1, 2)}
+        optimizer = {**OPTIMIZERS.get(family, {"name": "adamw"}), **rate}
+        averaging = AVERAGINGS.get(family)
+        one = config(steps=STEPS + number, every=EVERY, dtype="float32", optimizer=optimizer, averaging=averaging)
+        one["task"], one["model"] = task, model(numbers)
+        one["training"] |= {"batch": 7, "validation_batch": 12}
+        found.append(trial(number, one))
+    assert len({one.structure for one in found}) == 1
+    return found
+
+
+Seen = dict[tuple[int, int], Report]
+
+
+def train(pack: Pack, seen: Seen, most: int = 1000) -> None:
+    """Return reports by number and step, whichever start of the trial they are of."""
+    seen.update({(report.number, report.step): replace(report, fence=0) for report in pack.train(most)})
+
+
+def alone(one: Trial) -> Seen:
+    pack, seen = Pack(one, width=2), Seen()
+    pack.fill([one])
+    while pack.running:
+        train(pack, seen)
+    return seen
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_refilled_resized_stopped_and_resumed(family: str, tmp_path: Path) -> None:
+    *first, second, third = trials = trials_of(family, 5)
+    archive, seen = Archive(str(tmp_path), "study"), Seen()
+    pack = Pack(first[0], width=3)
+    assert isinstance(pack._step, NativeStep)  # pyright: ignore[reportPrivateUsage]
+    pack.fill(first)
+    train(pack, seen, 4)
+    pack.resize(7)
+    pack.fill([second])
+    train(pack, seen, 1)
+    train(pack, seen, 3)
+    snapshot = pack.snapshot()
+    assert snapshot
+    saved = {one.number: one for one in archive.write("worker", snapshot)}
+    train(pack, seen, 2)  # is lost, and made again
+    resumed = [replace(one, fence=1, checkpoints=(saved[one.number],)) for one in (second, *reversed(first))]
+    other = Pack(second, width=4, archive=archive)
+    other.fill(resumed)
+    assert [lane.step for lane in other.lanes if lane] == [4, 8, 8, 8]
+    while other.running:
+        train(other, seen)
+        if third.number not in other.running and other.free and (third.number, EVERY) not in seen:
+            other.fill([third])
+    assert seen == {key: report for one in trials for key, report in alone(one).items()}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_copies_of_a_population(family: str) -> None:
+    """A copy takes over its parent's state among neighbours, or, alone, trains along its line."""
+    parent, neighbour, knobs = trials_of(family, 3)
+    line = (Ancestor(parent.number, parent.seed, parent.config, EVERY),)
+    copy = replace(knobs, number=9, seed=12_345, lineage=line)
+    pack, seen = Pack(parent, width=3), Seen()
+    pack.fill([parent, neighbour])
+    train(pack, seen, EVERY)
+    pack.fill([copy])
+    while pack.running:
+        train(pack, seen)
+    expected = alone(copy)
+    assert {step for _, step in expected} == {10, 15, 16}
+    assert {key: report for key, report in seen.items() if key[0] == 9} == expected

@@ -1,0 +1,1 @@
+"""Tests of models, scorers, activations and what is measured in them."""

@@ -1,0 +1,1 @@
+"""Tests of workers: in this process, in others, on Ray."""

@@ -1,0 +1,177 @@
+"""Workers in processes of their own, as for several GPUs of a machine; here they compute on its processor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from graft.launching.placement import Placement
+from graft.machine.devices import check_device
+from spaces.errors import StudyError
+from spaces.records import Directives, Offer, Progress, Report
+from tests.support.launches import SPACE, check_complete, ended, metrics, running, search, undisturbed, wait_until
+from workers.engine.machine import devices, locations
+from workers.engine.machine.locations import Location, describe, find_instances, locations_of
+from workers.pool import processes
+
+HERE = ("launch", SPACE, "--executor", "processes", "--device", "cpu", "--workers", "2", "--pack", "4")
+LISTED = """GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-11111111-2222-3333-4444-555555555555)
+  MIG 3g.40gb     Device  0: (UUID: MIG-aaaaaaaa-0000-0000-0000-000000000001)
+  MIG 1g.10gb     Device  1: (UUID: MIG-aaaaaaaa-0000-0000-0000-000000000002)
+GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-99999999-2222-3333-4444-555555555555)
+  MIG 1g.10gb     Device  0: (UUID: MIG-bbbbbbbb-0000-0000-0000-000000000001)
+"""
+
+
+def workers_of(process: Any) -> list[psutil.Process]:
+    """Return the workers' processes of a launch."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    return [child for child in children if any("workers.pool.processes" in part for part in child.cmdline())]
+
+
+@pytest.mark.long
+def test_a_study_in_processes_has_the_numbers_of_one_in_threads_and_survives_a_killed_worker(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with running(tmp_path, *HERE) as process:
+        wait_until(lambda: len(workers_of(process)) == 2, 300)
+        wait_until(lambda: (tmp_path / "graft.db").exists() and metrics_count(url) > 0, 300)
+        os.kill(workers_of(process)[0].pid, signal.SIGKILL)
+        ended(process, 0, 300)
+    check_complete(url)
+    assert metrics(url) == undisturbed()
+
+
+def metrics_count(url: str) -> int:
+    try:
+        return len(metrics(url))
+    except Exception:  # its tables are being made
+        return 0
+
+
+# -- a pool with a controller of ours ----------------------------------------------------------------------------------
+
+
+class Controller:
+    """Has nothing to train; knows who has asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.crashed: list[str] = []
+        self.most = 1
+
+    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
+        self.asked.append((offer.worker, offer.device))
+        return Directives(done=len({name for name, _ in self.asked}) >= self.most)
+
+    def handle_crash(self, worker: str) -> None:
+        self.crashed.append(worker)
+
+    handle_departure = handle_crash
+
+    def renew(self, worker: str) -> bool:
+        return True
+
+    def sweep(self) -> None: ...
+    def request_stop(self) -> None: ...
+    def close(self) -> None: ...
+
+    def progress(self) -> Progress:
+        return None  # pyright: ignore[reportReturnType] # nobody reads it here
+
+
+CPU = Location(device="cpu", name="cpu")
+
+
+def test_each_worker_has_its_location_and_one_that_dies_at_once_ends_the_run_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    controller = Controller()
+    processes.run(controller, locations=[CPU], width=2)
+    [(name, device)] = set(controller.asked)
+    assert name.startswith("process-0-")
+    assert device == "cpu"
+    assert controller.crashed == []
+    monkeypatch.setattr(processes, "_PROGRAM", "import os; os.kill(os.getpid(), 9)")
+    with pytest.raises(StudyError, match="every worker crashed 4 times, the last one with: signal 9"):
+        processes.run(Controller(), locations=[CPU, CPU], width=2)
+
+
+def test_an_error_of_the_controller_ends_the_run(monkeypatch: pytest.MonkeyPatch):
+    controller = Controller()
+
+    def fail(reports: Sequence[Report], offer: Offer) -> Directives:
+        raise StudyError("the database is gone")
+
+    monkeypatch.setattr(controller, "exchange", fail)
+    with pytest.raises(StudyError, match="the database is gone"):
+        processes.run(controller, locations=[CPU], width=2)
+
+
+# -- where they compute ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this a machine with two GPUs that compute."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    for module in (devices, locations):
+        monkeypatch.setattr(module, "gpus", lambda: 2)
+    monkeypatch.setattr(devices, "is_usable", lambda device: True)
+    monkeypatch.setattr(locations, "device_name", lambda device: "NVIDIA H100")
+
+
+@pytest.mark.usefixtures("cards")
+def test_several_gpus_get_a_process_each_unless_one_is_named():
+    placement = Placement().resolve()
+    assert (placement.executor, placement.device) == ("processes", "cuda")
+    assert placement.describe() == "cuda:0: NVIDIA H100, cuda:1: NVIDIA H100; 2 workers, a process each"
+    shared = Placement(workers=4).resolve()
+    assert shared.describe().endswith("; 4 workers, a process each, up to 2 on each")
+    assert Placement(device="cuda:1").resolve().executor == "inline"
+    named = Placement(executor="processes", device="cuda:1").resolve()
+    assert [location.device for location in named.locations()] == ["cuda:1"]
+    check_device("cuda:1")
+
+
+def test_instances_of_a_gpu_are_told_and_each_is_its_processs_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{LISTED}END\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    found = locations_of("cuda")
+    assert [location.name for location in found] == [
+        "MIG 3g.40gb of NVIDIA H100 80GB HBM3",
+        "MIG 1g.10gb of NVIDIA H100 80GB HBM3",
+        "MIG 1g.10gb of NVIDIA A100-SXM4-80GB",
+    ]
+    assert {location.device for location in found} == {"cuda"}
+    assert found[2].environment == {"CUDA_VISIBLE_DEVICES": "MIG-bbbbbbbb-0000-0000-0000-000000000001"}
+    assert describe(found, 3).endswith("; 3 workers, a process each")
+    own = "MIG-aaaaaaaa-0000-0000-0000-000000000002"
+    assert [uuid for _, uuid in find_instances({"CUDA_VISIBLE_DEVICES": own})] == [own]
+    assert find_instances({"CUDA_VISIBLE_DEVICES": "0"}) == []
+
+
+def test_without_an_answer_of_nvidia_smi_there_are_no_instances(monkeypatch: pytest.MonkeyPatch):
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise subprocess.TimeoutExpired("nvidia-smi", 20)
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("subprocess.run", fail)
+    assert find_instances({}) == []
+
+
+def test_what_a_launch_cannot_have_is_one_line(tmp_path: Path):
+    lines = search(tmp_path, "launch", SPACE, "--executor", "processes", "--ray-address", "auto", status=2)
+    assert lines == ["error: --ray-address: 'auto' needs --executor ray, or auto"]

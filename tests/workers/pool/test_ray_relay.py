@@ -1,0 +1,201 @@
+"""What a service decides of its workers on a Ray cluster, on a pretended cluster that says what the test says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from spaces.errors import ClusterError, StorageError, StudyError
+from spaces.plugins.bundles import Outside
+from spaces.records import Directives, Offer, Report
+from tests.support.launches import wait_until
+from workers.pool.ray import relay
+from workers.pool.ray.controller_actor import ControllerActor
+from workers.pool.ray.questions import Line, Question, Task
+from workers.pool.ray.relay import StudyDesk
+
+pytestmark = pytest.mark.fast
+
+REPORT = Report(number=3, step=20, metrics=())
+
+
+def offer(worker: str) -> Offer:
+    return Offer(worker=worker, lanes=1, structure=None, host="here", device="cpu", steps=0, room=0)
+
+
+class Controller:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.answer = Directives()
+        self.error: Exception | None = None
+
+    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
+        self.told.append(f"exchange {offer.worker}")
+        return self.answer
+
+    def handle_crash(self, worker: str) -> None:
+        self.told.append(f"crash {worker}")
+
+    def handle_departure(self, worker: str) -> None:
+        self.told.append(f"departure {worker}")
+
+    def renew(self, worker: str) -> bool:
+        return True
+
+    def sweep(self) -> None:
+        if self.error:
+            raise self.error
+
+    def request_stop(self) -> None:
+        self.answer = Directives(done=True)
+
+    def progress(self) -> int:
+        return 7
+
+    def close(self) -> None: ...
+
+
+class PretendedCluster:
+    """Writes down which workers it is asked for."""
+
+    def __init__(self, slots: tuple[int, ...]) -> None:
+        self.slots = slots
+        self.employed: list[int] = []
+        """Slots, by worker."""
+        self.dismissed: list[int] = []
+        self.answers: list[tuple[int, object]] = []
+        self.failure: ClusterError | None = None
+
+    def employ(self, desk: StudyDesk, task: Task) -> int:
+        self.employed.append(task.slot)
+        return len(self.employed) - 1
+
+    def dismiss(self, worker: int) -> None:
+        self.dismissed.append(worker)
+
+    def answer(self, worker: int, line: str, answer: object) -> None:
+        self.answers.append((worker, answer))
+
+    def check(self) -> None:
+        if self.failure:
+            raise self.failure
+
+
+@contextmanager
+def served(cluster: PretendedCluster, controller: Controller) -> Generator[tuple[StudyDesk, Callable[..., None]]]:
+    """Yield a desk that serves in a thread, and what a worker says to it; at the end of the block it has ended."""
+
+    def task(slot: int) -> Task:
+        return Task(slot=slot, width=None, saving=None, outside=Outside())
+
+    desk = StudyDesk(cluster, ControllerActor(lambda: controller), task)  # pyright: ignore[reportArgumentType]
+    thread = threading.Thread(target=desk.serve)
+    thread.start()
+
+    def say(worker: int, kind: str, *arguments: object) -> None:
+        desk.inbox.put((worker, Question(kind, arguments)))
+
+    try:
+        yield desk, say
+        thread.join(60)
+        assert not thread.is_alive()
+    finally:
+        cluster.failure = cluster.failure or ClusterError("closed by the test")
+
+
+def test_each_slot_has_a_worker_and_slots_that_come_have_one_too():
+    cluster, controller = PretendedCluster((0, 2)), Controller()
+    with served(cluster, controller) as (desk, say):
+        wait_until(lambda: len(cluster.employed) == 2)
+        cluster.slots = (0, 2, 5)
+        wait_until(lambda: len(cluster.employed) == 3)
+        for worker, name in enumerate("abc"):
+            say(worker, "attach", name)
+            say(worker, "exchange", [], offer(name))
+        controller.answer = Directives(done=True)
+        for worker, name in enumerate("abc"):
+            say(worker, "exchange", [REPORT], offer(name))
+            say(worker, "end", None)
+    assert sorted(cluster.employed) == [0, 2, 5]
+    assert desk.failure is None
+    assert {told.split()[0] for told in controller.told} == {"exchange"}
+    assert [worker for worker, _ in cluster.answers] == [0, 0, 1, 1, 2, 2, 0, 1, 2]
+
+
+def test_a_worker_that_crashes_is_followed_and_one_that_left_with_its_node_is_no_crash():
+    cluster, controller = PretendedCluster((0,)), Controller()
+    with served(cluster, controller) as (desk, say):
+        for worker in range(8):
+            wait_until(lambda worker=worker: len(cluster.employed) > worker or desk.failure is not None)
+            say(worker, "attach", f"w{worker}")
+            if worker % 2:
+                say(worker, "exchange", [REPORT], offer(f"w{worker}"))
+            say(worker, "leave" if worker == 3 else "end", "killed")
+        wait_until(lambda: len(cluster.employed) == 9 or desk.failure is not None)
+        desk.is_stopping = True
+    assert desk.failure is None
+    lost = [told for told in controller.told if not told.startswith("exchange")]
+    assert lost == [f"{'departure' if worker == 3 else 'crash'} w{worker}" for worker in range(8)]
+    assert cluster.dismissed == [8], "one that was never heard of is not waited for"
+
+
+def test_a_slot_in_which_workers_only_crash_is_given_up_and_the_last_one_ends_the_study():
+    cluster, controller = PretendedCluster((0, 1)), Controller()
+    with served(cluster, controller) as (desk, say):
+        for worker in range(8):
+            wait_until(lambda worker=worker: len(cluster.employed) > worker)
+            say(worker, "end", f"reason {worker}")
+    assert len(cluster.employed) == 8
+    assert isinstance(desk.failure, StudyError)
+    assert "every worker crashed 4 times, the last one with: reason 7" in str(desk.failure)
+
+
+def test_a_cluster_that_is_gone_ends_the_study_with_what_it_trained_queued_again():
+    cluster, controller = PretendedCluster((0,)), Controller()
+    with served(cluster, controller) as (desk, say):
+        wait_until(lambda: len(cluster.employed) == 1)
+        say(0, "attach", "a")
+        wait_until(lambda: len(cluster.answers) == 1)
+        cluster.failure = ClusterError("it is gone")
+    assert desk.failure is cluster.failure
+    assert controller.told == ["departure a"]
+
+
+def test_what_ends_the_run_is_heard_where_no_worker_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(relay, "SWEEP_SECONDS", 0.0)
+    cluster, controller = PretendedCluster(()), Controller()
+    with served(cluster, controller) as (desk, _):
+        controller.error = StorageError("the disk is full")
+    assert desk.failure is controller.error
+
+
+def test_workers_that_do_not_notice_the_end_are_ended(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(relay, "GRACE_SECONDS", 0.0)
+    cluster, controller = PretendedCluster((0, 1)), Controller()
+    with served(cluster, controller) as (desk, say):
+        wait_until(lambda: len(cluster.employed) == 2)
+        controller.answer = Directives(done=True)
+        say(0, "attach", "a")
+        say(1, "attach", "b")
+        say(0, "exchange", [REPORT], offer("a"))
+    assert desk.failure is None
+    assert sorted(cluster.dismissed) == [0, 1]
+
+
+def test_a_line_carries_one_question_at_a_time():
+    line, answers = Line(), list[object]()
+    asking = [threading.Thread(target=lambda: answers.append(line.ask("renew", "a"))) for _ in range(2)]
+    for thread in asking:
+        thread.start()
+    assert line.fetch() == Question("renew", ("a",))
+    assert line.fetch(True) == Question("renew", ("a",))
+    line.end("tired")
+    assert line.fetch(False) == Question("end", ("tired",))
+    for thread in asking:
+        thread.join(60)
+    assert answers == [True, False]
