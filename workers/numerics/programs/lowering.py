@@ -341,6 +341,7 @@ class Lowering:
         for axis, stride in zip(kept, own_strides, strict=True):
             strides[axis] = stride
         sizes, order, places = _loops_over(source.shape)
+        reduced = frozenset(number for number, axis in enumerate(order) if axis in axes)
         self.steps.append(
             Loops(
                 axes=sizes,
@@ -348,12 +349,10 @@ class Lowering:
                 dtype=kind.dtype,
                 buffer=to.buffer,
                 place=lambda body, indices: linear(0, strides, places(indices)),
-                how=how,
-                reduced=frozenset(number for number, axis in enumerate(order) if axis in axes),
+                how=how if reduced else "store",
+                reduced=reduced,
             )
         )
-        if not self.steps[-1].reduced:
-            self.steps[-1].how = "store"
         return to
 
     def var_mean(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
