@@ -44,7 +44,7 @@ _IMPORT = re.compile(r"^\s*from (workers(?:\.\w+)+) import", re.MULTILINE)
 def fingerprint_of(recipe: Recipe, step_kind: str, device: torch.device) -> Fingerprint:
     """Return the fingerprint of a trial of this recipe, trained by steps of this kind on this device."""
     here = fingerprint_here(str(device))
-    compiler = here.compiler if step_kind.startswith("native") else ""
+    compiler = here.compiler if step_kind.startswith(("native", "generated")) else ""
     data = {(DATA + file.written, file.digest) for part in _parts(recipe) for file in plugins.files_of(part)}
     sources = tuple(sorted({*_sources_of(plugins_in(recipe)), *data}))
     return here._replace(compiler=compiler, step_kind=step_kind, sources=sources)

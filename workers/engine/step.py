@@ -1,17 +1,18 @@
 """One optimizer step of all lanes of a pack: how it is computed is the engine's choice, what it computes is not.
 
-`TracedStep` stacks `workers.training.recipe.advance` over lanes with vmap, whatever the plug-ins are; on a GPU the
-update is a kernel of its own, where there is one for the optimizer. `NativeStep` takes loss and gradient from the
-model's native one, where it has that for this task and device, and traces the rest. `FusedStep`
-(`workers.engine.fused`) makes many steps at a launch, on GPUs that have passed its check.
+On a CPU `NativeStep` takes loss and gradient from code that was written by hand, where there is some for the model
+and the task, and `GeneratedStep` from a program that is generated from a recording of one trial's. `TracedStep` has
+what remains, and what a GPU's `FusedStep` (`workers.engine.fused`, many steps at a launch) does not know: it stacks
+`workers.training.recipe.advance` over lanes with vmap, whatever the plug-ins are. On a GPU its update is a kernel
+of its own, where there is one for the optimizer.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, overload
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,16 +20,17 @@ from torch.func import vmap
 
 from workers.data.tasks import Batch
 from workers.engine import fused
+from workers.engine.dropout_masks import SiteStreams, draw_masks, has_masks
 from workers.engine.fused.step import FusedStep
+from workers.engine.lane_programs import LaneGradient, gradient_by_program
 from workers.engine.machine.devices import WIDTHS
-from workers.networks.models import NativeGradient, Site
+from workers.networks.models import NativeGradient
 from workers.numerics import native
 from workers.numerics.fusion import fuses_on
 from workers.numerics.processors import instruction_set
-from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
 from workers.numerics.tracing import Traced, load_gradients
 from workers.training.fused_update import fused_update_of
-from workers.training.native_update import libraries_of, update_of
+from workers.training.native_update import NativeUpdate, libraries_of, update_of
 from workers.training.recipe import Recipe, State, advance, apply_gradient, gradient_of, layout_of, update_key
 
 USUAL_LANES = WIDTHS["cuda"]
@@ -61,7 +63,10 @@ def step_of(recipe: Recipe, structure: str, device: torch.device, lanes: int = U
         return fused.make_step(recipe, device)
     may_be_native = recipe.learning.is_plain and recipe.training.autocast == "none"
     gradient = recipe.model.native_gradient(recipe.task, recipe.dtype, device) if may_be_native else None
-    return NativeStep(recipe, device, gradient) if gradient else TracedStep(recipe, structure, device)
+    if gradient:
+        return NativeStep(recipe, device, gradient)
+    generated = gradient_by_program(recipe, device)
+    return TracedStep(recipe, structure, device) if isinstance(generated, str) else GeneratedStep(recipe, generated)
 
 
 def begin_loading(config: Mapping[str, Any], device: str) -> None:
@@ -73,7 +78,7 @@ def begin_loading(config: Mapping[str, Any], device: str) -> None:
 
 
 def obstacle(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES) -> str | None:
-    """Return why such packs train by the traced step on this device; None if they do by a faster one."""
+    """Return why no step that was written by hand trains such packs on this device; None if one does."""
     if device.type == "cuda":
         return fused.obstacle(recipe, device, lanes)
     if not recipe.learning.is_plain:
@@ -84,24 +89,31 @@ def obstacle(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES) -> 
 
 
 def describe_step(config: Mapping[str, Any], device: str, lanes: int = USUAL_LANES) -> str:
-    """Describe how packs of this configuration train on this device: `native`, `fused`, or `traced` and why."""
+    """Describe how such packs train on this device: `native`, `fused`, or `generated` or `traced` and why."""
     where = torch.device(device)
     recipe = Recipe.of(config).pad()
-    if reason := obstacle(recipe, where, lanes):
-        return f"traced: {reason}"
-    rates = fused.rates_of(recipe, where, lanes) if where.type == "cuda" else None
-    return f"fused, {rates.describe()}" if rates else _fastest(where)
+    method, reason = _find_method(recipe, where, lanes)
+    if method == "fused" and (rates := fused.rates_of(recipe, where, lanes)):
+        return f"fused, {rates.describe()}"
+    return f"{method}: {reason}" if reason else method
 
 
 def method_of(config: Mapping[str, Any], device: str) -> str:
-    """How trials of this configuration train on this device, as `Step.kind` says it, without the processor."""
+    """Return how trials of this configuration train on this device, as `Step.kind` says it without the processor."""
     where = torch.device(device)
-    method = "traced" if obstacle(Recipe.of(config).pad(), where) else _fastest(where)
+    method, _ = _find_method(Recipe.of(config).pad(), where)
     return f"{method} {where.type}" if where.type != "cpu" else method
 
 
-def _fastest(device: torch.device) -> str:
-    return "fused" if device.type == "cuda" else "native"
+def _find_method(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES) -> tuple[str, str]:
+    """Return the kind of step of a recipe on this device, and why it is no faster one; empty for the fastest."""
+    reason = obstacle(recipe, device, lanes)
+    if not reason:
+        return ("fused" if device.type == "cuda" else "native"), ""
+    if device.type != "cpu":
+        return "traced", reason
+    generated = gradient_by_program(recipe, device)
+    return ("traced", f"{reason}; {generated}") if isinstance(generated, str) else ("generated", reason)
 
 
 class TracedStep:
@@ -116,7 +128,8 @@ class TracedStep:
         what = "gradient" if self._update else "step"
         self._traced = Traced((what, structure, str(device)), stacked)
         # A GPU draws by operations that are better recorded, too; a CPU draws by native code, which is no operation.
-        self._drawn = Traced(("masks", structure, str(device)), self._draw) if fuses_on(device) else None
+        draw = functools.partial(draw_masks, recipe)
+        self._draw = Traced(("masks", structure, str(device)), draw) if fuses_on(device) else draw
         self.kind = f"traced {instruction_set(device)}"
 
     @property
@@ -149,20 +162,28 @@ class TracedStep:
 
     def masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Batch:
         """[L, ...] what each dropout site that is on keeps."""
-        if not any(site.rate for site in _sites(self._recipe, batch).values()):
+        if not has_masks(self._recipe, batch["inputs"]):
             return {}
-        return (self._drawn or self._draw)(knobs, seeds, state.step, batch["inputs"])
+        return self._draw(knobs, seeds, state.step, batch["inputs"])
 
-    def _draw(self, knobs: Knobs, seeds: Tensor, step: Tensor, inputs: Tensor) -> Batch:
-        """Of the inputs the shape alone counts."""
-        batch = {"inputs": inputs}
-        sites, stacked = _sites(self._recipe, batch), _sites(self._recipe.bind(knobs), batch)
-        streams = _Streams(seeds, step, len(sites))
-        return {
-            name: _mask(streams[number], stacked[name])
-            for number, (name, site) in enumerate(sites.items())
-            if site.rate
-        }
+
+class GeneratedStep:
+    """Loss and gradient by a program of one lane, for one lane after another; the update is native, or traced."""
+
+    def __init__(self, recipe: Recipe, gradient: LaneGradient) -> None:
+        self._recipe, self._gradient = recipe, gradient
+        self._update = _update_of(recipe)
+        self.kind = f"generated {native.instruction_set()}"
+
+    @property
+    def width_seconds(self) -> float:
+        return self._update.seconds
+
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
+        has_any = has_masks(self._recipe, batch["inputs"])
+        keep = draw_masks(self._recipe, knobs, seeds, state.step, batch["inputs"]) if has_any else {}
+        gradient, loss = self._gradient(knobs, state.parameters, batch, keep)
+        return self._update(knobs, state, gradient, loss)
 
 
 class NativeStep:
@@ -176,11 +197,8 @@ class NativeStep:
         self._bound: tuple[Knobs, Recipe] = {}, recipe
         self._gradient = gradient
         self._sites = len(recipe.model.dropout_sites(recipe.task, 1, recipe.task.context))
-        self._layout = layout_of(recipe, device)
         self.kind = f"native {native.instruction_set()}"
-        self._update = update_of(recipe, self._layout, device) or Traced(
-            ("update", update_key(recipe), str(device)), vmap(self._one)
-        )
+        self._update = _update_of(recipe)
 
     @property
     def width_seconds(self) -> float:
@@ -190,42 +208,16 @@ class NativeStep:
         if self._bound[0] is not knobs:  # a trial that takes a lane writes into the knobs' tensors
             self._bound = knobs, self._recipe.bind(knobs)
         _, recipe = self._bound
-        streams = _Streams(seeds, state.step, self._sites)
+        streams = SiteStreams(seeds, state.step, self._sites)
         gradient, loss = self._gradient(recipe.model, recipe.task, state.parameters, batch, streams)
         return self._update(knobs, state, gradient, loss)
 
-    def _one(self, knobs: Knobs, state: State, gradient: Tensor, loss: Tensor) -> State:
-        return apply_gradient(self._recipe.bind(knobs), self._layout, state, gradient, loss)
 
+def _update_of(recipe: Recipe) -> NativeUpdate | Traced:
+    """Return clipping, optimizer and average on a CPU: native, or traced."""
+    layout, device = layout_of(recipe), torch.device("cpu")
 
-def _sites(recipe: Recipe, batch: Batch) -> dict[str, Site]:
-    return dict(recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[2]))
+    def update_one(knobs: Knobs, state: State, gradient: Tensor, loss: Tensor) -> State:
+        return apply_gradient(recipe.bind(knobs), layout, state, gradient, loss)
 
-
-def _mask(streams: Streams, site: Site) -> Tensor:
-    """[L, ...] what a site keeps; its rate [L]."""
-    rates = torch.as_tensor(site.rate)
-    if site.actual:
-        return padded_keep_mask(streams, rates, site.shape, site.actual)
-    return keep_mask(streams, rates, *site.shape)
-
-
-class _Streams(Sequence[Streams]):
-    """The streams of the model's dropout sites, each in its place; one of a site that is off is never made."""
-
-    def __init__(self, seeds: Tensor, step: Tensor, sites: int) -> None:
-        self._seeds, self._step, self._sites = seeds, step, sites
-
-    def __len__(self) -> int:
-        return self._sites
-
-    @overload
-    def __getitem__(self, index: int) -> Streams: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Streams]: ...
-    def __getitem__(self, index: int | slice) -> Streams | Sequence[Streams]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(self._sites))]
-        if index >= self._sites:
-            raise IndexError(index)
-        return Streams.of(self._seeds, Purpose.DROPOUT, self._step, index)
+    return update_of(recipe, layout, device) or Traced(("update", update_key(recipe), str(device)), vmap(update_one))

@@ -42,16 +42,16 @@ class Tape(TorchDispatchMode):
     def __init__(self, leaves: Sequence[Tensor]) -> None:
         """`leaves`, tensors that are not the same object, are what a replay replaces."""
         super().__init__()
-        self._leaves = [Slot(number) for number in range(len(leaves))]
-        self._slots = WeakTensorKeyDictionary(dict(zip(leaves, self._leaves, strict=True)))
+        self.leaves = [Slot(number) for number in range(len(leaves))]
+        self._slots = WeakTensorKeyDictionary(dict(zip(leaves, self.leaves, strict=True)))
         self._next = len(leaves)
-        self._kinds = {slot: Kind.of(leaf) for slot, leaf in zip(self._leaves, leaves, strict=True)}
-        self._fixed: set[Slot] = set()
+        self.kinds = {slot: Kind.of(leaf) for slot, leaf in zip(self.leaves, leaves, strict=True)}
+        self.fixed: set[Slot] = set()
         """Tensors made of constants alone: their numbers are the same at each replay."""
         self.places: dict[str, str] = {}
         """Name of an operation -> file and line of the outside plug-in that first called it."""
         self._fuses = bool(leaves) and leaves[0].dim() > 0 and fuses_on(leaves[0].device)
-        self._operations: list[Operation] = []
+        self.operations: list[Operation] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -69,8 +69,8 @@ class Tape(TorchDispatchMode):
             return returned  # of dtypes, say: it is the same at each replay
         # A tape without leaves records a step that reads and writes tensors of its surroundings: none of them is fixed.
         is_fixed = (
-            bool(self._leaves)
-            and slots_in(arguments) <= self._fixed
+            bool(self.leaves)
+            and slots_in(arguments) <= self.fixed
             and torch.Tag.nondeterministic_seeded not in func.tags
         )
         if is_fixed and results and not any(isinstance(result, Tensor) for result in results):
@@ -81,17 +81,17 @@ class Tape(TorchDispatchMode):
                 raise CannotRecord(f"{self._title(func)} takes a number out of a tensor, which a recording cannot")
             if result is not None and result not in self._slots:  # an operation in place returns what it was given
                 self._slots[result] = Slot(self._next)
-                self._kinds[self._slots[result]] = Kind.of(result)
+                self.kinds[self._slots[result]] = Kind.of(result)
                 self._next += 1
                 if is_fixed:
-                    self._fixed.add(self._slots[result])
+                    self.fixed.add(self._slots[result])
             elif result is not None and not is_fixed:  # written into what was fixed before
-                self._fixed.clear()
+                self.fixed.clear()
         if func in _FILLED or func is torch.ops.aten.new_full.default:
             number = _FILLED[func] if func in _FILLED else args[2]
             kind = {"dtype": returned.dtype, "device": returned.device}
             func, arguments = torch.ops.aten.full.default, [[[*returned.shape], number], kind]
-        self._operations.append(Operation(func, arguments, self.slots(results)))
+        self.operations.append(Operation(func, arguments, self.slots(results)))
         return returned
 
     def _note_place(self, func: Any) -> None:
@@ -124,10 +124,10 @@ class Tape(TorchDispatchMode):
 
     def replayer(self, results: list[Any]) -> Callable[..., list[Tensor]]:
         """Return the function of the leaves that runs the operations again and returns the tensors of these slots."""
-        operations = simplify(self._operations, results)
+        operations = simplify(self.operations, results)
         if self._fuses:
-            operations = fuse(operations, results, self._kinds, lanes=self._kinds[self._leaves[0]].shape[0])
-        elif self._leaves:
+            operations = fuse(operations, results, self.kinds, lanes=self.kinds[self.leaves[0]].shape[0])
+        elif self.leaves:
             operations = join_gradients(operations, results)
         operations = [_by_number(operation) if _is_refused(operation) else operation for operation in operations]
         freed: list[list[Slot]] = []  # after each operation what no later one needs, from the last to the first
@@ -139,7 +139,7 @@ class Tape(TorchDispatchMode):
         steps = list(zip(operations, reversed(freed), strict=True))
 
         def replay(*leaves: Tensor) -> list[Tensor]:
-            values: dict[Any, Any] = dict(zip(self._leaves, leaves, strict=True))
+            values: dict[Any, Any] = dict(zip(self.leaves, leaves, strict=True))
             for operation, unneeded in steps:
                 arguments, keywords = replace(Slot, values.__getitem__, operation.arguments)
                 returned = pytree.tree_leaves(operation.function(*arguments, **keywords))

@@ -143,9 +143,12 @@ def _look_at_steps(part: Part, device: str | None) -> Iterator[str]:
     from workers.engine.step import describe_step
 
     steps = {trial.structure: describe_step(trial.config, device or "cpu") for trial in _structures(part)}
-    traced = [step.partition(": ")[2] for step in steps.values() if step.startswith("traced")]
-    for reason in dict.fromkeys(traced):
-        yield f"trials train by recorded operations, several times slower than by a compiled step: {reason}"
+    for step in dict.fromkeys(steps.values()):
+        method, _, reason = step.partition(": ")
+        if method == "traced":
+            yield f"trials train by recorded operations, several times slower than by a compiled step: {reason}"
+        elif method == "generated":
+            yield f"trials train by code generated from a recording, slower than by a step written by hand: {reason}"
 
 
 def _structures(part: Part) -> list[Trial]:

@@ -27,7 +27,8 @@ CHEAP = 8
 _CHEAP_PER_ELEMENT = 2
 """The same for what belongs to many elements."""
 _BLOCKS_OF_LANE = 1024
-_PREAMBLE = (Path(__file__).with_name("fusion.hpp")).read_text()
+ARITHMETIC = Path(__file__).with_name("arithmetic.hpp").read_text()
+_PREAMBLE = Path(__file__).with_name("fusion.hpp").read_text() + "\n" + ARITHMETIC
 
 Tensors = Sequence[Slot | Tensor]
 

@@ -27,6 +27,8 @@ class Unit(NamedTuple):
     """The name of the library, for its file and for people: `minimal_float32`."""
     text: str
     """The text may include the headers of this folder."""
+    flags: tuple[str, ...] = ()
+    """Flags of the compiler that it needs beside `FLAGS`."""
 
 
 @functools.cache
@@ -59,7 +61,9 @@ def flags(processor: str = "native") -> list[str]:
 
 def digest(unit: Unit, options: list[str], *others: str) -> str:
     """Return 16 hexadecimal digits of the text, the headers, the flags and whatever else the library depends on."""
-    return hashlib.sha256("\0".join([unit.text, *read_headers(), *options, *others]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\0".join([unit.text, *unit.flags, *read_headers(), *options, *others]).encode()).hexdigest()[
+        :16
+    ]
 
 
 @functools.cache
@@ -79,6 +83,6 @@ def build(unit: Unit, compiler: list[str], options: list[str], library: Path) ->
     with tempfile.TemporaryDirectory(dir=library.parent) as aside:
         source, made = Path(aside) / f"{unit.name}.cpp", Path(aside) / library.name
         source.write_text(_FIRST + unit.text, encoding="utf-8")
-        command = [*compiler, *options, "-I", str(SOURCES), "-shared", str(source), "-o", str(made)]
+        command = [*compiler, *unit.flags, *options, "-I", str(SOURCES), "-shared", str(source), "-o", str(made)]
         subprocess.run(command, check=True, capture_output=True, text=True)
         return made.replace(library)

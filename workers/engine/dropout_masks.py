@@ -1,0 +1,64 @@
+"""What each dropout site of the lanes of a pack keeps.
+
+Legend: L lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from workers.data.tasks import Batch
+from workers.networks.models import Site
+from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
+from workers.training.recipe import Recipe
+
+
+def has_masks(recipe: Recipe, inputs: Tensor) -> bool:
+    """Return whether a site of the model is on; of the inputs [L, N, s] the shape alone counts."""
+    return any(site.rate for site in _sites(recipe, inputs).values())
+
+
+def draw_masks(recipe: Recipe, knobs: dict[str, Tensor], seeds: Tensor, step: Tensor, inputs: Tensor) -> Batch:
+    """[L, ...] what each site that is on keeps at the lanes' steps [L]; of the inputs the shape alone counts."""
+    sites, stacked = _sites(recipe, inputs), _sites(recipe.bind(knobs), inputs)
+    streams = SiteStreams(seeds, step, len(sites))
+    return {
+        name: _mask(streams[number], stacked[name]) for number, (name, site) in enumerate(sites.items()) if site.rate
+    }
+
+
+def _sites(recipe: Recipe, inputs: Tensor) -> dict[str, Site]:
+    return dict(recipe.model.dropout_sites(recipe.task, recipe.training.batch, inputs.shape[2]))
+
+
+def _mask(streams: Streams, site: Site) -> Tensor:
+    """[L, ...] what a site keeps; its rate [L]."""
+    rates = torch.as_tensor(site.rate)
+    if site.actual:
+        return padded_keep_mask(streams, rates, site.shape, site.actual)
+    return keep_mask(streams, rates, *site.shape)
+
+
+class SiteStreams(Sequence[Streams]):
+    """The streams of the model's dropout sites, each in its place; one of a site that is off is never made."""
+
+    def __init__(self, seeds: Tensor, step: Tensor, sites: int) -> None:
+        self._seeds, self._step, self._sites = seeds, step, sites
+
+    def __len__(self) -> int:
+        return self._sites
+
+    @overload
+    def __getitem__(self, index: int) -> Streams: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Streams]: ...
+    def __getitem__(self, index: int | slice) -> Streams | Sequence[Streams]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(self._sites))]
+        if index >= self._sites:
+            raise IndexError(index)
+        return Streams.of(self._seeds, Purpose.DROPOUT, self._step, index)

@@ -1,0 +1,104 @@
+"""Places in tensors as sums of loop variables times whole numbers, so that reshaping needs no division where none is.
+
+A variable runs from 0 to below its size. What cannot be such a sum, a quotient of one or a number read from a tensor,
+is a variable that is named by its expression.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Variable(NamedTuple):
+    """A number from 0 to below `size` in a kernel."""
+
+    name: str
+    """The variable, or the expression, in C++."""
+    size: int
+    names: frozenset[str] = frozenset()
+    """Loop variables that an expression depends on; empty for a loop variable itself."""
+
+
+class Index(NamedTuple):
+    """A constant and a sum of variables times factors."""
+
+    constant: int = 0
+    terms: Mapping[Variable, int] = {}
+
+    @staticmethod
+    def of(variable: Variable) -> Index:
+        """Return the index that is a variable."""
+        return Index(0, {variable: 1} if variable.size > 1 else {})
+
+    def plus(self, other: Index, factor: int = 1) -> Index:
+        """Return the sum of this index and another one times a factor."""
+        terms = {**self.terms}
+        for variable, own in other.terms.items():
+            terms[variable] = terms.get(variable, 0) + own * factor
+        return Index(self.constant + other.constant * factor, {key: own for key, own in terms.items() if own})
+
+    @property
+    def least(self) -> int:
+        """The smallest value that it has."""
+        return self.constant + sum(factor * (one.size - 1) for one, factor in self.terms.items() if factor < 0)
+
+    @property
+    def most(self) -> int:
+        """The largest value that it has."""
+        return self.constant + sum(factor * (one.size - 1) for one, factor in self.terms.items() if factor > 0)
+
+    def write(self) -> str:
+        """Return the expression in C++."""
+        terms = [one.name if factor == 1 else f"{one.name} * {factor}" for one, factor in self.terms.items()]
+        return " + ".join([*terms, *([str(self.constant)] if self.constant or not terms else [])])
+
+    def depends_on(self, names: frozenset[str]) -> bool:
+        """Return whether it changes with one of these loop variables."""
+        return any(one.name in names or one.names & names for one in self.terms)
+
+    def without(self, names: frozenset[str]) -> Index:
+        """Return what is left of it where these loop variables, of which its expressions are none, are left out."""
+        return Index(self.constant, {one: factor for one, factor in self.terms.items() if one.name not in names})
+
+    def part(self, names: frozenset[str]) -> Mapping[Variable, int]:
+        """Return the terms that change with these loop variables."""
+        return {one: factor for one, factor in self.terms.items() if one.name in names or one.names & names}
+
+
+def linear(offset: int, strides: Sequence[int], indices: Sequence[Index]) -> Index:
+    """Return the place of an element in memory, of its index along each axis."""
+    found = Index(offset)
+    for stride, index in zip(strides, indices, strict=True):
+        found = found.plus(index, stride)
+    return found
+
+
+def unravel(flat: Index, shape: Sequence[int]) -> list[Index]:
+    """Return the index along each axis, from an element's number in the order of the axes."""
+    found: list[Index] = []
+    for axis, size in enumerate(shape):
+        inner = math.prod(shape[axis + 1 :])
+        quotient, flat = _divide(flat, inner)
+        found.append(quotient if size > 1 else Index())
+    return found
+
+
+def _divide(index: Index, by: int) -> tuple[Index, Index]:
+    """Return quotient and remainder of an index that is not negative."""
+    if by == 1:
+        return index, Index()
+    whole = {one: factor // by for one, factor in index.terms.items() if factor % by == 0}
+    rest = {one: factor for one, factor in index.terms.items() if factor % by}
+    quotient, remainder = Index(index.constant // by, whole), Index(index.constant % by, rest)
+    if remainder.least >= 0 and remainder.most < by:
+        return quotient, remainder
+    names = frozenset(name for one in rest for name in (one.names or {one.name}))
+    text = remainder.write()
+    low = remainder.least // by
+    if low < 0:  # shifted, as C++ rounds quotients towards zero
+        text, quotient = f"{text} + {-low * by}", quotient.plus(Index(low))
+    over = Variable(f"(({text}) / {by})", remainder.most // by - low + 1, names)
+    left = Variable(f"(({text}) % {by})", by, names)
+    return quotient.plus(Index(0, {over: 1})), Index(0, {left: 1})

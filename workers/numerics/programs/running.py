@@ -1,0 +1,187 @@
+"""Programs compiled, and called on lanes."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workers.numerics import native
+from workers.numerics.fusion.values import CannotFuse
+from workers.numerics.native.building import Unit
+from workers.numerics.programs.lowering import Lowering, knows
+from workers.numerics.programs.recording import record
+from workers.numerics.programs.scheduling import PREAMBLE, Kernel, schedule
+from workers.numerics.programs.values import Buffer, Product
+
+_LINE = 64
+"""Bytes that memory of a lane is aligned to."""
+_TEXT = 16_000
+"""Characters of kernels that are compiled together, about: such a text takes a compiler about a second."""
+_LONGEST = 400_000
+"""Characters of all kernels of a program: more would take a compiler half a minute."""
+_ARGUMENTS = 512
+"""Tensors of a kernel, as programs.cpp has room for."""
+_FLAGS = ("-fopenmp-simd", "-fno-trapping-math")
+"""Sums of a row are of vectors, and what is chosen by a comparison is, too."""
+
+
+class Program:
+    """A function of one lane's tensors, compiled for lanes that come one after another."""
+
+    def __init__(self, function: Callable[..., Any], leaves: Sequence[Tensor]) -> None:
+        """Record the function of one lane's tensors of these shapes; raises CannotFuse, CannotRecord."""
+        lowering = Lowering(record(function, leaves, knows))
+        self._results = lowering.results
+        results = [one.buffer for one in self._results]
+        self._schedule = schedule(lowering.steps, results)
+        self._buffers: dict[int, Buffer] = {}
+        for one in self._schedule:
+            for buffer in _buffers_of(one):
+                if buffer:
+                    self._buffers.setdefault(id(buffer), buffer)
+        self._shapes = [one.shape for one in self._results]
+        self._bytes, self._offsets = self._plan_memory()
+        texts = dict.fromkeys(one.text for one in self._schedule if isinstance(one, Kernel))
+        if sum(map(len, texts)) > _LONGEST:
+            raise CannotFuse("so many operations")
+        if max([0, *(len(_buffers_of(one)) for one in self._schedule)]) > _ARGUMENTS:
+            raise CannotFuse("so many tensors at once")
+        self._units, self._names = _units(list(texts))
+        self._calls: Any = None
+        self._memory = threading.local()
+
+    @property
+    def texts(self) -> list[str]:
+        """What is compiled."""
+        return [unit.text for unit in self._units]
+
+    def begin(self) -> None:
+        """Compile in the background, several at a time."""
+        native.begin([native.packaged("programs"), *self._units])
+
+    def load(self) -> bool:
+        """Compile what is not yet; returns whether it can be run."""
+        self.begin()
+        runtime, libraries = native.library("programs"), [native.load(unit) for unit in self._units]
+        if runtime is None or None in libraries:
+            return False
+        self._run = runtime.run_program
+        numbers = {key: number for number, key in enumerate(self._buffers)}
+        calls: list[int] = []
+        for one in self._schedule:
+            own = [numbers[id(buffer)] if buffer else -1 for buffer in _buffers_of(one)]
+            sizes = one.numbers if isinstance(one, Product) else []
+            if isinstance(one, Product):
+                function = getattr(runtime, f"product_{str(one.to.dtype).removeprefix('torch.')}")
+            else:
+                unit, name = self._names[one.text]
+                function = getattr(libraries[unit], name)
+            calls += [ctypes.cast(function, ctypes.c_void_p).value or 0, len(own), *own, len(sizes), *sizes]
+        self._calls = (ctypes.c_int64 * len(calls))(*calls)
+        return True
+
+    def __call__(self, leaves: Sequence[Tensor]) -> list[Tensor]:
+        """Return the results [L, ...] of all lanes, of their tensors [L, ...]."""
+        lanes = len(leaves[0])
+        kept: list[Tensor] = []  # memory that must outlive the call
+        results = [
+            leaves[0].new_empty((lanes, *shape), dtype=one.dtype)
+            for shape, one in zip(self._shapes, self._results, strict=True)
+        ]
+        arena = getattr(self._memory, "arena", None)
+        if arena is None:  # kept by each thread: new memory would be none that is in the cache
+            arena = self._memory.arena = torch.empty(self._bytes + _LINE, dtype=torch.uint8)
+        start = -(-arena.data_ptr() // _LINE) * _LINE
+        places: list[int] = []
+        steps: list[int] = []
+        for key, buffer in self._buffers.items():
+            if buffer.given is not None or buffer.result is not None:
+                tensor = leaves[buffer.given].contiguous() if buffer.given is not None else results[buffer.result or 0]
+                kept.append(tensor)
+                places.append(tensor.data_ptr())
+                steps.append(buffer.numel * buffer.dtype.itemsize)
+            else:
+                tensor = buffer.constant
+                places.append(tensor.data_ptr() if tensor is not None else start + self._offsets[key])
+                steps.append(0)
+        own = ctypes.c_int64 * len(places)
+        self._run(
+            *(ctypes.c_int64(one) for one in (lanes, len(places))),
+            own(*places),
+            own(*steps),
+            ctypes.c_int64(len(self._schedule)),
+            self._calls,
+        )
+        return results
+
+    def _plan_memory(self) -> tuple[int, dict[int, int]]:
+        """Return how many bytes a lane needs, and where in them each buffer starts.
+
+        A buffer takes the first gap that is large enough among those that are in use at the same time, so that memory
+        that is still in the cache is used again.
+        """
+        used: dict[int, tuple[int, int]] = {}
+        for number, one in enumerate(self._schedule):
+            for buffer in _buffers_of(one):
+                if buffer and buffer.is_made:
+                    used[id(buffer)] = used.get(id(buffer), (number, number))[0], number
+        offsets: dict[int, int] = {}
+        total = 0
+        for key, (first, last) in used.items():
+            size = self._size(key)
+            taken = sorted(
+                (offsets[other], offsets[other] + self._size(other))
+                for other in offsets
+                if used[other][0] <= last and first <= used[other][1]
+            )
+            offset = 0
+            for start, end in taken:
+                if start - offset >= size:
+                    break
+                offset = max(offset, end)
+            offsets[key] = offset
+            total = max(total, offset + size)
+        return total, offsets
+
+    def _size(self, key: int) -> int:
+        buffer = self._buffers[key]
+        return -(-buffer.numel * buffer.dtype.itemsize // _LINE) * _LINE
+
+
+def _buffers_of(one: Kernel | Product) -> list[Buffer | None]:
+    """Return what a call reads and writes, in the order of its arguments."""
+    if isinstance(one, Kernel):
+        return [*one.arguments]
+    # The address of a view is that of its buffer: products get offsets beside their sizes.
+    return [one.left.buffer, one.right.buffer, one.to.buffer, one.row.buffer if one.row else None]
+
+
+def _units(texts: Sequence[str]) -> tuple[list[Unit], dict[str, tuple[int, str]]]:
+    """Return kernels as texts to compile, some together, and of each its unit and its name there."""
+    groups: list[list[str]] = []
+    size = _TEXT
+    for text in texts:
+        if size + len(text) > _TEXT:
+            groups.append([])
+            size = 0
+        groups[-1].append(text)
+        size += len(text)
+    names: dict[str, tuple[int, str]] = {}
+    units: list[Unit] = []
+    for number, group in enumerate(groups):
+        own: list[str] = []
+        for text in group:
+            name = f"kernel_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+            names[text] = number, name
+            own.append(text.replace("work(", f"{name}_work(").replace("NAME", name))
+        units.append(Unit("program", "\n".join([PREAMBLE, *own, "}", ""]), _FLAGS))
+    return units, names
+
+
+__all__ = ["CannotFuse", "Program"]

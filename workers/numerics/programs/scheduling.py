@@ -1,0 +1,330 @@
+"""Loops over the same rows as one kernel, and the kernel in C++.
+
+A row is what the innermost loop goes through. A kernel goes through its rows once and does all its loops for each: what
+one stores and another one reads is of the same row, and in the nearest cache. What no other kernel needs of it is kept
+for one row alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from workers.numerics.fusion.kernels import ARITHMETIC
+from workers.numerics.fusion.values import TYPES
+from workers.numerics.programs.indices import Index, Variable
+from workers.numerics.programs.values import Body, Buffer, Loops, Product
+
+_MOST = 48
+"""Loops of a kernel: a compiler takes long for larger ones."""
+_INNER = frozenset("c")
+
+Axes = tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Kernel:
+    """Loops over the same rows."""
+
+    rows: Axes
+    """How often each of the outer loops runs."""
+    loops: list[Loops]
+    bodies: list[_Written] = field(default_factory=list)
+    text: str = ""
+    arguments: list[Buffer] = field(default_factory=list)
+
+
+@dataclass
+class _Written:
+    """What loops do for a row of a kernel."""
+
+    body: Body
+    value: str
+    place: Index
+    inner: int | None
+    """How often the innermost loop runs; None if there is none."""
+    scanned: str
+    """The place along the axis of a scan."""
+    adds_up: bool
+    """Whether several rows are summed into one number."""
+
+
+def schedule(steps: Sequence[Loops | Product], results: Sequence[Buffer]) -> list[Kernel | Product]:
+    """Return kernels and products in the order in which they are to run."""
+    schedule = _Schedule()
+    for step in steps:
+        schedule.add(step)
+    kept = {id(buffer) for buffer in results}
+    for number, one in enumerate(schedule.done):
+        if isinstance(one, Kernel):
+            own = {id(loops.buffer) for loops in one.loops}
+            read = {key for key, last in schedule.last_read.items() if key in own and last > number}
+            write_kernel(one, own - read - kept)
+    return schedule.done
+
+
+class _Schedule:
+    def __init__(self) -> None:
+        self.done: list[Kernel | Product] = []
+        self.last_read: dict[int, int] = {}
+        """Id of a buffer -> the last kernel or product that reads it."""
+        self._made: dict[int, int] = {}
+        """Id of a buffer -> the last one that writes it."""
+        self._writers: dict[int, list[Loops]] = {}
+
+    def add(self, step: Loops | Product) -> None:
+        if isinstance(step, Product):
+            read = [one.buffer for one in (step.left, step.right, step.row) if one]
+            self.done.append(step)
+            self._note(len(self.done) - 1, read, step.to.buffer)
+            return
+        body = write_loops(step, step.axes[:-1])
+        assert body, "loops have rows of their own"
+        read = [buffer for buffer, _ in body.body.loads]
+        first = max([0, *(self._made.get(id(buffer), 0) for buffer in read)])
+        last = len(self.done) - 1
+        for number in dict.fromkeys(one for one in (first, last) if first <= one):
+            kernel = self.done[number] if self.done else None
+            if isinstance(kernel, Kernel) and self._joins(kernel, number, step):
+                break
+        else:
+            number = len(self.done)
+            self.done.append(Kernel(step.axes[:-1], [step], [body]))
+        self._note(number, read, step.buffer)
+        self._writers.setdefault(id(step.buffer), []).append(step)
+
+    def _note(self, number: int, read: Sequence[Buffer], made: Buffer) -> None:
+        for buffer in read:
+            self.last_read[id(buffer)] = max(number, self.last_read.get(id(buffer), 0))
+        self._made[id(made)] = max(number, self._made.get(id(made), 0))
+
+    def _joins(self, kernel: Kernel, number: int, step: Loops) -> bool:
+        """Put loops into a kernel, if they go through its rows and read of it what is of the same row."""
+        rows = _rows_for(kernel.rows, step.axes)
+        if rows is None or len(kernel.loops) >= _MOST:
+            return False
+        own = write_loops(step, rows)
+        if own is None:
+            return False
+        bodies = kernel.bodies if rows == kernel.rows else [write_loops(one, rows) for one in kernel.loops]
+        if None in bodies:
+            return False
+        names = frozenset(f"o{axis}" for axis in range(len(rows)))
+        for buffer, index in own.body.loads:
+            if self._made.get(id(buffer)) != number:
+                continue
+            [writer, *others] = self._writers[id(buffer)]
+            body = bodies[kernel.loops.index(writer)] if writer in kernel.loops and not others else None
+            if body is None or body.adds_up or not _is_of_row(body.place, index, names):
+                return False
+        kernel.rows, kernel.bodies = rows, [body for body in [*bodies, own] if body]
+        kernel.loops.append(step)
+        return True
+
+
+def _is_of_row(stored: Index, read: Index, rows: frozenset[str]) -> bool:
+    """Return whether what is read was stored for the same row of a kernel, as a whole."""
+    alike = stored.part(rows) == read.part(rows)
+    written, found = stored.without(rows), read.without(rows)
+    return alike and written.least <= found.least and found.most <= written.most
+
+
+def _rows_for(rows: Axes, axes: Axes) -> Axes | None:
+    """Return the rows of a kernel, cut finer if need be, such that loops over these axes go through them."""
+    count, depth = math.prod(rows), 0
+    while math.prod(axes[:depth]) < count and depth < len(axes):
+        depth += 1
+    if math.prod(axes[:depth]) != count or len(axes) - depth > 1:
+        return None
+    cuts = sorted({math.prod(some[at:]) for some in (rows, axes[:depth]) for at in range(len(some) + 1)}, reverse=True)
+    if any(one % other for one, other in itertools.pairwise(cuts)):
+        return None
+    return tuple(one // other for one, other in itertools.pairwise(cuts))
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+def write_loops(
+    loops: Loops,
+    rows: Axes,
+    locate: Callable[[Buffer, Index], str] = lambda buffer, index: f"b{id(buffer)}[{index.write()}]",
+) -> _Written | None:
+    """Return what loops do for a row of these; None if their axes are no products of them."""
+    variables = [Variable(f"o{axis}", size) for axis, size in enumerate(rows)]
+    indices: list[Index] = []
+    at = 0
+    for size in loops.axes:
+        if at == len(rows):
+            break
+        index, done = Index(), 1
+        while done < size and at < len(rows):
+            index = Index(0, {one: factor * rows[at] for one, factor in index.terms.items()}).plus(
+                Index.of(variables[at])
+            )
+            done *= rows[at]
+            at += 1
+        if done != size:
+            return None
+        indices.append(index)
+    left = loops.axes[len(indices) :]
+    if at != len(rows) or len(left) > 1:
+        return None
+    indices += [Index.of(Variable("c", size)) for size in left]
+    body = Body(frozenset(one.name for one in variables), locate)
+    value = loops.value(body, indices)
+    place = loops.place(body, indices)
+    scanned = indices[loops.scanned[0]].write() if loops.how == "scan" else ""
+    adds_up = any(axis < len(loops.axes) - len(left) for axis in loops.reduced)
+    return _Written(body, value, place, left[0] if left else None, scanned, adds_up)
+
+
+def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
+    """Write a kernel's text and its arguments; `unneeded`: ids of buffers that no other kernel reads."""
+    names: dict[int, str] = {}
+    local: dict[int, str] = {}
+    rows = frozenset(f"o{axis}" for axis in range(len(kernel.rows)))
+    lines: list[str] = []
+    first: list[str] = []
+    for loops, body in zip(kernel.loops, kernel.bodies, strict=True):
+        writers = [one for one in kernel.loops if one.buffer is loops.buffer]
+        whole = loops.how != "scan" and not body.adds_up
+        left = body.place.without(rows)
+        if id(loops.buffer) in unneeded and len(writers) == 1 and whole and left.least >= 0 and left.most < 4096:
+            local[id(loops.buffer)] = f"l{len(local)}"
+            lines.append(f"alignas(64) {TYPES[loops.buffer.dtype]} {local[id(loops.buffer)]}[{left.most + 1}];")
+
+    def locate(buffer: Buffer, index: Index) -> str:
+        if name := local.get(id(buffer)):
+            return f"{name}[{index.without(rows).write()}]"
+        if id(buffer) not in names:
+            names[id(buffer)] = f"b{len(names)}"
+            kernel.arguments.append(buffer)
+        return f"{names[id(buffer)]}[{index.write()}]"
+
+    for loops in kernel.loops:
+        written = write_loops(loops, kernel.rows, locate)
+        assert written, "it has these rows"
+        to = locate(loops.buffer, written.place)
+        if written.adds_up:
+            start = f"std::fill_n(b, {loops.buffer.numel}, {_start(loops)});"
+            first.append(start.replace("(b,", f"({names[id(loops.buffer)]},"))
+        lines += ["{", *(f"    {line}" for line in _write_row(loops, written, to)), "}"]
+    for axis in reversed(range(len(kernel.rows))):
+        lines = [
+            f"for (long o{axis} = 0; o{axis} < {kernel.rows[axis]}; o{axis}++) {{",
+            *(f"    {line}" for line in lines),
+            "}",
+        ]
+    parameters = ", ".join(f"{TYPES[one.dtype]} *__restrict b{number}" for number, one in enumerate(kernel.arguments))
+    given = ", ".join(f"({TYPES[one.dtype]} *)at[{number}]" for number, one in enumerate(kernel.arguments))
+    kernel.text = "\n".join(
+        [
+            f"__attribute__((noinline)) static void work({parameters}) {{",
+            *(f"    {line}" for line in [*first, *lines]),
+            "}",
+            f'extern "C" void NAME(void *const *at, const std::int64_t *) {{ work({given}); }}',
+        ]
+    )
+
+
+def _start(loops: Loops) -> str:
+    kind = TYPES[loops.dtype]
+    return {
+        "sum": f"{kind}(0)",
+        "amax": f"-std::numeric_limits<{kind}>::infinity()",
+        "amin": f"std::numeric_limits<{kind}>::infinity()",
+        "all": f"{kind}(1)",
+        "any": f"{kind}(0)",
+    }[loops.how]
+
+
+_JOINED = {
+    "sum": "{0} + {1}",
+    "amax": "larger({1}, {0})",
+    "amin": "smaller({1}, {0})",
+    "all": "{0} & {1}",
+    "any": "{0} | {1}",
+}
+
+
+def _write_row(loops: Loops, written: _Written, to: str) -> list[str]:
+    """Return the statements of a row."""
+    body, value, kind = written.body, written.value, TYPES[loops.dtype]
+    inner = [*body.inside]
+    has_loop = written.inner is not None
+    if has_loop and len(loops.axes) - 1 in loops.reduced:
+        return [*body.outside, *_reduce(loops, inner, value, written.inner or 1, to, written.adds_up)]
+    if loops.how == "scan":
+        stride = loops.scanned[1]
+        before = to.replace("[", "[-" + str(stride) + " + ", 1)
+        if has_loop and loops.scanned[0] == len(loops.axes) - 1:
+            loop = f"for (long c = 0; c < {written.inner}; c++) {{"
+            return [*body.outside, f"{kind} total = 0;", loop, *inner, f"total += {value};", f"{to} = total;", "}"]
+        stored = f"{to} = {written.scanned} ? {before} + {value} : {value};"
+        if not has_loop:
+            return [*body.outside, *inner, stored]
+        plain, added = (
+            [f"for (long c = 0; c < {written.inner}; c++) {{", *inner, f"{to} = {one};", "}"]
+            for one in (value, f"{before} + {value}")
+        )
+        return [
+            *body.outside,
+            f"if ({written.scanned}) {{",
+            "#pragma GCC ivdep",
+            *added,
+            "} else {",
+            *plain,
+            "}",
+        ]
+    stored = f"{to} = {_JOINED[loops.how].format(to, value)};" if loops.how != "store" else f"{to} = {value};"
+    if not has_loop:
+        return [*body.outside, *inner, stored]
+    return [*body.outside, "#pragma GCC ivdep", f"for (long c = 0; c < {written.inner}; c++) {{", *inner, stored, "}"]
+
+
+def _reduce(loops: Loops, inner: list[str], value: str, count: int, to: str, adds_up: bool) -> list[str]:
+    """Return the statements that make one number of a row: in an order that the compiler chooses once for all."""
+    kind, how = TYPES[loops.dtype], loops.how
+    joined = _JOINED[how].format(to, "total") if adds_up else "total"
+    head = f"for (long c = 0; c < {count}; c++) {{"
+    start = f"{kind} total = {_start(loops)};"
+    if how == "sum":
+        return [
+            start,
+            "#pragma omp simd reduction(+ : total)",
+            head,
+            *inner,
+            f"total += {value};",
+            "}",
+            f"{to} = {joined};",
+        ]
+    if how in ("all", "any"):
+        mark = "&" if how == "all" else "|"
+        return [
+            f"int total = {int(how == 'all')};",
+            f"#pragma omp simd reduction({mark} : total)",
+            head,
+            *inner,
+            f"total {mark}= int(bool({value}));",
+            "}",
+            f"{to} = {_JOINED[how].format(to, 'bool(total)') if adds_up else 'bool(total)'};",
+        ]
+    name, sign = ("max", ">") if how == "amax" else ("min", "<")
+    return [  # what is no number stays none
+        start,
+        "int odd = 0;",
+        f"#pragma omp simd reduction({name} : total) reduction(| : odd)",
+        head,
+        *inner,
+        f"total = {value} {sign} total ? {value} : total;",
+        f"odd |= {value} != {value};",
+        "}",
+        f"if (odd) total = std::numeric_limits<{kind}>::quiet_NaN();",
+        f"{to} = {joined};",
+    ]
+
+
+PREAMBLE = f'#define __device__\n#include "programs.hpp"\nnamespace programs {{\n{ARITHMETIC}\n'

@@ -1,0 +1,161 @@
+"""What a program is made of: memory, values that are computed where they are used, loops and products."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workers.numerics.fusion.values import TYPES
+from workers.numerics.programs.indices import Index, Variable, linear
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory of a lane."""
+
+    numel: int
+    dtype: torch.dtype
+    given: int | None = None
+    """Which of the program's arguments it is."""
+    constant: Tensor | None = None
+    """The tensor that it is, for all lanes."""
+    result: int | None = None
+    """Which of the program's results it is."""
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the program writes it for itself alone."""
+        return self.given is None and self.constant is None and self.result is None
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Numbers in memory."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.buffer.dtype
+
+    @property
+    def weight(self) -> int:
+        """About how much it costs to have an element."""
+        return 1
+
+    def load(self, body: Body, indices: Sequence[Index]) -> str:
+        """Return the variable that holds an element."""
+        return body.load(self.buffer, linear(self.offset, self.strides, indices))
+
+
+@dataclass(frozen=True, eq=False)
+class Lazy:
+    """Numbers that are computed wherever they are used."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    load: Callable[[Body, Sequence[Index]], str]
+    weight: int
+
+
+Value = Stored | Lazy
+
+
+@dataclass(eq=False)
+class Loops:
+    """Loops over the elements of something, whose results are stored."""
+
+    axes: tuple[int, ...]
+    """How often each loop runs; the last one runs innermost."""
+    value: Callable[[Body, Sequence[Index]], str]
+    """Writes what is computed at a place of these axes."""
+    dtype: torch.dtype
+    buffer: Buffer
+    """Where results are stored."""
+    place: Callable[[Body, Sequence[Index]], Index]
+    how: str = "store"
+    """`store`, `sum`, `amax`, `amin`, `all`, `any`, or `scan`: the sum up to an element along an axis."""
+    reduced: frozenset[int] = frozenset()
+    """Axes that are summed over."""
+    scanned: tuple[int, int] = (0, 0)
+    """Of a scan: its axis, and the stride from one element to the next in memory."""
+
+
+@dataclass(eq=False)
+class Product:
+    """Matrix products of a batch, and a row that is added to each."""
+
+    left: Stored
+    right: Stored
+    to: Stored
+    row: Stored | None = None
+
+    @property
+    def numbers(self) -> list[int]:
+        """Sizes and strides as programs.hpp reads them."""
+        offsets = [one.offset if one else 0 for one in (self.left, self.right, self.to, self.row)]
+        strides = [*self.left.strides, *self.right.strides, *self.to.strides[:2]]
+        return [*self.left.shape, self.right.shape[2], *strides, *offsets]
+
+
+_CHANGES = re.compile(r"\b(v\d+|c)\b")
+
+
+@dataclass
+class Body:
+    """What a loop does for one place: statements outside of the innermost loop, and in it."""
+
+    rows: frozenset[str]
+    """Variables of the outer loops; that of the innermost one is `c`."""
+    locate: Callable[[Buffer, Index], str]
+    """Writes an element of memory."""
+    outside: list[str] = field(default_factory=list)
+    inside: list[str] = field(default_factory=list)
+    loads: list[tuple[Buffer, Index]] = field(default_factory=list)
+    _known: dict[tuple[str, torch.dtype], str] = field(default_factory=dict)
+
+    def load(self, buffer: Buffer, index: Index) -> str:
+        """Return the variable that holds an element of memory."""
+        self.loads.append((buffer, index))
+        return self.hold(self.locate(buffer, index), buffer.dtype)
+
+    def hold(self, expression: str, dtype: torch.dtype) -> str:
+        """Return a variable with the expression's value."""
+        known = self._known.get((expression, dtype))
+        if known:
+            return known
+        changes = bool(_CHANGES.search(expression))
+        name = f"{'v' if changes else 'u'}{len(self._known)}"
+        lines = self.inside if changes else self.outside
+        lines.append(f"const {TYPES[dtype]} {name} = {TYPES[dtype]}({expression});")
+        self._known[expression, dtype] = name
+        return name
+
+    def read_index(self, name: str, size: int) -> Index:
+        """Return a place that was read from memory into a variable."""
+        names = frozenset("c") if name.startswith("v") else self.rows
+        return Index(0, {Variable(f"long({name})", size, names | {"read"}): 1})
+
+
+def broadcast(shape: Sequence[int], indices: Sequence[Index]) -> list[Index]:
+    """Return the place of an operand of this shape, of a place of the result."""
+    own = indices[len(indices) - len(shape) :]
+    return [Index() if size == 1 else index for size, index in zip(shape, own, strict=True)]
+
+
+def element(body: Body, operand: Any, indices: Sequence[Index], dtype: torch.dtype) -> str:
+    """Return the expression of an operand's element, in this type; an operand is a value or a number."""
+    from workers.numerics.fusion.values import spell
+
+    if not isinstance(operand, Stored | Lazy):
+        return spell(operand, dtype)
+    found = operand.load(body, broadcast(operand.shape, indices))
+    return found if operand.dtype == dtype else body.hold(f"{TYPES[dtype]}({found})", dtype)
