@@ -6,6 +6,7 @@ operations give that it was recorded from. What is found holds for the process, 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Hashable
 from typing import Any, final
@@ -106,8 +107,14 @@ class LaneGradient:
         return gradient_of(self._recipe.bind(knobs), self._layout, parameters, batch, keep)
 
 
+SWITCH = "GRAFT_GENERATED"
+"""The environment variable that is 1 where such steps are tried: they are not proven enough to be on by themselves."""
+
+
 def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | str:
-    """Return loss and gradient by a program, or why there is none."""
+    """Return loss and gradient by a program, or why there is none; empty where such steps are not tried."""
+    if os.environ.get(SWITCH) != "1":
+        return ""
     if device.type != "cpu":
         return "no code is generated for a GPU"
     if recipe.training.autocast != "none":
