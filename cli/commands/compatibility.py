@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
+from cli.options import Force, OptionError, Storage, Study, check_output, say_look, storage_url
 
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet", ".png", ".svg")
 
@@ -60,6 +60,7 @@ def transfer_report(
 
     with open_reader(storage_url(storage)) as reader:
         transfer, learned = read_transfer(reader, study, MatrixRequest(**vars(options)))
+        say_look(reader, study, "report transfer")
     render(transfer, output, learned)
     for caution in cautions(transfer):
         typer.echo(f"note: {caution}", err=True)

@@ -38,6 +38,8 @@ search: {objective: {minimize: tvd/raw}}
 claim: {arm: average, difference: 0.05}
 """
 
+MATRIX = ("report", "transfer", "watched", "--source=arm", "--baseline=softmax", "--pair=seed")
+
 
 def space_of(text: str) -> Space:
     return parse(text, "watched.yaml", families())
@@ -109,6 +111,7 @@ def test_queries_exports_replays_and_python_are_looks(
         ("query", "SELECT avg(objective) FROM Trials"),
         ("export", "watched", "-o", "trials.csv"),
         ("replay", "watched", "0"),
+        (*MATRIX, "-o", "matrix.csv"),
     ):
         status, _, error = called(monkeypatch, capfd, *arguments)
         assert status == 0, error
@@ -121,21 +124,21 @@ def test_queries_exports_replays_and_python_are_looks(
     study.claims()
     commands = [command for _, command, _ in events(watched)]
     assert commands == [
-        "query", "export", "replay", "query of Python", "trials of Python", "metrics of Python", "claims of Python",
+        "query", "export", "replay", "report transfer",
+        "query of Python", "trials of Python", "metrics of Python", "claims of Python",
     ]  # fmt: skip
 
 
 def test_pages_and_addresses_are_looks(watched: str) -> None:
     with TestClient(create_app(Settings(database=watched)), base_url="http://127.0.0.1:8765") as client:
-        for path in ("/studies/watched", "/studies/watched/arms", "/api/studies/watched/trials"):
+        for path in ("/studies/watched", "/api/studies/watched/trials", "/compare?study=watched"):
             assert client.get(path).status_code == 200, path
-        assert client.get("/compare?a=watched&b=watched").status_code == 200
         looked = events(watched)
         for path in ("/", "/studies/watched/live", "/studies/watched/workers", "/api/studies/watched", "/api/studies"):
             answer = client.get(path)
             assert answer.status_code == 200, path
         assert events(watched) == looked
-    paths = ["/studies/watched", "/studies/watched/arms", "/api/studies/watched/trials", "/compare", "/compare"]
+    paths = ["/studies/watched", "/api/studies/watched/trials", "/compare"]
     assert looked == [("looked", f"page {path}", 8) for path in paths]
 
 
