@@ -223,7 +223,7 @@ def test_kernels_that_are_planted_break_the_budget(monkeypatch: pytest.MonkeyPat
 
 def test_streams_of_dropout_that_is_off_are_not_drawn(monkeypatch: pytest.MonkeyPatch):
     drawn: list[Any] = []
-    monkeypatch.setattr("workers.engine.step.keep_mask", lambda streams, rates, *shape: drawn.append(shape))
+    monkeypatch.setattr("workers.engine.dropout_masks.keep_mask", lambda streams, rates, *shape: drawn.append(shape))
     with pretended_gpu():
         pack_of(PLANTED)
     assert drawn == []
