@@ -40,7 +40,7 @@ CLOCK = "clock jump"
 """A file with so many seconds."""
 DONE, FAILED = 0, 2
 """Exit statuses of a launcher: the study is finished; an error that is a line of the log."""
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 
 families()  # these two take seconds and are done before the fork
 importlib.import_module("search.steering.controller")
