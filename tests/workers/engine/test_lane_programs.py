@@ -329,3 +329,35 @@ def test_programs_of_packaged_models_give_the_traced_gradient(name: str) -> None
         right, right_loss = gradient_of(recipe.bind(own[0]), layout, *own[1:])
         torch.testing.assert_close(gradient[lane], right, rtol=0, atol=bound * float(right.abs().max()))
         torch.testing.assert_close(loss[lane], right_loss, rtol=bound, atol=bound)
+
+
+# -- programs that are called again, on memory that is no number -------------------------------------------------------
+
+
+def check_calls(function: Callable[..., Any], lanes: list[Tensor], bound: float = 1e-5) -> None:
+    """Call a program twice with all lanes [L, ...] on memory full of NaN: each gives what its operations give."""
+    program = Program(function, [one[0] for one in lanes])
+    assert program.load()
+    for _ in range(2):
+        found = program(lanes, spoil=True)
+        for lane in range(len(lanes[0])):
+            expected = tree_leaves(function(*(one[lane] for one in lanes)))
+            for own, right in zip(found, expected, strict=True):
+                torch.testing.assert_close(own[lane], right, rtol=bound, atol=bound, equal_nan=True)
+
+
+def numbers(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (7,), (2, 5), ()])
+def test_gradients_of_embeddings_are_added_up_from_zero(shape: tuple[int, ...], width: int) -> None:
+    """Also of one index alone, where nothing is summed, and of width 1, whose innermost loop is over indices."""
+
+    def function(table: Tensor, index: Tensor) -> list[Tensor]:
+        values, back = torch.func.vjp(lambda table: F.embedding(index, table).sin(), table)
+        return [values, *back(values)]
+
+    index = torch.randint(0, 4, (3, *shape), generator=torch.Generator().manual_seed(2))
+    check_calls(function, [numbers(3, 4, width), index])

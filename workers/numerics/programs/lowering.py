@@ -430,7 +430,7 @@ class Lowering:
         kind = self._kinds[operation.results[0]]
 
         def load(body: Body, indices: Sequence[Index]) -> str:
-            row = body.read_index(index.load(body, indices[:-1]), table.shape[0])
+            row = body.read_index(element(body, index, indices[:-1], torch.int64), table.shape[0])
             return table.load(body, [row, indices[-1]])
 
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, _LIGHT + 1))
@@ -441,6 +441,8 @@ class Lowering:
         if padding >= 0 or by_frequency:
             raise CannotFuse("an embedding with a padding index or scaled by frequency")
         gradient, index = self._operand(gradient), self._operand(index)
+        if not math.prod(gradient.shape):
+            raise CannotFuse("the gradient of an embedding of nothing")
         kind = self._kinds[operation.results[0]]
         to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
         sizes, order, places = _loops_over(gradient.shape)
@@ -448,7 +450,7 @@ class Lowering:
 
         def place(body: Body, indices: Sequence[Index]) -> Index:
             *others, column = places(indices)
-            row = body.read_index(index.load(body, others), rows)
+            row = body.read_index(element(body, index, others, torch.int64), rows)
             return Index().plus(row, gradient.shape[-1]).plus(column)
 
         self.steps.append(
@@ -460,6 +462,7 @@ class Lowering:
                 place=place,
                 how="sum",
                 reduced=frozenset(number for number, axis in enumerate(order) if axis != last),
+                is_scattered=True,
             )
         )
         self._values[operation.results[0]] = to
@@ -472,7 +475,7 @@ class Lowering:
 
         def load(body: Body, indices: Sequence[Index]) -> str:
             own = [*indices]
-            own[axis] = body.read_index(index.load(body, indices), source.shape[axis])
+            own[axis] = body.read_index(element(body, index, indices, torch.int64), source.shape[axis])
             return source.load(body, own)
 
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, 2 + _weight([source, index])))

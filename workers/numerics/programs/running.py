@@ -86,8 +86,11 @@ class Program:
         self._calls = (ctypes.c_int64 * len(calls))(*calls)
         return True
 
-    def __call__(self, leaves: Sequence[Tensor]) -> list[Tensor]:
-        """Return the results [L, ...] of all lanes, of their tensors [L, ...]."""
+    def __call__(self, leaves: Sequence[Tensor], *, spoil: bool = False) -> list[Tensor]:
+        """Return the results [L, ...] of all lanes, of their tensors [L, ...].
+
+        With `spoil` all memory is NaN before, so that a check finds what is read before it is written.
+        """
         lanes = len(leaves[0])
         kept: list[Tensor] = []  # memory that must outlive the call
         results = [
@@ -97,6 +100,9 @@ class Program:
         arena = getattr(self._memory, "arena", None)
         if arena is None:  # kept by each thread: new memory would be none that is in the cache
             arena = self._memory.arena = torch.empty(self._bytes + _LINE, dtype=torch.uint8)
+        if spoil:
+            for one in (arena, *results):
+                one.view(torch.uint8).fill_(255)
         start = -(-arena.data_ptr() // _LINE) * _LINE
         places: list[int] = []
         steps: list[int] = []

@@ -85,6 +85,8 @@ class Loops:
     """`store`, `sum`, `amax`, `amin`, `all`, `any`, or `scan`: the sum up to an element along an axis."""
     reduced: frozenset[int] = frozenset()
     """Axes that are summed over."""
+    is_scattered: bool = False
+    """True if a number read from memory says where a result is added, in any order and several at one place."""
     scanned: tuple[int, int] = (0, 0)
     """Of a scan: its axis, and the stride from one element to the next in memory."""
 
