@@ -220,9 +220,10 @@ def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
         ]
     parameters = ", ".join(f"{TYPES[one.dtype]} *__restrict b{number}" for number, one in enumerate(kernel.arguments))
     given = ", ".join(f"({TYPES[one.dtype]} *)at[{number}]" for number, one in enumerate(kernel.arguments))
+    given += f", (Long *)at[{len(kernel.arguments)}]"
     kernel.text = "\n".join(
         [
-            f"__attribute__((noinline)) static void work({parameters}) {{",
+            f"__attribute__((noinline)) static void work({parameters}, Long *fault) {{",
             *(f"    {line}" for line in [*first, *lines]),
             "}",
             f'extern "C" void NAME(void *const *at, const std::int64_t *) {{ work({given}); }}',
@@ -259,11 +260,11 @@ def _write_row(loops: Loops, written: _Written, to: str) -> list[str]:
     if is_reduced and not loops.is_scattered:
         return [*body.outside, *_reduce(loops, inner, value, written.inner or 1, to, written.adds_up)]
     if loops.how == "scan":
-        stride = loops.scanned[1]
+        stride, sum_type = loops.scanned[1], "double" if loops.dtype.is_floating_point else kind
         before = to.replace("[", "[-" + str(stride) + " + ", 1)
         if has_loop and loops.scanned[0] == len(loops.axes) - 1:
             loop = f"for (long c = 0; c < {written.inner}; c++) {{"
-            return [*body.outside, f"{kind} total = 0;", loop, *inner, f"total += {value};", f"{to} = total;", "}"]
+            return [*body.outside, f"{sum_type} total = 0;", loop, *inner, f"total += {value};", f"{to} = total;", "}"]
         stored = f"{to} = {written.scanned} ? {before} + {value} : {value};"
         if not has_loop:
             return [*body.outside, *inner, stored]
