@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from graft.plugins.families import FAMILIES, families, family_of
 from spaces import plugins
 from spaces.errors import PluginError
+from spaces.experiment import Claim
 from spaces.grammar.formulas import DrawKind
 from spaces.plugins.rules import Rule
 from spaces.settings import Search, Training
@@ -56,6 +57,7 @@ def space_schema() -> Schema:
             "arms": {"type": "object", "description": "named alternatives: paths and their values"},
             "seeds": {"type": "integer", "minimum": 1},
             "confirm": {"type": "object"},
+            "claim": {"oneOf": [_claim(), {"type": "array", "minItems": 1, "items": _claim()}]},
             "transfer": {"type": "object"},
         },
         "additionalProperties": False,
@@ -69,16 +71,37 @@ def _plugin(family: str) -> Schema:
     return {"$ref": f"#/$defs/{family}"}
 
 
-def _search() -> Schema:
-    fields = {name: _value(rule) for name, rule in plugins.rules(Search).items()}
-    several = {"oneOf": [_plugin("stopping"), {"type": "array", "items": _plugin("stopping")}]}
+def _objective() -> Schema:
     metric = {"type": "string", "pattern": "^[^/]+/(raw|ema|bema)(/[^/].*)?$"}
-    objective = {
+    return {
         "type": "object",
         "properties": {"minimize": metric, "maximize": metric, "at": {"enum": ["best", "last"]}},
         "oneOf": [{"required": ["minimize"]}, {"required": ["maximize"]}],
         "additionalProperties": False,
     }
+
+
+def _claim() -> Schema:
+    chosen = {name: {"enum": [*get_args(get_type_hints(Claim)[name])]} for name in ("test", "correction", "on")}
+    return {
+        "type": "object",
+        "properties": {
+            "arm": {"type": "string"},
+            "than": {"type": "string"},
+            "metric": _objective(),
+            "difference": {"type": "number", "exclusiveMinimum": 0},
+            "seeds": {"type": "integer", "minimum": 2},
+            **chosen,
+        },
+        "required": ["arm", "difference"],
+        "additionalProperties": False,
+    }
+
+
+def _search() -> Schema:
+    fields = {name: _value(rule) for name, rule in plugins.rules(Search).items()}
+    several = {"oneOf": [_plugin("stopping"), {"type": "array", "items": _plugin("stopping")}]}
+    objective = _objective()
     expression = {"type": "string", "description": "over metrics (tvd/raw) and values of a trial (model.width)"}
     second = {
         "type": "object",

@@ -1,4 +1,4 @@
-"""The page that a GPU's first day makes: verdicts by the numbers of docs/how-to/gpu.md, and rates beside peers."""
+"""The page that a GPU's first day makes: verdicts by the numbers of docs/log/gpu.md, and rates beside peers."""
 
 from __future__ import annotations
 

@@ -140,7 +140,6 @@ def test_what_is_none_is_refused_in_one_line(search: str, words: str):
 def test_a_stopping_policy_that_names_its_metric_goes_with_two_objectives():
     policy = "{asha: {min_steps: 10, metric: tvd/raw, direction: minimize}}"
     here = read(CONDITIONAL, objective="[{minimize: tvd/raw}, {maximize: loss/raw}]", stopping=policy)
-    assert not here.has_one_objective
     assert here.search.signs == (1.0, -1.0)
 
 

@@ -36,7 +36,7 @@ import resource, sys, time
 
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 from spaces.errors import GraftError
-from tests.spaces.test_spaces import parse
+from tests.support.spaces import parse
 
 laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x]\\n"
 laughs += "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\\n" for i in range(1, 30))

@@ -92,7 +92,7 @@ TASKS = {
 """,
         _TRANSFORMER,
         "maximize: accuracy/raw",
-        "generated: the loss of own_last_sum",
+        "traced: the loss of own_last_sum",
     ),
     # Smoothed labels, with a strength that trials draw.
     "smoothed_copy": OwnTask(
@@ -112,7 +112,7 @@ TASKS = {
         + _RIGHT,
         _TRANSFORMER,
         "maximize: accuracy/raw",
-        "generated: the loss of own_smoothed_copy",
+        "traced: the loss of own_smoothed_copy",
     ),
     # Regression by a robust loss.
     "noisy_line": OwnTask(
@@ -146,7 +146,7 @@ TASKS = {
 """,
         "{name: regressor, width: 8, depth: 1, heads: 2, mlp_multiple: 1}",
         "minimize: error/raw",
-        "generated: the loss of own_noisy_line",
+        "traced: the loss of own_noisy_line",
     ),
     # An encoder's: each position sees all others.
     "sorted_places": OwnTask(
@@ -168,7 +168,7 @@ TASKS = {
         + _RIGHT,
         "{name: encoder, width: 8, depth: 1, heads: 2, mlp_multiple: 1}",
         "maximize: accuracy/raw",
-        "generated: the loss of own_sorted_places",
+        "traced: the loss of own_sorted_places",
     ),
 }
 

@@ -7,6 +7,7 @@ three lanes that the operations give. The answer holds for the process, so no st
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Hashable, Iterator, Sequence
 from typing import final
@@ -180,8 +181,14 @@ def _describe(error: Exception) -> str:
     return f"it cannot be recorded: {shorten(f'{type(error).__name__}: {error}'.partition(chr(10))[0], 200)}"
 
 
+SWITCH = "GRAFT_GENERATED"
+"""The environment variable that is 1 where such steps are tried: they are not proven enough to be on by themselves."""
+
+
 def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | str:
-    """Return loss and gradient by a program, or why there is none."""
+    """Return loss and gradient by a program, or why there is none; empty where such steps are not tried."""
+    if os.environ.get(SWITCH) != "1":
+        return ""
     if device.type != "cpu":
         return "no code is generated for a GPU"
     if recipe.training.autocast != "none":

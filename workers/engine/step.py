@@ -113,7 +113,9 @@ def _find_method(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES)
     if device.type != "cpu":
         return "traced", reason
     generated = gradient_by_program(recipe, device)
-    return ("traced", f"{reason}; {generated}") if isinstance(generated, str) else ("generated", reason)
+    if isinstance(generated, str):
+        return "traced", "; ".join(filter(None, [reason, generated]))
+    return "generated", reason
 
 
 class TracedStep:

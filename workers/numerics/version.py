@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NUMERICS = 10
+NUMERICS = 9
 """Counted up with every change that may move a bit of what a trial computes: an order of additions, a precision, an
 initialisation. Stored with each study; bits are promised between equal numbers alone.
 
@@ -16,5 +16,4 @@ initialisation. Stored with each study; bits are promised between equal numbers 
 7  the default of BEMA's eta is 0.6, before 0.2, which studies of earlier versions keep
 8  compiled steps compute activations by functions that are generated from them
 9  compiled steps train models whose scorer weighs products of features (cosformer, spline_kernel)
-10 what was traced on a processor is code that is generated from the recording, where it can be
 """

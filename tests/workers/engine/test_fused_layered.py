@@ -209,7 +209,7 @@ def packed(configuration: dict[str, Any], numbers: list[int]) -> dict[str, Tenso
 def test_what_it_does_not_know_has_a_reason(task: dict[str, Any], model: dict[str, Any], reason: str) -> None:
     recipe = recipe_of(task, model)
     assert (kernel_for(recipe).find_obstacle(recipe) or "").startswith(reason)
-    assert fused.obstacle(recipe, CPU) == "the fused step runs on a GPU, not on cpu"
+    assert fused.obstacle(recipe, CPU, 128) == "the fused step runs on a GPU, not on cpu"
 
 
 @pytest.mark.fast

@@ -8,16 +8,14 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
 from spaces.errors import StorageError, StudyError
-from spaces.records import Directives, Offer, Report
+from spaces.records import Directives
 from tests.support.launches import ROOT, SPACE, check_complete, ended, finished, running, search, states, wait_until
 from tests.support.ray_clusters import descendants
 from tests.support.ray_pool import FakeController, offer
@@ -99,25 +97,10 @@ def test_a_slot_in_which_workers_only_die_is_an_error_that_the_driver_is_told(co
         actor.progress()
 
 
-class Stuck(FakeController):
-    """Its exchange waits as for a database that is away, until a stop is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._asked = threading.Event()
-
-    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        self._asked.wait(240)
-        return Directives(rounds=7.0)
-
-    def request_stop(self) -> None:
-        self._asked.set()
-
-
 def test_leases_are_renewed_and_progress_is_shown_while_an_exchange_waits():
     program = """
 import ray
-from tests.workers.pool.test_ray_pool import Stuck, offer
+from tests.support.ray_pool import Stuck, offer
 from workers.pool.ray import tune as ray_tune
 from workers.pool.ray.connecting import swift
 
