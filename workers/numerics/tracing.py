@@ -38,7 +38,7 @@ _TOLD: set[str] = set()
 # Operations that vmap makes lane by lane are right, and a recording pays for that alone.
 torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 
-_ONE_TRACE = threading.Lock()
+ONE_TRACE = threading.Lock()
 """torch's tracer keeps global state; replaying needs no lock."""
 
 _THREAD = threading.local()
@@ -74,7 +74,7 @@ class Traced:
             return pytree.tree_unflatten(recording.replay(*leaves), recording.form)
 
     def _recording(self, key: Hashable, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
-        with _ONE_TRACE:
+        with ONE_TRACE:
             recording = _RECORDINGS.pop(key, None) or self._timed_record(leaves, form)
             _RECORDINGS[key] = self._mine[key] = recording  # popped and put back: the order is that of the last use
             while len(_RECORDINGS) > _KEPT:
@@ -167,7 +167,7 @@ def load_tracer() -> None:
 
 def load_gradients() -> None:
     """Take a first gradient, which loads torch's compiler: two seconds that a native step need not pay."""
-    with _ONE_TRACE:
+    with ONE_TRACE:
         importlib.import_module("torch._dynamo")
 
 

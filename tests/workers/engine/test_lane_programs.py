@@ -336,3 +336,148 @@ def test_programs_of_packaged_models_give_the_traced_gradient(name: str) -> None
         right, right_loss = gradient_of(recipe.bind(own[0]), layout, *own[1:])
         torch.testing.assert_close(gradient[lane], right, rtol=0, atol=bound * float(right.abs().max()))
         torch.testing.assert_close(loss[lane], right_loss, rtol=bound, atol=bound)
+
+
+# -- programs that are called again, on memory that is no number -------------------------------------------------------
+
+
+def check_calls(function: Callable[..., Any], lanes: list[Tensor], bound: float = 1e-5) -> None:
+    """Call a program twice with all lanes [L, ...] on memory full of NaN: each gives what its operations give."""
+    program = Program(function, [one[0] for one in lanes])
+    assert program.load()
+    for _ in range(2):
+        found = program(lanes, spoil=True)
+        for lane in range(len(lanes[0])):
+            expected = tree_leaves(function(*(one[lane] for one in lanes)))
+            for own, right in zip(found, expected, strict=True):
+                torch.testing.assert_close(own[lane], right, rtol=bound, atol=bound, equal_nan=True)
+
+
+def numbers(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (7,), (2, 5), ()])
+def test_gradients_of_embeddings_are_added_up_from_zero(shape: tuple[int, ...], width: int) -> None:
+    """Also of one index alone, where nothing is summed, and of width 1, whose innermost loop is over indices."""
+
+    def function(table: Tensor, index: Tensor) -> list[Tensor]:
+        values, back = torch.func.vjp(lambda table: F.embedding(index, table).sin(), table)
+        return [values, *back(values)]
+
+    index = torch.randint(0, 4, (3, *shape), generator=torch.Generator().manual_seed(2))
+    check_calls(function, [numbers(3, 4, width), index])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x, n: F.embedding(n, x), lambda x, n: x.gather(0, n[:, None])],
+    ids=["embedding", "gather"],
+)
+def test_an_index_that_is_out_of_bounds_is_an_error(function: Callable[..., Tensor]) -> None:
+    program = Program(function, [numbers(5, 2), torch.tensor([0, 1, 2])])
+    assert program.load()
+    for wrong in (5, -1, 1 << 40):
+        with pytest.raises(IndexError, match=f"index {wrong} is out of bounds for dimension with size 5"):
+            program([numbers(2, 5, 2), torch.tensor([[0, 1, 2], [0, wrong, 2]])])
+    check_calls(function, [numbers(3, 5, 2), torch.tensor([[4, 1, 2]] * 3)])
+
+
+def _writes_a_constant(x: Tensor) -> Tensor:
+    constant = torch.zeros(4)
+    first = x + constant
+    constant.fill_(2.0)
+    return first * constant
+
+
+KEPT = torch.zeros(4)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x * torch.rand(4), "rand, whose random numbers would be the same in every step"),
+        (lambda x: x + torch.rand_like(x), "rand_like, whose random numbers"),
+        (lambda x: F.dropout(x, 0.5), "whose random numbers"),
+        (_writes_a_constant, "into a constant that was read before"),
+        (lambda x: x * KEPT.add_(1), "add_ into a tensor that is kept from step to step"),
+        (lambda x: x.view(torch.int32).to(torch.float32), "aten.view.dtype"),
+        (lambda x: x.round(decimals=2), "round with decimals"),
+        (lambda x: x.to(torch.uint8).all().to(x), "all.default of torch.uint8"),
+        (lambda x: (x.long() % (x.long() + 1)).to(x), "remainder of whole numbers by a tensor"),
+        (lambda x: (x.long() // x.long()).to(x), "floor_divide of whole numbers by a tensor"),
+    ],
+)
+def test_what_would_be_frozen_or_wrong_is_refused(function: Callable[[Tensor], Tensor], reason: str) -> None:
+    with pytest.raises(CannotFuse, match=re.escape(reason)):
+        Program(function, [torch.ones(4)])
+
+
+def test_numbers_at_the_edge_are_torchs() -> None:
+    x = torch.linspace(80.0, 88.722, 96).view(3, 32)
+    y = torch.tensor([0.1, -0.1, 0.7, 0.0] * 24).view(3, 32)
+
+    def function(x: Tensor, y: Tensor) -> list[Tensor]:
+        return [x.exp(), x // y, x // 0.1, x.flip(()), x.long() % 7, x.long() // -7]
+
+    assert bool(x.exp().isfinite().all()), "just below the largest number"
+    check_calls(function, [x, y], 3e-6)
+
+
+def test_sums_along_an_axis_are_as_exact_as_torchs() -> None:
+    x = numbers(3, 20_000).abs() + 1000
+    check_calls(lambda x: x.cumsum(-1), [x], 1e-7)
+
+
+# -- the check before a program is used --------------------------------------------------------------------------------
+
+_RIGHT = Program.__call__
+
+
+def _fault_of(tmp_path: Path, changed: Callable[[list[Tensor]], None]) -> Any:
+    """Return what the check says of a program whose results are changed."""
+
+    def call(program: Program, leaves: Any, *, spoil: bool = False) -> list[Tensor]:
+        assert spoil, "memory is full of NaN"
+        results = _RIGHT(program, leaves, spoil=spoil)
+        changed(results)
+        return results
+
+    with using(plugins_asked_for([str(write(tmp_path, "layer_norm_plain"))])), patch.object(Program, "__call__", call):
+        recipe = Recipe.of(module_config("layer_norm_plain")).pad()
+        return lane_programs.LaneGradient(recipe, "one").find_fault()
+
+
+def test_the_check_finds_one_wrong_number_of_one_lane_and_one_parameter(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def second_lane(results: list[Tensor]) -> None:
+        least = int(results[0][1].abs().argmin())
+        results[0][1, least] += 1e-3 * float(results[0][1].abs().max())
+
+    def second_call(results: list[Tensor]) -> None:
+        calls.append(1)
+        results[1] += len(calls) - 1
+
+    def infinite(results: list[Tensor]) -> None:
+        results[0][2, 0] = math.inf
+
+    assert _fault_of(tmp_path, lambda results: None) is None
+    for changed in (second_lane, infinite):
+        assert "other numbers than its operations: the gradient of " in str(_fault_of(tmp_path, changed))
+    assert "other numbers than its operations: the loss" in str(_fault_of(tmp_path, second_call))
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("read", [lambda x: x.tolist()[0], lambda x: float(x.numpy().sum())], ids=["tolist", "numpy"])
+def test_a_number_read_past_torchs_operations_is_refused(read: Callable[[Tensor], float], tmp_path: Path) -> None:
+    def reading(recipe: Any, layout: Any, flat: Tensor, *others: Any) -> Any:
+        gradient, loss = gradient_of(recipe, layout, flat, *others)
+        return gradient * (1 + 0 * read(flat)), loss
+
+    file = write(tmp_path, "layer_norm_plain")
+    with using(plugins_asked_for([str(file)])), patch.object(lane_programs, "gradient_of", reading):
+        recipe = Recipe.of(module_config("layer_norm_plain")).pad()
+        found = lane_programs.LaneGradient(recipe, "one").find_fault()
+    assert "cannot be recorded: RuntimeError: Cannot access data pointer" in str(found)

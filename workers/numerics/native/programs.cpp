@@ -85,18 +85,20 @@ void product_float32(void *const *at, const int64_t *sizes) { multiply_all<float
 void product_float64(void *const *at, const int64_t *sizes) { multiply_all<double>(at, sizes); }
 
 // `places`: where the first lane's tensors start; `steps`: bytes from one lane to the next, 0 for what lanes share.
+// `fault`: gets an index that is out of bounds, and the size that it is to be below; kernels get it after their tensors.
 // `calls`: of each the function, how many tensors it gets and their numbers, -1 for none, and how many sizes and these.
 void run_program(int64_t lanes, int64_t tensors, const int64_t *places, const int64_t *steps, int64_t count,
-                 const int64_t *calls) {
+                 const int64_t *calls, int64_t *fault) {
     std::unique_ptr<char *[]> own(new char *[tensors]);
     for (int64_t lane = 0; lane < lanes; lane++) {
         for (int64_t n = 0; n < tensors; n++) own[n] = (char *)places[n] + lane * steps[n];
         const int64_t *call = calls;
         for (int64_t n = 0; n < count; n++) {
-            void *at[512];
+            void *at[513];
             const auto function = (void (*)(void *const *, const int64_t *))call[0];
             const int64_t given = call[1];
             for (int64_t i = 0; i < given; i++) at[i] = call[2 + i] < 0 ? nullptr : own[call[2 + i]];
+            at[given] = fault;
             call += 2 + given;
             function(at, call + 1);
             call += 1 + call[0];

@@ -30,7 +30,7 @@ inline std::int32_t bits_of(float x) {
 
 // What is below the smallest normal number comes out as 0, as subnormal numbers do elsewhere; what is no number stays none.
 inline float exp(float x) {
-    float y = x < -87.0f ? -87.0f : x;
+    float y = x < -86.98f ? -86.98f : x;
     y = y > 89.0f ? 89.0f : y;
     const float shifted = multiply_add(y, 1.44269504f, 12582912.0f), whole = shifted - 12582912.0f;
     const float r = multiply_add(whole, 2.12194440e-4f, multiply_add(whole, -0.693359375f, y));
@@ -42,8 +42,9 @@ inline float exp(float x) {
     p = multiply_add(p, r, 0.5f);
     p = multiply_add(p, r, 1.0f);
     p = multiply_add(p, r, 1.0f);
-    const float found = p * of_bits((bits_of(shifted) + 127) << 23);
-    return x < -87.0f ? 0.0f : x != x ? x : found;
+    // Half of the power of two: the whole one is infinite just below the largest number.
+    const float found = (p + p) * of_bits((bits_of(shifted) + 126) << 23);
+    return x < -86.98f ? 0.0f : x != x ? x : found;
 }
 
 inline float log(float x) {
@@ -97,12 +98,19 @@ inline float erf(float x) {
     return y < 0.5f ? near * x * 1.12837917f : x < 0.0f ? -far : far;
 }
 
+// An index that was read from memory, kept within a tensor; one outside is noted beside the tensor's size.
+inline Long bounded(Long index, Long size, Long *fault) {
+    if (index >= 0 && index < size) return index;
+    fault[0] = index, fault[1] = size;
+    return 0;
+}
+
 inline double exp(double x) { return std::exp(x); }
 inline double log(double x) { return std::log(x); }
 inline double log1p(double x) { return std::log1p(x); }
 inline double tanh(double x) { return std::tanh(x); }
 inline double erf(double x) { return std::erf(x); }
-using std::ceil, std::cos, std::exp2, std::expm1, std::floor, std::fmod, std::isfinite, std::log2, std::pow, std::rint;
+using std::ceil, std::copysign, std::cos, std::exp2, std::expm1, std::floor, std::fmod, std::isfinite, std::log2, std::pow, std::rint;
 using std::sin, std::sqrt, std::trunc;
 
 } // namespace programs

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from workers.numerics.fusion.formulas import COMPARISONS, common_type, cost_of, formula_of, has_formula
 from workers.numerics.fusion.values import TYPES, CannotFuse, Kind, contiguous_strides
 from workers.numerics.programs.indices import Index, linear, unravel
-from workers.numerics.programs.recording import Recording
+from workers.numerics.programs.recording import Recording, name_of
 from workers.numerics.programs.values import (
     Body,
     Buffer,
@@ -35,29 +35,23 @@ _LIGHT = 4
 _HEAVY = 40
 """Weight of what is stored even if it is used once: texts must not grow without bound."""
 _SHORT_SCATTER = 8
+_DIVISIONS = frozenset({"remainder", "floor_divide", "div"})
 _VIEWS = frozenset(
     {
         *("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "alias", "detach", "expand"),
         *("transpose", "permute", "t", "slice", "select", "split", "split_with_sizes", "unbind", "lift", "unfold"),
-        *(
-            "transpose_",
-            "t_",
-            "squeeze_",
-            "unsqueeze_",
-            "chunk",
-            "movedim",
-            "diagonal",
-            "swapaxes",
-            "numpy_T",
-            "mT",
-            "narrow",
-            "unsafe_split",
-            "unsafe_chunk",
-        ),
+        *("transpose_", "t_", "squeeze_", "unsqueeze_", "diagonal", "unsafe_split"),
     }
 )
 """Operations that say other axes of the same numbers."""
 _EXTERN = frozenset({"mm", "bmm", "addmm", "baddbmm"})
+_KEYWORDS = frozenset(
+    {
+        *("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse_grad"),
+        *("alpha", "beta", "rounding_mode", "approximate", "correction", "min", "max", "nan", "posinf", "neginf"),
+    }
+)
+"""Keywords that operations are lowered with, or that change no number."""
 
 
 def knows(name: str) -> bool:
@@ -104,7 +98,7 @@ class Lowering:
         for number, operation in enumerate(recording.operations):
             for slot in slots_in(operation.arguments):
                 self._last[slot] = max(number, self._last.get(slot, 0))
-            name = _name_of(operation)
+            name = name_of(operation.function)
             read = {roots.get(slot, slot) for slot in slots_in(operation.arguments)}
             if name in _VIEWS or name == "to":
                 roots |= {slot: root for slot in operation.results for root in read if slot not in read}
@@ -130,10 +124,14 @@ class Lowering:
     # -- operations --------------------------------------------------------------------------------------------------
 
     def _lower(self, operation: Operation, number: int) -> None:
-        name = _name_of(operation)
+        name = name_of(operation.function)
         positional, keywords = operation.arguments
         if any(slot in self._kinds and self._kinds[slot].dtype not in TYPES for slot in operation.results):
             raise CannotFuse(f"{name} of {self._kinds[operation.results[0]].dtype}")
+        if unknown := sorted(keywords.keys() - _KEYWORDS):
+            raise CannotFuse(f"{name} with {unknown[0]}")
+        if any(isinstance(one, torch.dtype) for one in positional):  # `view` of the same bytes as other numbers
+            raise CannotFuse(f"{operation.function}")
         if name in _VIEWS:
             self._view(operation)
         elif name == "to":
@@ -187,7 +185,7 @@ class Lowering:
             or any(self._last.get(one, 0) > number for one in shown)
             or not self._is_own(self._values.get(slot))
         ):
-            raise CannotFuse(f"{_name_of(operation)} into a tensor that others show")
+            raise CannotFuse(f"{name_of(operation.function)} into a tensor that others show")
 
     def _is_own(self, value: Any) -> bool:
         """Return whether a value is none that the program is given."""
@@ -196,7 +194,7 @@ class Lowering:
     def _view(self, operation: Operation) -> None:
         positional, keywords = operation.arguments
         source = self._operand(positional[0])
-        if _name_of(operation) in ("reshape", "_reshape_alias"):  # a view, or a copy where there can be none
+        if name_of(operation.function) in ("reshape", "_reshape_alias"):  # a view, or a copy where there can be none
             shape = self._kinds[operation.results[0]].shape
             operation = operation._replace(function=torch.ops.aten.view.default)
             positional, keywords = [positional[0], shape], {}
@@ -224,6 +222,10 @@ class Lowering:
             known = name != "copy"
             formula = formula_of(name, positional, dict(keywords), kind.dtype) if known else ("{0}", positional[1:2])
             (template, operands), dtype = formula, kind.dtype
+        if name in _DIVISIONS and not dtype.is_floating_point:  # a processor stops at an integer division by zero
+            divisor = self._operand(operands[1])
+            if isinstance(divisor, Stored | Lazy) or not divisor:
+                raise CannotFuse(f"{name} of whole numbers by {'a tensor' if divisor else divisor}")
         return _formula(template, [self._operand(one) for one in operands], kind, dtype)
 
     def _kind(self, operand: Any) -> Kind | None:
@@ -303,7 +305,7 @@ class Lowering:
 
     def where(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
         """Choose between two operands."""
-        if _name_of(operation) == "masked_fill":
+        if name_of(operation.function) == "masked_fill":
             source, mask, value = positional
             positional = [mask, value, source]
         kind = self._kinds[operation.results[0]]
@@ -318,12 +320,14 @@ class Lowering:
 
     def reduce(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
         """Sum, or find an extreme, along axes."""
-        slot, name = operation.results[0], _name_of(operation)
+        slot, name = operation.results[0], name_of(operation.function)
         source = self._operand(positional[0])
         axes = positional[1] if len(positional) > 1 else None
         axes = axes if isinstance(axes, list) else [] if axes is None else [axes]
         if name in ("amax", "amin") and not source.dtype.is_floating_point:
             raise CannotFuse("an extreme of whole numbers")
+        if name in ("all", "any") and (self._kinds[slot].dtype != torch.bool or axes == [] != positional[1:]):
+            raise CannotFuse(f"{operation.function} of {source.dtype} along {axes}")
         own = _axes(axes, len(source.shape))
         total = self._reduce(source, own, "sum" if name == "mean" else name, self._kinds[slot])
         self._values[slot] = total
@@ -406,7 +410,7 @@ class Lowering:
     def flip(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
         """Turn axes round."""
         source = self._operand(positional[0])
-        axes = _axes(positional[1], len(source.shape))
+        axes = _axes(positional[1], len(source.shape)) if positional[1] else []
         if isinstance(source, Stored):
             offset = source.offset + sum((source.shape[axis] - 1) * source.strides[axis] for axis in axes)
             strides = [-one if axis in axes else one for axis, one in enumerate(source.strides)]
@@ -430,7 +434,7 @@ class Lowering:
         kind = self._kinds[operation.results[0]]
 
         def load(body: Body, indices: Sequence[Index]) -> str:
-            row = body.read_index(index.load(body, indices[:-1]), table.shape[0])
+            row = body.read_index(element(body, index, indices[:-1], torch.int64), table.shape[0])
             return table.load(body, [row, indices[-1]])
 
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, _LIGHT + 1))
@@ -441,6 +445,8 @@ class Lowering:
         if padding >= 0 or by_frequency:
             raise CannotFuse("an embedding with a padding index or scaled by frequency")
         gradient, index = self._operand(gradient), self._operand(index)
+        if not math.prod(gradient.shape):
+            raise CannotFuse("the gradient of an embedding of nothing")
         kind = self._kinds[operation.results[0]]
         to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
         sizes, order, places = _loops_over(gradient.shape)
@@ -448,7 +454,7 @@ class Lowering:
 
         def place(body: Body, indices: Sequence[Index]) -> Index:
             *others, column = places(indices)
-            row = body.read_index(index.load(body, others), rows)
+            row = body.read_index(element(body, index, others, torch.int64), rows)
             return Index().plus(row, gradient.shape[-1]).plus(column)
 
         self.steps.append(
@@ -460,6 +466,7 @@ class Lowering:
                 place=place,
                 how="sum",
                 reduced=frozenset(number for number, axis in enumerate(order) if axis != last),
+                is_scattered=True,
             )
         )
         self._values[operation.results[0]] = to
@@ -472,7 +479,7 @@ class Lowering:
 
         def load(body: Body, indices: Sequence[Index]) -> str:
             own = [*indices]
-            own[axis] = body.read_index(index.load(body, indices), source.shape[axis])
+            own[axis] = body.read_index(element(body, index, indices, torch.int64), source.shape[axis])
             return source.load(body, own)
 
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, 2 + _weight([source, index])))
@@ -503,7 +510,7 @@ class Lowering:
         """Keep what is on one side of a diagonal."""
         source, kind = self._operand(positional[0]), self._kinds[operation.results[0]]
         diagonal = positional[1] if len(positional) > 1 else 0
-        sign = "<=" if _name_of(operation) == "tril" else ">="
+        sign = "<=" if name_of(operation.function) == "tril" else ">="
 
         def load(body: Body, indices: Sequence[Index]) -> str:
             kept = f"{indices[-1].write()} {sign} {indices[-2].write()} + {diagonal}"
@@ -522,7 +529,7 @@ class Lowering:
         to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
         axis, start = (positional[1] if len(positional) > 1 else 0) % max(1, len(kind.shape)), 0
         for part in parts:
-            if _name_of(operation) == "stack":
+            if name_of(operation.function) == "stack":
                 place = _without(to, axis, start)
                 start += 1
             elif len(part.shape) != len(kind.shape):
@@ -549,7 +556,7 @@ class Lowering:
 
     def slice_gradient(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
         """Put a tensor where it was a slice of a larger one, of zeros."""
-        source, name = self._operand(positional[0]), _name_of(operation)
+        source, name = self._operand(positional[0]), name_of(operation.function)
         sizes, axis = positional[1], positional[2] % len(positional[1])
         starts = [(0, 1)] * len(sizes)
         if name == "select_backward":
@@ -594,7 +601,7 @@ class Lowering:
 
     def product(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
         """Multiply matrices, or a batch of them."""
-        name, [slot] = _name_of(operation), operation.results
+        name, [slot] = name_of(operation.function), operation.results
         kind = self._kinds[slot]
         row: Value | None = None
         if name in ("addmm", "baddbmm"):
@@ -633,7 +640,6 @@ _HANDLERS: dict[str, Callable[[Lowering, Operation, list[Any], Mapping[str, Any]
     "constant_pad_nd": Lowering.pad,
     **dict.fromkeys(("slice_backward", "select_backward"), Lowering.slice_gradient),
     **dict.fromkeys(_EXTERN, Lowering.product),
-    "to": Lowering.clone,
 }
 
 
@@ -739,8 +745,3 @@ def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 def _out_of_place(name: str) -> str:
     """Return the name of an operation that makes a tensor, where this one may write into one."""
     return name[:-1] if name.endswith("_") and not name.startswith("_") else name
-
-
-def _name_of(operation: Operation) -> str:
-    packet = getattr(operation.function, "overloadpacket", None)
-    return packet.__name__ if packet else ""

@@ -1,4 +1,4 @@
-"""What one lane computes, as a list of tensor operations that programs know, where they know them."""
+"""The computation of one lane as a list of tensor operations, of those that programs know where torch can."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from workers.numerics.fusion.values import Kind
+from workers.numerics.fusion.values import CannotFuse, Kind
 from workers.numerics.simplifying import Operation, Slot, join_gradients, replace, simplify, slots_in
 from workers.numerics.tape import Tape
+from workers.numerics.tracing import ONE_TRACE
 
 
 class Recording(NamedTuple):
@@ -32,8 +33,9 @@ def record(function: Callable[..., Any], leaves: Sequence[Tensor], knows: Callab
     """
     given = [leaf.detach() for leaf in leaves]
     tape = _SimplerTape(given, knows)
-    # Attention by products and a softmax: torch's own kernel for it is none that a program has.
-    with sdpa_kernel(SDPBackend.MATH), tape:
+    # Attention by products and a softmax: torch's own kernel for it is none that a program has. The kernel that torch
+    # takes is a setting of the process, so nothing else may be recorded meanwhile.
+    with ONE_TRACE, sdpa_kernel(SDPBackend.MATH), tape:
         results = tape.slots(pytree.tree_leaves(function(*given)))
     known = {slot: tensor for slot, tensor in tape.made.items() if slot in tape.fixed}
     # What is made of constants alone has its last numbers by now, also where it was written piece by piece.
@@ -53,9 +55,14 @@ class _SimplerTape(Tape):
         self._knows = knows
         self.made: dict[Slot, Tensor] = {}
         """Tensors that were constants when they were made."""
+        self._read: dict[int, Any] = {}
+        """Address of memory of constants that operations on a lane's tensors have read -> the memory, kept alive."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        if not self._knows(func.overloadpacket.__name__):
+        name = name_of(func)
+        if torch.Tag.nondeterministic_seeded in func.tags and func not in _SIMPLER:
+            raise CannotFuse(f"{name}, whose random numbers would be the same in every step")
+        if not self._knows(name):
             from torch._decomp import decomposition_table  # 800 modules, which taking a gradient has loaded by now
 
             with self:
@@ -63,17 +70,48 @@ class _SimplerTape(Tape):
                     return simpler(*args, **(kwargs or {}))
                 if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):  # pyright: ignore
                     return func.decompose(*args, **(kwargs or {}))
+        self._note_constants(func, name, args, kwargs or {})
         returned = super().__torch_dispatch__(func, types, args, kwargs)
         for one in pytree.tree_leaves(returned):
             if isinstance(one, Tensor) and (slot := self.slots(one)) in self.fixed:
                 self.made[slot] = one
         return returned
 
+    def _note_constants(self, func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
+        """Note which constants an operation reads; raises CannotFuse where it writes into one that was read before.
+
+        A program has one value of a constant, its last.
+        """
+        tensors = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+        slots = [self.slots(one) for one in tensors]
+        constants = [not isinstance(slot, Slot) or slot in self.fixed for slot in slots]
+        for argument, one in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info and argument.alias_info.is_write and isinstance(one, Tensor):
+                if not isinstance(self.slots(one), Slot):
+                    raise CannotFuse(f"{name} into a tensor that is kept from step to step")
+                if all(constants) and one.untyped_storage().data_ptr() in self._read:
+                    raise CannotFuse(f"{name} into a constant that was read before")
+        if not all(constants):
+            for one, is_constant in zip(tensors, constants, strict=True):
+                if is_constant:
+                    memory = one.untyped_storage()
+                    self._read[memory.data_ptr()] = memory
+
+
+def name_of(function: Any) -> str:
+    """Return the name of a tensor operation, with its library's where that is not torch's own."""
+    packet = getattr(function, "overloadpacket", None)
+    if packet is None:
+        return ""
+    return packet.__name__ if function.namespace == "aten" else f"{function.namespace}::{packet.__name__}"
+
 
 def _attention(
     query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0, causal: bool = False, *, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute torch's attention for CPUs, without dropout: what it mixes, and the logarithms of its sums."""
+    """Compute torch's attention for CPUs: its results, and the logarithms of its sums; raises CannotFuse."""
+    if dropout:
+        raise CannotFuse(f"attention with dropout {dropout}")
     logits = _logits(query, key, causal, scale)
     largest = logits.amax(-1, keepdim=True)
     powers = (logits - largest).exp()

@@ -48,10 +48,10 @@ class Program:
         self._shapes = [one.shape for one in self._results]
         self._bytes, self._offsets = self._plan_memory()
         texts = dict.fromkeys(one.text for one in self._schedule if isinstance(one, Kernel))
-        if sum(map(len, texts)) > _LONGEST:
-            raise CannotFuse("so many operations")
-        if max([0, *(len(_buffers_of(one)) for one in self._schedule)]) > _ARGUMENTS:
-            raise CannotFuse("so many tensors at once")
+        if (length := sum(map(len, texts))) > _LONGEST:
+            raise CannotFuse(f"a step whose code has {length} characters, more than {_LONGEST}")
+        if (most := max([0, *(len(_buffers_of(one)) for one in self._schedule)])) > _ARGUMENTS:
+            raise CannotFuse(f"a kernel of {most} tensors, more than {_ARGUMENTS}")
         self._units, self._names = _units(list(texts))
         self._calls: Any = None
         self._memory = threading.local()
@@ -86,8 +86,11 @@ class Program:
         self._calls = (ctypes.c_int64 * len(calls))(*calls)
         return True
 
-    def __call__(self, leaves: Sequence[Tensor]) -> list[Tensor]:
-        """Return the results [L, ...] of all lanes, of their tensors [L, ...]."""
+    def __call__(self, leaves: Sequence[Tensor], *, spoil: bool = False) -> list[Tensor]:
+        """Return the results [L, ...] of all lanes, of their tensors [L, ...]; raises IndexError as torch does.
+
+        With `spoil` all memory is NaN before, so that a check finds what is read before it is written.
+        """
         lanes = len(leaves[0])
         kept: list[Tensor] = []  # memory that must outlive the call
         results = [
@@ -97,6 +100,9 @@ class Program:
         arena = getattr(self._memory, "arena", None)
         if arena is None:  # kept by each thread: new memory would be none that is in the cache
             arena = self._memory.arena = torch.empty(self._bytes + _LINE, dtype=torch.uint8)
+        if spoil:
+            for one in (arena, *results):
+                one.view(torch.uint8).fill_(255)
         start = -(-arena.data_ptr() // _LINE) * _LINE
         places: list[int] = []
         steps: list[int] = []
@@ -110,14 +116,17 @@ class Program:
                 tensor = buffer.constant
                 places.append(tensor.data_ptr() if tensor is not None else start + self._offsets[key])
                 steps.append(0)
-        own = ctypes.c_int64 * len(places)
+        own, fault = ctypes.c_int64 * len(places), (ctypes.c_int64 * 2)()
         self._run(
             *(ctypes.c_int64(one) for one in (lanes, len(places))),
             own(*places),
             own(*steps),
             ctypes.c_int64(len(self._schedule)),
             self._calls,
+            fault,
         )
+        if fault[1]:
+            raise IndexError(f"index {fault[0]} is out of bounds for dimension with size {fault[1]}")
         return results
 
     def _plan_memory(self) -> tuple[int, dict[int, int]]:

@@ -48,7 +48,7 @@ class _Written:
     scanned: str
     """The place along the axis of a scan."""
     adds_up: bool
-    """Whether several rows are summed into one number."""
+    """True if results are joined to what is there already, which is filled before the first row."""
 
 
 def schedule(steps: Sequence[Loops | Product], results: Sequence[Buffer]) -> list[Kernel | Product]:
@@ -177,7 +177,7 @@ def write_loops(
     value = loops.value(body, indices)
     place = loops.place(body, indices)
     scanned = indices[loops.scanned[0]].write() if loops.how == "scan" else ""
-    adds_up = any(axis < len(loops.axes) - len(left) for axis in loops.reduced)
+    adds_up = loops.is_scattered or any(axis < len(loops.axes) - len(left) for axis in loops.reduced)
     return _Written(body, value, place, left[0] if left else None, scanned, adds_up)
 
 
@@ -220,9 +220,10 @@ def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
         ]
     parameters = ", ".join(f"{TYPES[one.dtype]} *__restrict b{number}" for number, one in enumerate(kernel.arguments))
     given = ", ".join(f"({TYPES[one.dtype]} *)at[{number}]" for number, one in enumerate(kernel.arguments))
+    given += f", (Long *)at[{len(kernel.arguments)}]"
     kernel.text = "\n".join(
         [
-            f"__attribute__((noinline)) static void work({parameters}) {{",
+            f"__attribute__((noinline)) static void work({parameters}, Long *fault) {{",
             *(f"    {line}" for line in [*first, *lines]),
             "}",
             f'extern "C" void NAME(void *const *at, const std::int64_t *) {{ work({given}); }}',
@@ -255,14 +256,15 @@ def _write_row(loops: Loops, written: _Written, to: str) -> list[str]:
     body, value, kind = written.body, written.value, TYPES[loops.dtype]
     inner = [*body.inside]
     has_loop = written.inner is not None
-    if has_loop and len(loops.axes) - 1 in loops.reduced:
+    is_reduced = has_loop and len(loops.axes) - 1 in loops.reduced
+    if is_reduced and not loops.is_scattered:
         return [*body.outside, *_reduce(loops, inner, value, written.inner or 1, to, written.adds_up)]
     if loops.how == "scan":
-        stride = loops.scanned[1]
+        stride, sum_type = loops.scanned[1], "double" if loops.dtype.is_floating_point else kind
         before = to.replace("[", "[-" + str(stride) + " + ", 1)
         if has_loop and loops.scanned[0] == len(loops.axes) - 1:
             loop = f"for (long c = 0; c < {written.inner}; c++) {{"
-            return [*body.outside, f"{kind} total = 0;", loop, *inner, f"total += {value};", f"{to} = total;", "}"]
+            return [*body.outside, f"{sum_type} total = 0;", loop, *inner, f"total += {value};", f"{to} = total;", "}"]
         stored = f"{to} = {written.scanned} ? {before} + {value} : {value};"
         if not has_loop:
             return [*body.outside, *inner, stored]
@@ -282,7 +284,9 @@ def _write_row(loops: Loops, written: _Written, to: str) -> list[str]:
     stored = f"{to} = {_JOINED[loops.how].format(to, value)};" if loops.how != "store" else f"{to} = {value};"
     if not has_loop:
         return [*body.outside, *inner, stored]
-    return [*body.outside, "#pragma GCC ivdep", f"for (long c = 0; c < {written.inner}; c++) {{", *inner, stored, "}"]
+    # Several elements of a row that is scattered may be added at one place: they are no vectors.
+    hint = [] if is_reduced else ["#pragma GCC ivdep"]
+    return [*body.outside, *hint, f"for (long c = 0; c < {written.inner}; c++) {{", *inner, stored, "}"]
 
 
 def _reduce(loops: Loops, inner: list[str], value: str, count: int, to: str, adds_up: bool) -> list[str]:

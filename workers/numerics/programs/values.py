@@ -1,4 +1,4 @@
-"""What a program is made of: memory, values that are computed where they are used, loops and products."""
+"""The parts of a program: memory, values that are computed where they are used, loops and products."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.values import TYPES
+from workers.numerics.fusion.values import TYPES, CannotFuse, spell
 from workers.numerics.programs.indices import Index, Variable, linear
 
 
@@ -29,7 +29,7 @@ class Buffer:
 
     @property
     def is_made(self) -> bool:
-        """Whether the program writes it for itself alone."""
+        """True if the program writes it for itself alone."""
         return self.given is None and self.constant is None and self.result is None
 
 
@@ -85,6 +85,8 @@ class Loops:
     """`store`, `sum`, `amax`, `amin`, `all`, `any`, or `scan`: the sum up to an element along an axis."""
     reduced: frozenset[int] = frozenset()
     """Axes that are summed over."""
+    is_scattered: bool = False
+    """True if a number read from memory says where a result is added, in any order and several at one place."""
     scanned: tuple[int, int] = (0, 0)
     """Of a scan: its axis, and the stride from one element to the next in memory."""
 
@@ -111,7 +113,7 @@ _CHANGES = re.compile(r"\b(v\d+|c)\b")
 
 @dataclass
 class Body:
-    """What a loop does for one place: statements outside of the innermost loop, and in it."""
+    """The statements of loops for one row: those before the innermost loop, and those in it."""
 
     rows: frozenset[str]
     """Variables of the outer loops; that of the innermost one is `c`."""
@@ -140,7 +142,10 @@ class Body:
         return name
 
     def read_index(self, name: str, size: int) -> Index:
-        """Return a place that was read from memory into a variable."""
+        """Return an index that was read from memory into a variable; one below 0 or not below `size` is noted."""
+        if not size:
+            raise CannotFuse("an index into nothing")
+        name = self.hold(f"bounded({name}, {size}, fault)", torch.int64)
         names = frozenset("c") if name.startswith("v") else self.rows
         return Index(0, {Variable(f"long({name})", size, names | {"read"}): 1})
 
@@ -153,8 +158,6 @@ def broadcast(shape: Sequence[int], indices: Sequence[Index]) -> list[Index]:
 
 def element(body: Body, operand: Any, indices: Sequence[Index], dtype: torch.dtype) -> str:
     """Return the expression of an operand's element, in this type; an operand is a value or a number."""
-    from workers.numerics.fusion.values import spell
-
     if not isinstance(operand, Stored | Lazy):
         return spell(operand, dtype)
     found = operand.load(body, broadcast(operand.shape, indices))
