@@ -30,6 +30,7 @@ from tests.support.alone import cases
 from tests.support.trials import trial
 from workers.engine.pack import Pack
 from workers.engine.speed.operations import implementation, is_kernel
+from workers.numerics.tensors import constant
 
 DEVICE = "meta"
 """A device of torch's own, so that autograd knows it; torch's tensors of it have no numbers, these have."""
@@ -164,8 +165,12 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
     """
     gpu = PretendedGpu()
     by_python = patch("workers.numerics.tracing._off_python", lambda replay, leaves: replay)
-    with by_python, patch("workers.numerics.tracing._RECORDINGS", {}), _Constructors(gpu), gpu:
-        yield gpu
+    constant.cache_clear()  # an estimate's constants are on torch's own `meta`, without numbers
+    try:
+        with by_python, patch("workers.numerics.tracing._RECORDINGS", {}), _Constructors(gpu), gpu:
+            yield gpu
+    finally:
+        constant.cache_clear()
 
 
 def _place() -> str:
