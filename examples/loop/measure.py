@@ -24,7 +24,7 @@ from search.analysis.arms.claims import ClaimResult, decide_claims
 from spaces.experiment import Claim
 
 EDITS = 8
-"""Of a round: seven that do nothing, and the known one, which comes last."""
+"""The edits of a round: seven that do nothing, and last the one whose effect is known."""
 SEEDS = Plan.of_spread(spread=1.0, difference=1.0, edits=EDITS).seeds
 RATES = (1.05, 1.1, 1.15, 1.2, 1.3)
 PILOT_SEED, FIRST_SEED = 900, 1_000

@@ -1,4 +1,4 @@
-"""Where edits come from: chance, a command that answers (a language model, say), or edits that do nothing."""
+"""Sources of edits: chance, a command that answers (a language model, say), or edits that do nothing."""
 
 from __future__ import annotations
 

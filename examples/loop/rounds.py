@@ -26,7 +26,7 @@ class Edit:
     """A change of a recipe: values at paths of the space, and plug-ins from outside that these name."""
 
     why: str
-    """What is changed, in a few words."""
+    """A description of the change in a few words."""
     kind: str = "edit"
     """Edits of one kind are counted together in what the loop says at its end."""
     set: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -37,7 +37,7 @@ class Edit:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What stands at present: values at paths of the space, and the files of the plug-ins that they name."""
+    """The present recipe: values at paths of the space, and the files of the plug-ins that they name."""
 
     set: Mapping[str, Any] = field(default_factory=dict[str, Any])
     files: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -54,7 +54,7 @@ def _overlaps(path: str, paths: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is fixed before the first round: edits of a round, seeds of each, and the difference that matters."""
+    """The plan, fixed before the first round: edits of a round, seeds of each, and the difference that matters."""
 
     edits: int
     seeds: int
@@ -77,14 +77,14 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of one edit."""
+    """The outcome of one edit."""
 
     round: int
     edit: Edit
     verdict: str
-    """Of its claim: confirmed, refuted or undecided."""
+    """The verdict of its claim: confirmed, refuted or undecided."""
     kept: bool
-    """Whether it is part of the recipe from then on: of several confirmed edits the one of the largest gain."""
+    """True if it is part of the recipe from then on: of several confirmed edits the one of the largest gain."""
     gain: float
     low: float
     high: float
@@ -92,7 +92,7 @@ class Outcome:
     power: float
     """That the claim had, by the spread of its own seeds."""
     better_on_one_seed: bool
-    """Whether the first seed alone has it better: what a loop without seeds would keep."""
+    """True if the first seed alone has it better: what a loop without seeds would keep."""
 
 
 Propose = Callable[[Mapping[str, Any]], Edit]

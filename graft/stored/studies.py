@@ -55,8 +55,8 @@ def read_studies(reader: Reader, *, archived: bool = True, tag: str | None = Non
 def read_best(reader: Reader, row: Mapping[str, Any]) -> tuple[float, int] | tuple[None, None]:
     """Return the best objective of a row of `studies`, and whose it is.
 
-    Nothing where trials have different objectives, nor of a study with a claim before its end: whoever asks how far a
-    study is does not look at its results.
+    Both are None where trials have different objectives, and before the end of a study with a claim: a person who asks
+    for the progress of a study must not see its results.
     """
     is_told = row["state"] == "finished" or not claims_of_text(row["space"])
     return (is_told and has_one_objective(row["space"]) and reader.study(row["name"]).best()) or (None, None)

@@ -43,7 +43,7 @@ from storage.databases import find_database
 
 API = "/api"
 PAGES = (pages, study_list, matrices, trial_table, study_pages)
-"""What people read."""
+"""The routers of the pages that people read."""
 _ROUTERS = (studies, trials, frames, figures, exports, events, queue, numbers)
 _PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (400, 403, 404)}
 

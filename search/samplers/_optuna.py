@@ -49,7 +49,7 @@ class OptunaSampler(Sampler):
     @property
     @abstractmethod
     def limits(self) -> Limits:
-        """How much it sees at once."""
+        """The limits on what it sees at once."""
 
     @abstractmethod
     def make(self, seed: int) -> BaseSampler:

@@ -30,7 +30,7 @@ class GaussianProcess(OptunaSampler):
 
     @property
     def limits(self) -> Limits:
-        """The 50 told last, the 50 best, and 8 running ones."""
+        """The limits: the 50 trials told last, the 50 best, and 8 running ones."""
         return Limits(newest=50, best=50, running=8)
 
     def make(self, seed: int) -> GPSampler:

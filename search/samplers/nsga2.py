@@ -35,7 +35,7 @@ class Genetic(OptunaSampler):
 
     @property
     def limits(self) -> Limits:
-        """As many newest, best and running ones as there are parents."""
+        """The limits: as many newest, best and running trials as there are parents."""
         return Limits(newest=self.population, best=self.population, running=self.population)
 
     def make(self, seed: int) -> NSGAIISampler:

@@ -53,7 +53,7 @@ class OptunaHub(OptunaSampler):
 
     @property
     def limits(self) -> Limits:
-        """Those of `tpe`."""
+        """The limits of `tpe`."""
         return Limits(newest=200, best=200, running=100)
 
     def __post_init__(self) -> None:

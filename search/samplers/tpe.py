@@ -36,7 +36,7 @@ class TreeParzen(OptunaSampler):
 
     @property
     def limits(self) -> Limits:
-        """The 200 told last, the 200 best, and 100 running ones."""
+        """The limits: the 200 trials told last, the 200 best, and 100 running ones."""
         return Limits(newest=200, best=200, running=100)
 
     def make(self, seed: int) -> TPESampler:

@@ -59,7 +59,7 @@ def test_nothing_stored_is_ever_executed(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_test_imports_another(path: Path) -> None:
-    """What two tests need is in `tests/support`."""
+    """Builders that two tests need are in `tests/support`."""
     assert not re.search(
         r"^\s*(from|import) tests(\.\w+)* import test_|^\s*(from|import) tests\.(\w+\.)*test_",
         path.read_text(),

@@ -364,7 +364,7 @@ class _Watching(OptunaSampler):
 
     @property
     def limits(self) -> Limits:
-        """As it is told."""
+        """The limits that the test gives it."""
         return self.sees
 
     def make(self, seed: int) -> Watcher:

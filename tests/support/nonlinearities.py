@@ -18,7 +18,7 @@ from storage.schema import Now, architectures, trial_id
 from tests.support.databases import claimed, make_trial
 
 PLACES = np.linspace(-20, 20, 121)
-"""Of the knots, 1/3 apart."""
+"""The places of the knots, 1/3 apart."""
 Row = tuple[int, str, str, Sequence[float]]
 """Number of the trial, task, component, knots."""
 
@@ -37,7 +37,7 @@ ROWS: list[Row] = [
     (3, "add", "mlp", wave(0.8, 6)),
 ]
 OBJECTIVES = [0.5, 0.25, 0.75, None]
-"""Of the trials, which are minimised."""
+"""The objectives of the trials, which are minimised."""
 
 
 def add_architectures(url: str, study: int, rows: Sequence[Row], low: float = -20.0, high: float = 20.0) -> None:

@@ -1,4 +1,4 @@
-"""Where a SQLite study rescues its rows to."""
+"""The file to which a SQLite study rescues its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which trials of a population are copies."""
+"""The copies among the trials of a population."""
 
 from __future__ import annotations
 

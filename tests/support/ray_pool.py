@@ -49,7 +49,7 @@ class FakeController:
 
 
 class Stuck(FakeController):
-    """Its exchange waits as for a database that is away, until a stop is asked for."""
+    """A controller whose exchange waits, as for a database that is away, until a stop is asked for."""
 
     def __init__(self) -> None:
         super().__init__()

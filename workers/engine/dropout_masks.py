@@ -1,4 +1,4 @@
-"""What each dropout site of the lanes of a pack keeps.
+"""Dropout masks: the units that each site of the lanes of a pack keeps.
 
 Legend: L lanes.
 """
@@ -23,7 +23,7 @@ def has_masks(recipe: Recipe, inputs: Tensor) -> bool:
 
 
 def draw_masks(recipe: Recipe, knobs: dict[str, Tensor], seeds: Tensor, step: Tensor, inputs: Tensor) -> Batch:
-    """[L, ...] what each site that is on keeps at the lanes' steps [L]; of the inputs the shape alone counts."""
+    """Draw the mask [L, ...] of each site that is on, at the lanes' steps [L]; of the inputs the shape alone counts."""
     sites, stacked = _sites(recipe, inputs), _sites(recipe.bind(knobs), inputs)
     streams = SiteStreams(seeds, step, len(sites))
     return {
@@ -36,7 +36,7 @@ def _sites(recipe: Recipe, inputs: Tensor) -> dict[str, Site]:
 
 
 def _mask(streams: Streams, site: Site) -> Tensor:
-    """[L, ...] what a site keeps; its rate [L]."""
+    """Draw the mask [L, ...] of a site; its rate is [L]."""
     rates = torch.as_tensor(site.rate)
     if site.actual:
         return padded_keep_mask(streams, rates, site.shape, site.actual)

@@ -71,7 +71,7 @@ class StructureEstimate:
     fused: str
     """The rate of the fused step in words, or why there is none."""
     fused_rate: float | None
-    """Of a pack that these trials fill, model-steps per second; None where they have no fused step."""
+    """Model-steps per second of a pack that these trials fill; None where they have no fused step."""
 
     @property
     def step(self) -> str:

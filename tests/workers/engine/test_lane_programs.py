@@ -316,7 +316,7 @@ CASES = {name: case for name, case in step_cases() if "entmax" not in name and "
     [one if one == "gpt with every dropout in float32" else pytest.param(one, marks=pytest.mark.long) for one in CASES],
 )
 def test_programs_of_packaged_models_give_the_traced_gradient(name: str) -> None:
-    """Also of what a step by hand trains: with dropout, padding and every loss."""
+    """Programs also serve what a native step trains: with dropout, padding and every loss."""
     one = trial(3, CASES[name])
     recipe = Recipe.of(one.config).pad()
     found = lane_programs.gradient_by_program(recipe, CPU)
@@ -360,7 +360,7 @@ def numbers(*shape: int, seed: int = 1) -> Tensor:
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (7,), (2, 5), ()])
 def test_gradients_of_embeddings_are_added_up_from_zero(shape: tuple[int, ...], width: int) -> None:
-    """Also of one index alone, where nothing is summed, and of width 1, whose innermost loop is over indices."""
+    """One index alone sums nothing, and a table of width 1 has its innermost loop over indices."""
 
     def function(table: Tensor, index: Tensor) -> list[Tensor]:
         values, back = torch.func.vjp(lambda table: F.embedding(index, table).sin(), table)

@@ -34,7 +34,7 @@ class Workspace:
     """Where each array starts, in floats, in the order of the kernel's plan."""
     shared_bytes: int
     scratch_floats: int
-    """Of a block, in the GPU's own memory."""
+    """Numbers of float32 that a block has in the GPU's global memory."""
 
 
 def aligned(floats: int) -> int:

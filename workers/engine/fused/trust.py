@@ -56,7 +56,7 @@ class Timing(NamedTuple):
     """A pack whose steps are to be timed."""
 
     structure: str
-    """What its trials share, as JSON."""
+    """The configuration that its trials share, as JSON."""
     configuration: str
     """One of them, as JSON."""
     lanes: int
@@ -99,7 +99,7 @@ def find_rates(timing: Timing, kernel: str, name: str, architecture: str, device
 
 
 _RATES: dict[tuple[str | int, ...], Rates | None] = {}
-"""What this process knows of structures, lanes, kernels and GPUs."""
+"""Rates that this process knows, by structure, lanes, kernel and GPU."""
 
 
 def kept_rates(timing: Timing, name: str) -> list[Rates]:

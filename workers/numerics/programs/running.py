@@ -58,7 +58,7 @@ class Program:
 
     @property
     def texts(self) -> list[str]:
-        """What is compiled."""
+        """The C++ texts that are compiled."""
         return [unit.text for unit in self._units]
 
     def begin(self) -> None:

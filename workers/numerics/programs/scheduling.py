@@ -29,7 +29,7 @@ class Kernel:
     """Loops over the same rows."""
 
     rows: Axes
-    """How often each of the outer loops runs."""
+    """The number of iterations of each outer loop."""
     loops: list[Loops]
     bodies: list[_Written] = field(default_factory=list)
     text: str = ""
@@ -38,13 +38,13 @@ class Kernel:
 
 @dataclass
 class _Written:
-    """What loops do for a row of a kernel."""
+    """The work of loops for a row of a kernel."""
 
     body: Body
     value: str
     place: Index
     inner: int | None
-    """How often the innermost loop runs; None if there is none."""
+    """The number of iterations of the innermost loop; None if there is none."""
     scanned: str
     """The place along the axis of a scan."""
     adds_up: bool

@@ -21,11 +21,11 @@ class Buffer:
     numel: int
     dtype: torch.dtype
     given: int | None = None
-    """Which of the program's arguments it is."""
+    """The number of the program's argument that it is, if it is one."""
     constant: Tensor | None = None
     """The tensor that it is, for all lanes."""
     result: int | None = None
-    """Which of the program's results it is."""
+    """The number of the program's result that it is, if it is one."""
 
     @property
     def is_made(self) -> bool:
@@ -74,7 +74,7 @@ class Loops:
     """Loops over the elements of something, whose results are stored."""
 
     axes: tuple[int, ...]
-    """How often each loop runs; the last one runs innermost."""
+    """The number of iterations of each loop; the last one runs innermost."""
     value: Callable[[Body, Sequence[Index]], str]
     """Writes what is computed at a place of these axes."""
     dtype: torch.dtype
@@ -88,7 +88,7 @@ class Loops:
     is_scattered: bool = False
     """True if a number read from memory says where a result is added, in any order and several at one place."""
     scanned: tuple[int, int] = (0, 0)
-    """Of a scan: its axis, and the stride from one element to the next in memory."""
+    """The axis of a scan, and the stride from one element to the next in memory."""
 
 
 @dataclass(eq=False)
