@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,14 @@ def main() -> int:
         return 0
     from benchmarks.gpu.results import Results
 
-    results = Results(given.out, given.command, about(given.device), 60 * given.minutes)
+    start = time.monotonic()
+    results = Results(given.out, given.command, about(given.device), 60 * given.minutes, again=not given.keep_failed)
     for name, act in rows_of(given.command, given.device):
-        results.add(name, act)
+        if not results.add(name, act) and is_lost(given.device):
+            print("the GPU's context is lost: another process goes on", flush=True)
+            left = f"{given.minutes - (time.monotonic() - start) / 60:.2f}"
+            words = [*sys.argv[1:], "--minutes", left, "--keep-failed"]
+            os.execv(sys.executable, [sys.executable, "-m", "benchmarks.gpu", *words])
     if results.left:
         print(f"{results.left} more for want of time: the same command goes on with them")
     return int(bool(results.failed or results.left))
@@ -54,7 +60,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--out", type=Path, default=Path("gpu.jsonl"), help="where the rows go")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="no row is begun after so many")
+    parser.add_argument("--keep-failed", action="store_true", help="do not try again what failed")
     return parser.parse_args()
+
+
+def is_lost(device: str) -> bool:
+    """Return whether a kernel has broken this process's context, in which every later call fails, too."""
+    import torch
+
+    try:
+        torch.zeros(1, device=device).add(1).cpu()
+    except (RuntimeError, torch.AcceleratorError):
+        return True
+    return False
 
 
 def about(device: str) -> Mapping[str, str]:
@@ -82,7 +100,7 @@ def rows_of(command: str, device: str) -> Iterator[tuple[str, Any]]:
 
         yield from measurements(device)
     elif command == "tests":
-        yield "pytest -m gpu", lambda: run(ROOT, "pytest", "-m", "gpu", "-x", "-q", "tests")
+        yield "pytest -m gpu", lambda: run(ROOT, "pytest", "-m", "gpu", "-q", "tests")
     else:
         yield from launch(device)
 
@@ -114,7 +132,9 @@ def run(folder: Path, module: str, *words: str) -> dict[str, Any]:
     )
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines() or [""]
     if done.returncode:
-        raise RuntimeError(f"status {done.returncode}: {(done.stderr.strip().splitlines() or lines)[-1]}")
+        failed = [line.removeprefix("FAILED ") for line in lines if line.startswith("FAILED ")]
+        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+        raise RuntimeError(f"status {done.returncode}: {'; '.join(failed) or (done.stderr.splitlines() or lines)[-1]}")
     return {"said": lines[-1]}
 
 

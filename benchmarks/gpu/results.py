@@ -14,8 +14,13 @@ Value = Mapping[str, Any]
 class Results:
     """A file with a row of JSON a line; a row that is there and did not fail is not measured again."""
 
-    def __init__(self, file: Path, command: str, about: Mapping[str, str], seconds: float) -> None:
-        """`about`: what the rows were measured on, a part of each; no row is begun after `seconds`."""
+    def __init__(
+        self, file: Path, command: str, about: Mapping[str, str], seconds: float, *, again: bool = True
+    ) -> None:
+        """`about`: what the rows were measured on, a part of each; no row is begun after `seconds`.
+
+        `again`: whether what failed before is tried again.
+        """
         self._file, self._command, self._about = file, command, about
         self._ends_at = time.monotonic() + seconds
         self.failed = 0
@@ -25,17 +30,17 @@ class Results:
         self._known = {
             row["name"]
             for row in rows
-            if row["command"] == command and row["failure"] is None and row["about"] == dict(about)
+            if row["command"] == command and row["about"] == dict(about) and not (again and row["failure"])
         }
 
-    def add(self, name: str, act: Callable[[], Value]) -> None:
-        """Run `act` and keep what it returns; an error is a row, too, and hides none of the others."""
+    def add(self, name: str, act: Callable[[], Value]) -> bool:
+        """Run `act` and keep what it returns; an error is a row, too, and hides none of the others. False after one."""
         if name in self._known:
             print(f"{name}: there already", flush=True)
-            return
+            return True
         if time.monotonic() > self._ends_at:
             self.left += 1
-            return
+            return True
         start, value, failure = time.monotonic(), {}, None
         try:
             value = dict(act())
@@ -53,6 +58,7 @@ class Results:
         with self._file.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{name}: {failure or ', '.join(f'{key} {shown(one)}' for key, one in value.items())}", flush=True)
+        return failure is None
 
 
 def shown(value: Any) -> str:

@@ -140,7 +140,7 @@ def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep | None = 
         synchronise()
         return (clock() - start) / steps
 
-    train(1)  # records the step
+    train(WARM_UP_STEPS + 1)  # records the step, and captures it
     fastest = train(1)
     burst = max(1, min(50, int(BURST_SECONDS / fastest)))
     end = time.perf_counter() + seconds
