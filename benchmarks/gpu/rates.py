@@ -21,6 +21,7 @@ from benchmarks.peers.set_complement import SetComplement
 from spaces.records import Trial
 from tests.support.trials import config, trial
 from workers.engine import fused
+from workers.engine.machine.memory import Shortage, attempt
 from workers.engine.speed.timing import MakeStep, step_rate
 from workers.engine.step import USUAL_LANES, TracedStep, step_of
 from workers.training.recipe import Recipe
@@ -76,7 +77,13 @@ def measurements(device: str) -> Iterator[tuple[str, Measure]]:
         for step, make in steps_of(one, where).items():
             for lanes in LANES[where.type]:
                 rate = partial(step_rate, one, width=lanes, device=device, make=make, seconds=SECONDS)
-                yield f"{case}: {step}, {lanes} lanes", lambda rate=rate: {"model-steps/s": rate()}
+                yield f"{case}: {step}, {lanes} lanes", partial(rate_or_shortage, rate, device)
+
+
+def rate_or_shortage(rate: Callable[[], float], device: str) -> dict[str, Any]:
+    """Return a rate, or that there is no memory for so many lanes."""
+    found = attempt(rate, device)
+    return {"memory": "not enough"} if isinstance(found, Shortage) else {"model-steps/s": found}
 
 
 def trial_of(settings: dict[str, Any]) -> Trial:
@@ -156,6 +163,8 @@ def compiled_rate(device: torch.device, lanes: int) -> float:
             parameters[name].sub_(rate * mean / (square.sqrt() + KNOBS["optimizer.epsilon"]))
         return loss.mean()
 
+    for tensor in (*parameters.values(), *first.values(), *second.values()):
+        torch._dynamo.mark_static_address(tensor)  # else what is written in place keeps the step out of a CUDA graph
     run = torch.compile(step, mode="reduce-overhead" if device.type == "cuda" else "default")
     count = torch.zeros((), device=device)
 

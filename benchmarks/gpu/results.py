@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ class Results:
         try:
             value = dict(act())
         except Exception as error:  # whatever a device, a driver or a peer raises
+            traceback.print_exc()
             failure = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             self.failed += 1
         row = {

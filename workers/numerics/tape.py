@@ -99,7 +99,8 @@ class Tape(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if name in self.places:
             return
-        frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+        # A GPU's gradients are computed in a thread of autograd's, whose stack ends here.
+        frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
         while frame and not str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
             frame = frame.f_back
         if frame:
