@@ -44,6 +44,16 @@ CASES: dict[str, dict[str, Any]] = {
         "model": {**SHAPE.fixed()["model"], "scorer": {"name": "ssa"}},
         "batch": 128,
     },
+    "modular addition, width 16, 1 layer": {
+        "task": {"name": "add_mod", "modulus": 13},
+        "model": {**GPT, "width": 16, "depth": 1},
+        "batch": 64,
+    },
+    "copying, width 32, 2 layers": {
+        "task": {"name": "copying", "length": 16, "validation_length": 16, "test_length": 32},
+        "model": {**GPT, "width": 32, "depth": 2},
+        "batch": 32,
+    },
     "modular addition, width 64": {
         "task": {"name": "add_mod", "modulus": 53},
         "model": {**GPT, "width": 64, "depth": 2},
