@@ -100,7 +100,7 @@ def rows_of(command: str, device: str) -> Iterator[tuple[str, Any]]:
 
         yield from measurements(device)
     elif command == "tests":
-        yield "pytest -m gpu", lambda: run(ROOT, "pytest", "-m", "gpu", "-q", "tests")
+        yield "pytest -m gpu", lambda: run(ROOT, "pytest", "-m", "gpu", "-q", "-p", "no:benchmark", "tests")
     else:
         yield from launch(device)
 

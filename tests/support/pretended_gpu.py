@@ -165,12 +165,22 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
     """
     gpu = PretendedGpu()
     by_python = patch("workers.numerics.tracing._off_python", lambda replay, leaves: replay)
-    constant.cache_clear()  # an estimate's constants are on torch's own `meta`, without numbers
+    _forget_tensors()
     try:
         with by_python, patch("workers.numerics.tracing._RECORDINGS", {}), _Constructors(gpu), gpu:
             yield gpu
     finally:
-        constant.cache_clear()
+        _forget_tensors()
+
+
+def _forget_tensors() -> None:
+    """Empty what keeps tensors by their device: those of an estimate are on torch's own `meta`, without numbers."""
+    constant.cache_clear()
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("workers.data.tasks"):
+            for one in vars(module).values():
+                if hasattr(one, "cache_clear"):
+                    one.cache_clear()
 
 
 def _place() -> str:

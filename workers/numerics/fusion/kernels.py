@@ -7,6 +7,7 @@ operation alone needs, is computed where it is needed and never stored.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from workers.numerics.fusion.rules import LONG, PARTS, Reduction, View
+from workers.numerics.fusion.rules import LONG, PARTS, Reduction, Summed, View
 from workers.numerics.fusion.values import TYPES, CannotFuse, Cut, Kind, Place, contiguous_strides
 from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Slot
@@ -64,14 +65,20 @@ def write_program(
 
 
 def _block_counts(kinds: Sequence[Kind], lanes: int) -> list[int]:
-    """Blocks of a lane that could be, from the most to one."""
-    counts = {1}
-    largest = max(kind.numel for kind in kinds) // lanes
+    """Blocks of a lane that all results can be shared out among, from the most to one; a few of them."""
+    counts: set[int] = set()
     for kind in kinds:
         rows = (kind.shape[0] // lanes, *kind.shape[1:])
+        first = next((size for size in rows if size > 1), 1)  # of a batch, say: a block may have a part of it
         counts |= {math.prod(rows[:depth]) for depth in range(1, len(rows))}
-    fitting = [count for count in counts if count <= _BLOCKS_OF_LANE and largest // count >= THREADS]
-    return [*sorted({*fitting} - {1}, reverse=True)[:3], 1]
+        counts |= {count for count in range(1, first + 1) if first % count == 0}
+    most = min(_BLOCKS_OF_LANE, max(kind.numel for kind in kinds) // lanes // THREADS)
+    fitting = (
+        count
+        for count in sorted(counts - {1}, reverse=True)
+        if count <= most and all(Cut(lanes, count).depth(kind.shape) is not None for kind in kinds)
+    )
+    return [*itertools.islice(fitting, 4), 1]
 
 
 @dataclass
@@ -96,7 +103,7 @@ class _Layout:
         kept = _find_kept(rules, self._kinds, self._results)
         # What the blocks of a lane cannot share out is computed where it is needed, if it can be.
         self._kept = {slot: None for slot in kept if cut.depth(kinds[slot].shape) is not None}
-        if any(slot in self._results or isinstance(rules[slot], Reduction) for slot in kept.keys() - self._kept.keys()):
+        if any(slot in self._results or isinstance(rules[slot], Summed) for slot in kept.keys() - self._kept.keys()):
             raise CannotFuse("too few numbers for the blocks")
         self._stored: dict[Any, _Stored] = {}
         self._given: list[Slot | Tensor] = []
@@ -167,7 +174,7 @@ class _Layout:
             return False
         if place.aligned:
             return True
-        if isinstance(self._rules[slot], Reduction):
+        if isinstance(self._rules[slot], Summed):
             raise CannotFuse("another block's sums")
         return False
 
@@ -278,7 +285,7 @@ def _find_kept(rules: Mapping[Slot, Rule], kinds: Mapping[Any, Kind], results: S
         costs[slot] += sum(costs.get(one, 1) for one in operands_of(rule))
         dear = costs[slot] > (_CHEAP_PER_ELEMENT if slot in spread else CHEAP)
         shared = not isinstance(rule, View) and dear and (users[slot] > 1 or slot in spread)
-        if slot in results or isinstance(rule, Reduction) or shared:
+        if slot in results or isinstance(rule, Summed) or shared:
             kept[slot] = None
             costs[slot] = 1
     return kept

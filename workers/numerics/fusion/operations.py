@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,11 +12,13 @@ from torch import Tensor
 from workers.numerics.fusion.formulas import COMPARISONS, common_type, formula_of
 from workers.numerics.fusion.rules import (
     SHORT_SCATTER,
+    SMALL_PRODUCT,
     Choice,
     Embedded,
     Gathered,
     Joined,
     Pointwise,
+    Product,
     Reduction,
     Scattered,
     View,
@@ -140,6 +143,13 @@ def _reduced(call: Call) -> Rule:
     return Reduction(source, own, bool(call.argument(2, False)), call.name, call.result.dtype)
 
 
+def _multiplied(call: Call) -> Rule:
+    left, right = call.positional
+    if math.prod(call.shape(left)[1:]) * call.shape(right)[2] > SMALL_PRODUCT or not call.result.dtype.is_floating_point:
+        raise CannotFuse("a large product")
+    return Product(left, right, call.result.dtype)
+
+
 def _gathered(call: Call) -> Rule:
     source, axis, index = call.positional[:3]
     return Gathered(source, call.axis(axis, source), index)
@@ -207,6 +217,7 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
     "where": _where,
     "masked_fill": _masked,
     **dict.fromkeys(("sum", "mean", "amax", "amin"), _reduced),
+    "bmm": _multiplied,
     "gather": _gathered,
     "embedding": _embedded,
     "scatter_add": _scattered,

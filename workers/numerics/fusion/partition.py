@@ -1,6 +1,6 @@
 """Which operations of a recording become one kernel.
 
-What no generated kernel does (products above all) parts the others into levels: an operation's is one above that of the
+What no generated kernel does (large products above all) parts the others into levels: an operation's is one above that of the
 last product it needs, at least. All operations of a level are one fusion, which is a kernel, whatever lies between them
 in the recording. What is cheap and made of arguments alone is computed in each fusion that needs it.
 
@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from workers.numerics.fusion.kernels import CHEAP, operands_of
 from workers.numerics.fusion.operations import rule_of
-from workers.numerics.fusion.rules import Reduction, View
+from workers.numerics.fusion.rules import Product, Summed, View
 from workers.numerics.fusion.values import CannotFuse, Cut, Kind, Place
 from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Operation, Slot, find_written, slots_in
@@ -105,6 +105,8 @@ class Partition:
             raise CannotFuse("too many numbers, or none")
         if not isinstance(rule, View) and cut.depth(kind.shape) is None:
             raise CannotFuse("it is not made of lanes")
+        if isinstance(rule, Product) and kind.shape[0] == self.lanes:
+            raise CannotFuse("one product a lane: fused, it would leave all that follows to one block")
         found: dict[Slot, bool] = {}
 
         def look(other: Slot, place: Place) -> bool:
@@ -130,7 +132,7 @@ class Partition:
             one = self._known(slot)
             needed.append(one.fused_level + (one.inside and not aligned and one.cost is None))
             cost = cost + one.cost if cost is not None and one.cost is not None else None
-        if isinstance(rule, Reduction) or (cost is not None and cost > CHEAP):
+        if isinstance(rule, Summed) or (cost is not None and cost > CHEAP):
             cost = None
         return _Known(max(needed), max(needed), inside=True, cost=cost)
 
