@@ -52,6 +52,9 @@ class Call(NamedTuple):
 
 
 def _reshaped(call: Call) -> Rule:
+    source = call.positional[0]
+    if (Kind.of(source) if isinstance(source, Tensor) else call.kinds[source]).dtype != call.result.dtype:
+        raise CannotFuse("the same memory as numbers of another kind")
     return View(call.positional[0], lambda writer, scope, place, shape: writer.reshape(scope, place, shape))
 
 
@@ -145,7 +148,10 @@ def _reduced(call: Call) -> Rule:
 
 def _multiplied(call: Call) -> Rule:
     left, right = call.positional
-    if math.prod(call.shape(left)[1:]) * call.shape(right)[2] > SMALL_PRODUCT or not call.result.dtype.is_floating_point:
+    if (
+        math.prod(call.shape(left)[1:]) * call.shape(right)[2] > SMALL_PRODUCT
+        or not call.result.dtype.is_floating_point
+    ):
         raise CannotFuse("a large product")
     return Product(left, right, call.result.dtype)
 
