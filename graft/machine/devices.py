@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spaces.errors import StudyError
 
-ESTIMATED = ("a100", "h100", "4090")
+ESTIMATED = ("a100", "h100", "h200", "4090")
 """GPUs of which `--dry-run` estimates the rate, wherever it runs."""
 
 

@@ -165,12 +165,14 @@ EXACT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "stack": lambda x, y: torch.stack([x, y * 2], 1) + 1,
     "pad": lambda x, y: torch.nn.functional.pad(x + y, (2, 1)) * 3,
     "split": lambda x, y: (x * y).split([1, x.shape[-1] - 1], -1)[1] + 1,
+    "bytes": lambda x, y: (x + y).view(torch.uint8)[..., :3] + 1,
     "gather": lambda x, y: (x + y).gather(-1, (y > 0).long()) + 1,
     "scatter": lambda x, y: (x * 0).scatter_add(-1, (y > 0).long()[..., :1], y[..., :1]) + x,
     "expand": lambda x, y: (x[..., :1] + 1).expand(x.shape) * y,
 }
 """Of numbers [L, n, m]; all that they do is exact, or rounded as C++ rounds it."""
 CLOSE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "small products": lambda x, y: (pairs := torch.stack([x, y], -1).flatten(0, 1)).bmm(pairs.transpose(1, 2)) + 1,
     "softmax": lambda x, y: (
         (x - x.amax(-1, keepdim=True)).exp() / (x - x.amax(-1, keepdim=True)).exp().sum(-1, keepdim=True)
     ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -227,3 +229,14 @@ def test_neither_recording_nor_replaying_keeps_tensors_that_are_no_longer_needed
     gc.collect()
     assert not any(tensor() is not None for tensor in living)
     assert replay(torch.ones(3))[0].tolist() == [21.0] * 3
+
+
+def test_a_thread_whose_stack_ends_at_a_recorded_operation_records_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's gradients are computed in a thread of autograd's, which no Python code started."""
+    leaf, faults = torch.ones(3), []
+    tape = Tape([leaf])
+    monkeypatch.setattr("sys.unraisablehook", faults.append)
+    _thread.start_new_thread(tape.__torch_dispatch__, (torch.ops.aten.neg.default, (Tensor,), (leaf,)))
+    while not (tape.operations or faults):
+        time.sleep(0.001)
+    assert not faults

@@ -69,16 +69,14 @@ def _block_counts(kinds: Sequence[Kind], lanes: int) -> list[int]:
     counts: set[int] = set()
     for kind in kinds:
         rows = (kind.shape[0] // lanes, *kind.shape[1:])
-        first = next((size for size in rows if size > 1), 1)  # of a batch, say: a block may have a part of it
         counts |= {math.prod(rows[:depth]) for depth in range(1, len(rows))}
-        counts |= {count for count in range(1, first + 1) if first % count == 0}
     most = min(_BLOCKS_OF_LANE, max(kind.numel for kind in kinds) // lanes // THREADS)
     fitting = (
         count
         for count in sorted(counts - {1}, reverse=True)
         if count <= most and all(Cut(lanes, count).depth(kind.shape) is not None for kind in kinds)
     )
-    return [*itertools.islice(fitting, 4), 1]
+    return [*itertools.islice(fitting, 3), 1]
 
 
 @dataclass
