@@ -145,7 +145,10 @@ def _reduced(call: Call) -> Rule:
 
 def _multiplied(call: Call) -> Rule:
     left, right = call.positional
-    if math.prod(call.shape(left)[1:]) * call.shape(right)[2] > SMALL_PRODUCT or not call.result.dtype.is_floating_point:
+    if (
+        math.prod(call.shape(left)[1:]) * call.shape(right)[2] > SMALL_PRODUCT
+        or not call.result.dtype.is_floating_point
+    ):
         raise CannotFuse("a large product")
     return Product(left, right, call.result.dtype)
 
