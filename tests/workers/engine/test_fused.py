@@ -371,7 +371,7 @@ def test_what_it_does_not_know_has_a_reason(change: dict[str, Any], reason: str)
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("task", [{"name": "set_complement"}, {"name": "copying", "length": 4}])
+@pytest.mark.parametrize("task", [config()["task"], {"name": "copying", "length": 4}])
 def test_a_transformer_with_layers_has_a_reason(task: dict[str, Any]) -> None:
     model = {"name": "transformer", "width": 12, "heads": 2}
     recipe = Recipe.of({**config(dtype="float32"), "task": task, "model": model})
