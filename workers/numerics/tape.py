@@ -50,7 +50,8 @@ class Tape(TorchDispatchMode):
         """Tensors made of constants alone: their numbers are the same at each replay."""
         self.places: dict[str, str] = {}
         """Name of an operation -> file and line of the outside plug-in that first called it."""
-        self._fuses = bool(leaves) and leaves[0].dim() > 0 and fuses_on(leaves[0].device)
+        self._device = leaves[0].device if leaves else torch.device("cpu")
+        self._fuses = bool(leaves) and leaves[0].dim() > 0 and fuses_on(self._device)
         self.operations: list[Operation] = []
 
     @classmethod
@@ -127,7 +128,7 @@ class Tape(TorchDispatchMode):
         """Return the function of the leaves that runs the operations again and returns the tensors of these slots."""
         operations = simplify(self.operations, results)
         if self._fuses:
-            operations = fuse(operations, results, self.kinds, lanes=self.kinds[self.leaves[0]].shape[0])
+            operations = fuse(operations, results, self.kinds, self._device, self.kinds[self.leaves[0]].shape[0])
         elif self.leaves:
             operations = join_gradients(operations, results)
         operations = [_by_number(operation) if _is_refused(operation) else operation for operation in operations]

@@ -37,6 +37,16 @@ struct Matrix {
     __device__ Cursor at(int i, int e) const { return cursor(start, i * row + e * column); }
 };
 
+// `sum` and the products of so many pairs, from the first to the last, of entries that lie apart by these steps.
+__device__ inline float add_products(float sum, Cursor left, int left_step, Cursor right, int right_step, int count) {
+#pragma unroll 4
+    for (int n = 0; n < count; n++) {
+        const float factor = next(left, left_step);
+        sum = multiply_add(factor, next(right, right_step), sum);
+    }
+    return sum;
+}
+
 // y[i][e] = (add ? y[i][e] : 0) + sum over c of a[i][c] b[c][e], in tiles of TI by TE whose sums stay in
 // registers. The rows and columns of a tile lie apart, so that the threads of a warp read neighbours.
 template <int TI, int TE>

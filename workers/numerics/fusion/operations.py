@@ -52,6 +52,9 @@ class Call(NamedTuple):
 
 
 def _reshaped(call: Call) -> Rule:
+    source = call.positional[0]
+    if (Kind.of(source) if isinstance(source, Tensor) else call.kinds[source]).dtype != call.result.dtype:
+        raise CannotFuse("the same memory as numbers of another kind")
     return View(call.positional[0], lambda writer, scope, place, shape: writer.reshape(scope, place, shape))
 
 

@@ -1,8 +1,8 @@
 """Which operations of a recording become one kernel.
 
-What no generated kernel does (large products above all) parts the others into levels: an operation's is one above that of the
-last product it needs, at least. All operations of a level are one fusion, which is a kernel, whatever lies between them
-in the recording. What is cheap and made of arguments alone is computed in each fusion that needs it.
+What no generated kernel does (large products above all) parts the others into levels: an operation's is one above that of
+the last product it needs, at least. All operations of a level are one fusion, which is a kernel, whatever lies between
+them in the recording. What is cheap and made of arguments alone is computed in each fusion that needs it.
 
 Legend: L lanes.
 """
