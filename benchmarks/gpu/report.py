@@ -14,7 +14,6 @@ PATHS = {
     "traced step": ("as on a CPU",),
     "random numbers and updates by kernels": ("random numbers by kernels", "update by one kernel"),
     "fused step of minimal transformers": ("fused step of minimal",),
-    "fused step of layered transformers": ("fused step of layered",),
     "packs": ("packed as alone",),
     "the program": ("search ", "pytest"),
 }

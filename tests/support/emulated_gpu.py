@@ -14,12 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from workers.engine.fused.kernels import kernel_for
-from workers.engine.fused.memory import Limits, Workspace
-from workers.engine.fused.step import FusedStep, TrainingPlan
+from workers.engine.fused.plan import Limits, Plan, Workspace
+from workers.engine.fused.step import FusedStep, arrange
 from workers.engine.fused_check import _start
 from workers.numerics import cuda
-from workers.numerics.cuda.programs import Program
 from workers.numerics.native import address, cache_folder
 from workers.numerics.processors import describe_processor
 from workers.training.recipe import Recipe
@@ -32,12 +30,11 @@ FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fno-math-e
 
 
 @functools.cache
-def library(program: Program, *, weights_in_shared: bool) -> ctypes.CDLL:
+def library(*, weights_in_shared: bool) -> ctypes.CDLL:
     """Return the emulated kernel, compiled once on a machine, as the native steps are."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     folder = Path(cuda.__file__).parent
-    names = f'-DSOURCE="{program.source.name}"', f"-DKERNEL={program.name}"
-    flags = [*FLAGS, *names, f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}"]
+    flags = [*FLAGS, f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}"]
     sources = [path.read_text() for path in sorted(folder.iterdir()) if path.suffix in (".cpp", ".hpp", ".cu")]
     key = hashlib.sha256("\0".join([*sources, *flags, *compiler, describe_processor("cpu")]).encode()).hexdigest()
     made = cache_folder() / f"emulated-{key[:16]}.so"
@@ -57,7 +54,7 @@ def count_phases(recipe: Recipe) -> tuple[int, int]:
     """Return the meetings of a block's threads, and the work between them, of one step of a lane."""
     found: list[tuple[int, int]] = []
     step = emulated_step(recipe)
-    made = library(kernel_for(recipe.pad()).program, weights_in_shared=step.workspace.weights_in_shared)
+    made = library(weights_in_shared=step.workspace.weights_in_shared)
     for steps in (1, 2):
         before = made.phases(), made.items()
         step.advance(*_start(recipe, 1, CPU), steps)
@@ -71,16 +68,15 @@ def emulated_step(
 ) -> FusedStep:
     """Return the fused step of a recipe on the CPU; `left` gets what is in shared memory after each launch."""
     recipe = recipe.pad()
-    kernel = kernel_for(recipe)
-    workspace = kernel.arrange(recipe, limits)
+    workspace = arrange(recipe, limits)
     assert workspace, "it does not fit into shared memory"
 
-    def launch(workspace: Workspace, plan: TrainingPlan) -> None:
-        made = library(kernel.program, weights_in_shared=workspace.weights_in_shared)
+    def launch(workspace: Workspace, plan: Plan) -> None:
+        made = library(weights_in_shared=workspace.weights_in_shared)
         assert made.plan_bytes() == ctypes.sizeof(plan)
         shared = torch.empty(workspace.shared_bytes // 8, dtype=torch.float64).view(torch.float32)
         made.emulate(ctypes.byref(plan), ctypes.c_int64(len(shared)), order, address(shared))
         if left is not None:
             left.append(shared)
 
-    return kernel.step(recipe, CPU, "emulated", workspace, launch)
+    return FusedStep(recipe, CPU, "emulated", workspace, launch)

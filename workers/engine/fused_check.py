@@ -1,6 +1,6 @@
 """The fused step against the traced one on a GPU, in a process of its own.
 
-`python -m workers.engine.fused_check check cuda:0 minimal` prints one line of JSON: null, or what differs.
+`python -m workers.engine.fused_check check cuda:0` prints one line of JSON: null, or what differs.
 `python -m workers.engine.fused_check rates cuda:0 LANES CONFIGURATION` prints how fast both train it (JSON).
 What a faulty kernel does to memory, or to the GPU's context, ends with the process.
 """
@@ -37,47 +37,25 @@ TOLERANCE = 1e-4
 """Of the largest number of a tensor: float32 sums come in another order."""
 
 
-def configurations(kernel: str) -> Iterator[dict[str, Any]]:
-    """Small trials of a kernel, as KERNELS names it."""
-    return iter(_layered() if kernel == "layered" else _minimal())
-
-
-def _minimal() -> Iterator[dict[str, Any]]:
-    """With each kind of dropout, in shared memory and beyond it, padded too."""
+def configurations() -> Iterator[dict[str, Any]]:
+    """Yield small trials: with each kind of dropout, in shared memory and beyond it, padded too."""
     rates = list(itertools.product((0.0, 0.3), (0.0, 0.2)))
     for (embedding, rows), unit in itertools.product(rates, ("occurrence", "token")):
         dropout = {"embedding_dropout": embedding, "residual_dropout": rows, "dropout_unit": unit}
-        yield _of_minimal(dropout, length=5, vocabulary=9, widths=(13, 6, 10), batch=21)
-    yield _of_minimal({"embedding_dropout": 0.3, "residual_dropout": 0.2}, 8, 17, (32, 16, 24), 128)
-    yield _of_minimal({"residual_dropout": 0.2}, 16, 31, (60, 30, 40), 16)
-    yield _of_minimal({"embedding_dropout": 0.1}, 5, 9, (13, 6, 10), 16, pad=True)
+        yield _configuration(dropout, length=5, vocabulary=9, widths=(13, 6, 10), batch=21)
+    yield _configuration({"embedding_dropout": 0.3, "residual_dropout": 0.2}, 8, 17, (32, 16, 24), 128)
+    yield _configuration({"residual_dropout": 0.2}, 16, 31, (60, 30, 40), 16)
+    yield _configuration({"embedding_dropout": 0.1}, 5, 9, (13, 6, 10), 16, pad=True)
 
 
-def _layered() -> Iterator[dict[str, Any]]:
-    """With the norm before and after, several positions, norms and gates; with loss at some positions, and at all."""
-    dropout = {"embedding_dropout": 0.1, "attention_dropout": 0.2, "mlp_dropout": 0.3}
-    complement, addition = {"name": "set_complement", "length": 6, "vocabulary": 11}, {"name": "add_mod", "modulus": 7}
-    yield _configuration(addition, {"width": 12, "pre_norm": False, **dropout}, batch=50)
-    yield _configuration(complement, {"width": 12, "tied": True, "depth": 3, "position": {"name": "rotary"}}, batch=21)
-    parts = {"position": {"name": "alibi"}, "activation": {"name": "swiglu"}, "norm": "rms_norm", "bias": False}
-    yield _configuration({"name": "copying", "length": 6}, {"width": 12, **parts, **dropout}, batch=21)
-    parts = {"position": {"name": "sinusoidal"}, "activation": {"name": "relu"}, "scorer": {"name": "average"}}
-    yield _configuration({"name": "copying", "length": 12}, {"width": 48, "depth": 1, **parts}, batch=4)
-
-
-def _of_minimal(
+def _configuration(
     dropout: dict[str, Any], length: int, vocabulary: int, widths: tuple[int, int, int], batch: int, pad: bool = False
 ) -> dict[str, Any]:
     width, key_width, value_width = widths
     sizes = {"width": width, "key_width": key_width, "value_width": value_width}
-    task = {"name": "set_complement", "length": length, "vocabulary": vocabulary}
-    return _configuration(task, {"name": "minimal", **sizes, **dropout}, batch, pad)
-
-
-def _configuration(task: dict[str, Any], model: dict[str, Any], batch: int, pad: bool = False) -> dict[str, Any]:
     return {
-        "task": task,
-        "model": {"name": "transformer", **model},
+        "task": {"name": "set_complement", "length": length, "vocabulary": vocabulary},
+        "model": {"name": "minimal", **sizes, **dropout},
         "optimizer": {"name": "adamw", "epsilon": 1e-4},  # so that a gradient of nothing but rounding moves nothing
         "averaging": {"name": "bema"},
         "training": {"steps": 100, "batch": batch, "validate_every": 100, "validation_batch": 8, "pad_shapes": pad},
@@ -134,15 +112,13 @@ def _tensors(one: State, other: State) -> Iterator[tuple[str, Tensor, Tensor]]:
     yield "averages", one.shadow["ema"], other.shadow["ema"]
 
 
-def main(
-    device: torch.device, kernel: str, make: Callable[[Recipe, torch.device], FusedStep] = make_step
-) -> str | None:
-    """Return the first difference of all configurations of a kernel."""
+def main(device: torch.device) -> str | None:
+    """Return the first difference of all configurations."""
     prepare()
     use_device(device)
-    for configuration in configurations(kernel):
+    for configuration in configurations():
         recipe = Recipe.of(configuration)
-        if difference := find_difference(recipe, device, make(recipe.pad(), device)):
+        if difference := find_difference(recipe, device, make_step(recipe.pad(), device)):
             return difference
     return None
 
@@ -174,5 +150,5 @@ def compare_rates(
 
 if __name__ == "__main__":
     question, at, *of = sys.argv[1:]
-    found = main(torch.device(at), of[0]) if question == "check" else compare_rates(at, int(of[0]), of[1])
+    found = main(torch.device(at)) if question == "check" else compare_rates(at, int(of[0]), of[1])
     print(json.dumps(found))

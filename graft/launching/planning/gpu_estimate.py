@@ -265,12 +265,12 @@ def _estimate_structure(group: Sequence[Trial], name: str, trials: int, device: 
 
 def _estimate_fused(trial: Trial, gpu: Gpu, lanes: int) -> tuple[str, float | None]:
     """Say how fast so many lanes of a structure train by the fused step, or why they do not; return the rate, too."""
-    from workers.engine.fused.kernels import kernel_for
+    from workers.engine.fused.step import find_obstacle
     from workers.engine.speed.fused_cost import count_fused_step
     from workers.training.recipe import Recipe
 
     recipe = Recipe.of(trial.config).pad()
-    if reason := kernel_for(recipe).find_obstacle(recipe):
+    if reason := find_obstacle(recipe):
         return f"no fused step: {reason}", None
     cost = count_fused_step(recipe, gpu)
     if cost is None:

@@ -29,16 +29,13 @@ from tests.support.trials import config, trial
 from workers.engine import fused
 from workers.engine import fused_check as check
 from workers.engine.fused import device, trust
-from workers.engine.fused.memory import Limits, Workspace
-from workers.engine.fused.minimal import find_obstacle
-from workers.engine.fused.minimal_plan import ARRAYS, MinimalPlan, Sizes, lay_out
-from workers.engine.fused.step import TrainingPlan
+from workers.engine.fused.plan import ARRAYS, Limits, Plan, Sizes, Workspace, lay_out
+from workers.engine.fused.step import find_obstacle
 from workers.engine.fused.trust import Answer
 from workers.engine.pack import Pack
 from workers.engine.step import describe_step, method_of
 from workers.numerics import native, stream_kernels
-from workers.numerics.cuda import compiler
-from workers.numerics.cuda.programs import LAYERED, MINIMAL, Program
+from workers.numerics.cuda import compiler, minimal
 from workers.numerics.randomness import Purpose, Streams, keep_mask
 from workers.numerics.tracing import tree_map
 from workers.training.recipe import Recipe
@@ -200,14 +197,14 @@ def packed(configuration: dict[str, Any]) -> dict[str, Tensor]:
 
 # -- the check that a GPU has to pass --------------------------------------------------------------------------------
 
-BOTH: dict[str, Any] = [*check.configurations("minimal")][6]  # both dropouts, of occurrences
+BOTH: dict[str, Any] = [*check.configurations()][6]  # both dropouts, of occurrences
 
 
 @compiled
 @pytest.mark.long
 @pytest.mark.parametrize("number", [6, 9, 10])
 def test_the_check_finds_nothing_where_there_is_nothing(number: int) -> None:
-    recipe = Recipe.of([*check.configurations("minimal")][number])
+    recipe = Recipe.of([*check.configurations()][number])
     assert check.find_difference(recipe, CPU, emulated_step(recipe)) is None
 
 
@@ -218,8 +215,7 @@ class Faulty:
         self.step, self._fault = emulated_step(recipe), fault
         self._launch, self.step.launch = self.step.launch, self
 
-    def __call__(self, workspace: Workspace, plan: TrainingPlan) -> None:
-        assert isinstance(plan, MinimalPlan)
+    def __call__(self, workspace: Workspace, plan: Plan) -> None:
         match self._fault:
             case "without dropout":
                 plan.dropped = 0
@@ -316,7 +312,7 @@ def test_without_a_passed_check_the_traced_step_trains(
     monkeypatch.setattr(device.torch.cuda, "get_device_name", lambda _: "NVIDIA H100")
     monkeypatch.setattr(device, "architecture_of", lambda _: "sm_90")
     monkeypatch.setattr(device, "limits_of", lambda _: HOPPER)
-    monkeypatch.setattr(Program, "key", lambda *_: "key")
+    monkeypatch.setattr(minimal, "key", lambda _: "key")
     monkeypatch.setattr(trust, "cache_folder", lambda: tmp_path)
     rates = {"fused": 900.0, "traced": 300.0, "lanes": 1024}
     said = {"check": "parameters differ by 0.1", "rates": rates}
@@ -326,25 +322,24 @@ def test_without_a_passed_check_the_traced_step_trains(
     for _ in range(2):
         assert fused.obstacle(recipe, there, 1000) == "parameters differ by 0.1"
     assert [record.message for record in caplog.records] == [
-        "the fused step of minimal transformers is not used on NVIDIA H100, training goes on with the traced one: "
-        "parameters differ by 0.1"
+        "the fused step is not used on NVIDIA H100, training goes on with the traced one: parameters differ by 0.1"
     ]
     assert describe_step(config(dtype="float32"), "cuda:0") == "traced: parameters differ by 0.1"
-    monkeypatch.setattr(Program, "key", lambda *_: "another key")
+    monkeypatch.setattr(minimal, "key", lambda _: "another key")
     said["check"] = None
     forget_verdicts()
     assert fused.obstacle(recipe, there, 1000) is None
     faster = "fused, 3 times the traced step's speed (900 and 300 model-steps/s, 1,024 lanes)"
     assert describe_step(config(dtype="float32"), "cuda:0") == faster
     assert method_of(config(dtype="float32"), "cuda:0") == "fused cuda"
-    monkeypatch.setattr(Program, "key", lambda *_: "the key of a slow kernel")
+    monkeypatch.setattr(minimal, "key", lambda _: "the key of a slow kernel")
     rates["fused"] = 60.0
     forget_verdicts()
     slower = "the fused step has 0.2 times the traced step's speed (60 and 300 model-steps/s, 1,024 lanes)"
     assert fused.obstacle(recipe, there, 1000) == slower
     assert describe_step(config(dtype="float32"), "cuda:0") == f"traced: {slower}"
     assert method_of(config(dtype="float32"), "cuda:0") == "traced cuda"
-    monkeypatch.setattr(Program, "key", lambda *_: "the key of one that cannot be timed")
+    monkeypatch.setattr(minimal, "key", lambda _: "the key of one that cannot be timed")
     monkeypatch.setattr(
         trust, "run_check", lambda command, _: Answer(failure=command[3] if command[3] == "rates" else None)
     )
@@ -375,6 +370,14 @@ def test_what_it_does_not_know_has_a_reason(change: dict[str, Any], reason: str)
     assert fused.obstacle(recipe, CPU, 8) == "the fused step runs on a GPU, not on cpu"
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize("task", [config()["task"], {"name": "copying", "length": 4}])
+def test_a_transformer_with_layers_has_a_reason(task: dict[str, Any]) -> None:
+    model = {"name": "transformer", "width": 12, "heads": 2}
+    recipe = Recipe.of({**config(dtype="float32"), "task": task, "model": model})
+    assert find_obstacle(recipe) == "the fused step knows the minimal transformer on set complement alone"
+
+
 # -- compiled for GPUs that are not here ------------------------------------------------------------------------------
 
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90", "sm_100")
@@ -392,22 +395,16 @@ def test_two_blocks_of_paper_003s_size_fit_into_a_multiprocessor(occurrences: bo
     assert found.sequences >= 7
 
 
-KERNELS = [
-    *((MINIMAL, name, True) for name in ARCHITECTURES),
-    (MINIMAL, "sm_90", False),
-    *((LAYERED, name, False) for name in ARCHITECTURES if name != "sm_89"),
-    pytest.param((LAYERED, "sm_89", False), marks=pytest.mark.slow),  # registers and stack as those of sm_80
-]
+KERNELS = [*((name, True) for name in ARCHITECTURES), ("sm_90", False)]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: f"{kernel[0].name}-{kernel[1]}-{kernel[2]}")
-def test_it_compiles_within_a_multiprocessors_registers(kernel: tuple[Program, str, bool], tmp_path: Path) -> None:
-    """Without spills, but for a few addresses that the layered kernel keeps on the stack between its phases."""
-    program, architecture, in_shared = kernel
+@pytest.mark.parametrize(("architecture", "in_shared"), KERNELS)
+def test_it_compiles_within_a_multiprocessors_registers(architecture: str, in_shared: bool, tmp_path: Path) -> None:
+    """Without spills."""
     tool = next((Path(folder) / "cu13/bin/cuobjdump" for folder in nvidia_folders()), Path())
     try:
-        cubin = compiler.compile_cubin(program.source, architecture, program.options(weights_in_shared=in_shared))
+        cubin = compiler.compile_cubin(minimal.SOURCE, architecture, minimal.options(weights_in_shared=in_shared))
     except compiler.CompilerError as error:
         pytest.skip(str(error))
     (tmp_path / "kernel.cubin").write_bytes(cubin)
@@ -417,10 +414,8 @@ def test_it_compiles_within_a_multiprocessors_registers(kernel: tuple[Program, s
     command = [str(tool), "--dump-resource-usage", str(tmp_path / "kernel.cubin")]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     used = {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL|SHARED):(\d+)", said)}
-    alone = program is MINIMAL and not in_shared  # one block to a multiprocessor
-    assert used["REG"] <= (255 if alone else REGISTERS)
-    assert used["STACK"] <= (160 if program is LAYERED else 0)
-    assert used["LOCAL"] == 0
+    assert used["REG"] <= (REGISTERS if in_shared else 255)  # one block to a multiprocessor has them all
+    assert used["STACK"] == used["LOCAL"] == 0
     assert used["SHARED"] <= HOPPER.reserved  # beside what a launch asks for
 
 
@@ -439,8 +434,8 @@ def test_a_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compiler, "compiler_version", lambda: "NVRTC 0.0")
     monkeypatch.setattr(compiler, "compile_cubin", compile_cubin)
-    sources = MINIMAL.source, stream_kernels.SOURCE
-    kinds = [MINIMAL.options(weights_in_shared=kind) for kind in (True, False)]
+    sources = minimal.SOURCE, stream_kernels.SOURCE
+    kinds = [minimal.options(weights_in_shared=kind) for kind in (True, False)]
     asked = [*itertools.product(sources, ("sm_90", "sm_80"), kinds)]
     expected = [f"{source.name} {architecture} {' '.join(options)}" for source, architecture, options in asked]
     for _ in range(2):

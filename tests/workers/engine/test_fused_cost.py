@@ -18,7 +18,6 @@ from workers.training.recipe import Recipe
 
 H100 = GPUS["h100"]
 BOTH = {"embedding_dropout": 0.3, "residual_dropout": 0.2}
-GPT = {"name": "transformer", "heads": 4, "width": 32}
 
 
 def minimal(**model: Any) -> Recipe:
@@ -26,21 +25,12 @@ def minimal(**model: Any) -> Recipe:
     return Recipe.of(config(dtype="float32", model=model, **sizes))
 
 
-def layered(**model: Any) -> Recipe:
-    task = {"name": "add_mod", "modulus": 53}
-    return Recipe.of({**config(dtype="float32", batch=64), "task": task, "model": {**GPT, **model}})
-
-
 CASES = {
-    "minimal": minimal(),
-    "minimal, embedding dropout": minimal(embedding_dropout=0.3),
-    "minimal, residual dropout": minimal(residual_dropout=0.2),
-    "minimal, both": minimal(**BOTH),
-    "minimal, both, of tokens": minimal(**BOTH, dropout_unit="token"),
-    "one layer": layered(depth=1),
-    "three layers": layered(depth=3),
-    "norm after": layered(depth=2, pre_norm=False),
-    "dropout": layered(depth=2, embedding_dropout=0.1, attention_dropout=0.1, mlp_dropout=0.1),
+    "no dropout": minimal(),
+    "embedding dropout": minimal(embedding_dropout=0.3),
+    "residual dropout": minimal(residual_dropout=0.2),
+    "both": minimal(**BOTH),
+    "both, of tokens": minimal(**BOTH, dropout_unit="token"),
 }
 
 

@@ -17,7 +17,7 @@ from workers.engine import fused
 from workers.engine.fused import device, trust
 from workers.engine.fused.trust import Answer
 from workers.engine.step import describe_step
-from workers.numerics.cuda.programs import Program
+from workers.numerics.cuda import minimal
 from workers.training.recipe import Recipe
 
 THERE = torch.device("cuda", 0)
@@ -45,7 +45,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
     monkeypatch.setattr(device.torch.cuda, "get_device_name", lambda _: "NVIDIA H100")
     monkeypatch.setattr(device, "architecture_of", lambda _: "sm_90")
     monkeypatch.setattr(device, "limits_of", lambda _: HOPPER)
-    monkeypatch.setattr(Program, "key", lambda *_: "key")
+    monkeypatch.setattr(minimal, "key", lambda _: "key")
     monkeypatch.setattr(trust, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(trust, "run_check", made)
     forget()

@@ -17,7 +17,6 @@ from tests.support.native_update import AVERAGINGS, OPTIMIZERS, recipe_of
 from tests.support.pretended_gpu import step_cases
 from tests.support.trials import traced_step, trial
 from workers.engine import fused_check
-from workers.engine.fused.kernels import KERNELS
 from workers.engine.pack import Pack, stepping
 from workers.numerics import stream_kernels
 from workers.numerics.fusion.fusions import Fusion
@@ -41,9 +40,8 @@ def test_the_update_by_one_kernel_is_the_traced_one(optimizer: dict[str, Any], a
     assert fused_update_of(recipe, layout_of(recipe, GPU), GPU) is not None
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_the_fused_step_is_the_traced_one_with_bits_that_do_not_depend_on_the_width(kernel: str):
-    assert fused_check.main(GPU, kernel) is None
+def test_the_fused_step_is_the_traced_one_with_bits_that_do_not_depend_on_the_width():
+    assert fused_check.main(GPU) is None
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,10 +1,9 @@
 """The fused step: on a GPU, a block of threads trains a lane for many steps at a launch.
 
-Dropout, loss, gradient, clipping, AdamW and averages are one kernel: workers/numerics/cuda/minimal.cu for the minimal
-transformer on the set complement task, whose data it draws itself, and layered.cu for causal transformers with layers,
-whose data it is given for some steps. They have not run on a GPU yet, only in an emulator of blocks
-(tests/workers/engine/test_fused.py and test_fused_layered.py): a GPU uses one once it has passed its check there and is
-faster than the traced step for the structure (`trust`); else, and for all other trials, the traced step runs.
+Dropout, loss, gradient, clipping, AdamW and averages of the minimal transformer on the set complement task are one
+kernel, workers/numerics/cuda/minimal.cu, which draws its data itself. The tests run it in an emulator of blocks
+(tests/workers/engine/test_fused.py). A GPU uses it once it has passed its check there and is faster than the traced
+step for the structure (`trust`); else, and for all other trials, the traced step runs.
 
 The names below are loaded when they are first used: a CPU needs none of the modules behind them, a fifth of a second.
 """

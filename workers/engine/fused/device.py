@@ -9,14 +9,13 @@ from dataclasses import asdict
 import torch
 
 from spaces import plugins
-from workers.engine.fused.kernels import KERNELS, kernel_for, name_of_kernel
-from workers.engine.fused.memory import THREADS, Limits, Workspace
-from workers.engine.fused.step import FusedStep, TrainingPlan
+from workers.engine.fused.plan import THREADS, Limits, Plan, Workspace
+from workers.engine.fused.step import FusedStep, arrange, find_obstacle
 from workers.engine.fused.trust import TIMED, Rates, Timing, find_fault, find_rates, kept_rates
 from workers.engine.machine.devices import gpus, is_usable
+from workers.numerics.cuda import minimal
 from workers.numerics.cuda.compiler import CompilerError, compiler_version, load_cubin
 from workers.numerics.cuda.driver import Kernel, architecture_of
-from workers.numerics.cuda.programs import Program
 from workers.numerics.processors import instruction_set
 from workers.training.recipe import SECTIONS, Recipe
 
@@ -29,12 +28,11 @@ def obstacle(recipe: Recipe, device: torch.device, lanes: int) -> str | None:
     """
     if device.type != "cuda":
         return f"the fused step runs on a GPU, not on {device.type}"
-    kernel = kernel_for(recipe)
-    if reason := kernel.find_obstacle(recipe):
+    if reason := find_obstacle(recipe):
         return reason
-    if kernel.arrange(recipe, limits_of(device)) is None:
+    if arrange(recipe, limits_of(device)) is None:
         return "its arrays do not fit into the GPU's shared memory"
-    if fault := _fault_of(name_of_kernel(recipe), device):
+    if fault := _fault_of(device):
         return fault
     rates = rates_of(recipe, device, lanes)
     return f"the fused step has {rates.describe()}" if rates and rates.fused < rates.traced else None
@@ -43,7 +41,7 @@ def obstacle(recipe: Recipe, device: torch.device, lanes: int) -> str | None:
 def rates_of(recipe: Recipe, device: torch.device, lanes: int) -> Rates | None:
     """Return how fast both steps train such a pack, at the nearest of TIMED widths; None if they could not be timed."""
     where = torch.cuda.get_device_name(device), architecture_of(device), str(device)
-    return find_rates(_timing_of(recipe, lanes), name_of_kernel(recipe), *where)
+    return find_rates(_timing_of(recipe, lanes), *where)
 
 
 def describe_kept_rates(recipe: Recipe, gpu: str) -> list[str]:
@@ -66,15 +64,14 @@ def _timing_of(recipe: Recipe, lanes: int) -> Timing:
 
 def make_step(recipe: Recipe, device: torch.device) -> FusedStep:
     """Return the fused step; there is no obstacle."""
-    kernel = kernel_for(recipe)
-    workspace = kernel.arrange(recipe, limits_of(device))
+    workspace = arrange(recipe, limits_of(device))
     assert workspace, "there is no obstacle"
 
-    def launch(workspace: Workspace, plan: TrainingPlan) -> None:
-        compiled = kernel_of(kernel.program, device, weights_in_shared=workspace.weights_in_shared)
-        compiled(plan.blocks, THREADS, [plan], workspace.shared_bytes)
+    def launch(workspace: Workspace, plan: Plan) -> None:
+        kernel = kernel_of(device, weights_in_shared=workspace.weights_in_shared)
+        kernel(plan.blocks, THREADS, [plan], workspace.shared_bytes)
 
-    step = kernel.step(recipe, device, f"fused {instruction_set(device)}", workspace, launch)
+    step = FusedStep(recipe, device, f"fused {instruction_set(device)}", workspace, launch)
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
     step.most_blocks = multiprocessors * limits_of(device).blocks_at_once(workspace.shared_bytes)
     return step
@@ -87,11 +84,11 @@ def limits_of(device: torch.device) -> Limits:
 
 
 @functools.cache
-def kernel_of(program: Program, device: torch.device, *, weights_in_shared: bool) -> Kernel:
-    """Return the fused step's; raises RuntimeError if it does not compile or load."""
-    options = program.options(weights_in_shared=weights_in_shared)
-    cubin = load_cubin(program.source, architecture_of(device), options)
-    return Kernel(cubin, program.name, device, limits_of(device).block)
+def kernel_of(device: torch.device, *, weights_in_shared: bool) -> Kernel:
+    """Return the fused step's kernel; raises RuntimeError if it does not compile or load."""
+    options = minimal.options(weights_in_shared=weights_in_shared)
+    cubin = load_cubin(minimal.SOURCE, architecture_of(device), options)
+    return Kernel(cubin, minimal.NAME, device, limits_of(device).block)
 
 
 def describe() -> str:
@@ -103,11 +100,10 @@ def describe() -> str:
     if not gpus() or not is_usable("cuda"):
         return f"not used: no GPU that torch can use; {compiler} compiles it"
     device = torch.device("cuda", 0)
-    faults = {name: _fault_of(name, device) for name in KERNELS}
-    if found := "; ".join(f"of {name} transformers {fault}" for name, fault in faults.items() if fault):
-        return f"not used: {found}"
-    return f"used on cuda:0, where it has passed its checks; compiled by {compiler}"
+    if fault := _fault_of(device):
+        return f"not used: {fault}"
+    return f"used on cuda:0, where it has passed its check; compiled by {compiler}"
 
 
-def _fault_of(kernel: str, device: torch.device) -> str | None:
-    return find_fault(kernel, torch.cuda.get_device_name(device), architecture_of(device), str(device))
+def _fault_of(device: torch.device) -> str | None:
+    return find_fault(torch.cuda.get_device_name(device), architecture_of(device), str(device))

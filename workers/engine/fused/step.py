@@ -1,54 +1,48 @@
-"""The fused step of a pack: what all its kernels are given, and the state that they leave.
+"""The fused step of a pack: what its kernel is given, and the state that it leaves.
+
+It trains the minimal transformer on set complement, whose data the kernel draws itself.
 
 Legend: L lanes, P parameters.
 """
 
 from __future__ import annotations
 
-import ctypes
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any
+import itertools
+import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from workers.engine.fused.memory import Workspace
+from workers.data.tasks.set_complement import SetComplement
+from workers.engine.fused.plan import Limits, Plan, Sizes, Workspace, lay_out
+from workers.networks.gradients.minimal import own_sizes, stack_knobs
+from workers.networks.gradients.plans import per_lane
+from workers.networks.models import Model
+from workers.networks.models.minimal import Minimal
+from workers.networks.scorers.average import Average
+from workers.networks.scorers.softmax import Softmax
 from workers.numerics.native import address
 from workers.numerics.tracing import tree_map
 from workers.training.native_update import AHEAD, SCALARS, Scalars, knows
 from workers.training.optimizers.adam import Adam
 from workers.training.optimizers.adamw import AdamW
-from workers.training.recipe import Recipe, State
+from workers.training.recipe import Recipe, State, layout_of
 
 Knobs = dict[str, Tensor]
 """Dotted path -> one value [L] per lane, float64."""
-
-
-class TrainingPlan(ctypes.Structure):
-    """`Training` of training.hpp."""
-
-    _fields_ = [
-        *(
-            (name, ctypes.c_int64)
-            for name in ("lanes", "steps", "batch", "averages", "decoupled", "parameters", "scratch_floats", "blocks")
-        ),
-        *(
-            (name, ctypes.c_void_p)
-            for name in (
-                *("seeds", "scalars", "parameters_of", "first", "second", "shadow", "step", "loss_sum"),
-                *("diverged_at", "scratch"),
-            )
-        ),
-    ]
-
-
-Launch = Callable[[Workspace, TrainingPlan], None]
+Launch = Callable[[Workspace, Plan], None]
 """Runs the kernel on a plan, whose tensors it does not outlive; raises RuntimeError where the GPU does."""
+_OF_EMBEDDING, _OF_ROWS, _WHOLE_TOKENS = 1, 2, 4
 
 
-def find_training_obstacle(recipe: Recipe) -> str | None:
-    """Return why no fused step trains as this recipe does, whatever its model; None if there is no such reason."""
+def find_obstacle(recipe: Recipe) -> str | None:
+    """Return why trials of this structure have no fused step; None if they have one where `arrange` finds room."""
+    model = recipe.model
+    if not isinstance(model, Minimal) or type(recipe.task) is not SetComplement:
+        return "the fused step knows the minimal transformer on set complement alone"
+    if type(model.scorer) not in (Softmax, Average):
+        return "the fused step knows the scorers softmax and average alone"
     if type(recipe.optimizer) not in (AdamW, Adam) or not knows(recipe) or not recipe.learning.is_plain:
         return "the fused step knows AdamW and Adam, and averages of weights that are learned alone"
     if not recipe.steps_whole:
@@ -56,7 +50,17 @@ def find_training_obstacle(recipe: Recipe) -> str | None:
     return None if recipe.dtype is torch.float32 else f"the fused step knows float32, not {recipe.dtype}"
 
 
-class FusedStep(ABC):
+def arrange(recipe: Recipe, limits: Limits) -> Workspace | None:
+    """Place the kernel's arrays; None if they do not fit. `recipe`, with padded sizes, has no obstacle."""
+    model, task = recipe.model, recipe.task
+    assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
+    widths = model.width, model.key_width, model.value_width
+    occurrences = bool(model.embedding_dropout) and model.dropout_unit == "occurrence"
+    sizes = Sizes(recipe.training.batch, task.length, task.vocabulary, *widths)
+    return lay_out(sizes, limits, occurrences=occurrences)
+
+
+class FusedStep:
     """Many steps of L lanes at a launch; `recipe`, with padded sizes, has no obstacle."""
 
     most_blocks = 1 << 30
@@ -67,20 +71,13 @@ class FusedStep(ABC):
         self.kind = kind
         self.recipe, self.device, self.workspace, self.launch = recipe, device, workspace, launch
         self._scalars = Scalars(recipe, device)
-
-    @abstractmethod
-    def plan(
-        self, knobs: Knobs, bound: Recipe, seeds: Tensor, state: State, steps: int
-    ) -> tuple[TrainingPlan, Mapping[str, Any]]:
-        """Return the kernel's own plan, with numbers alone, and the tensors that it points to; None for those there
-        are not.
-
-        `bound`: the recipe with these knobs; `state`: before the launch, which makes so many steps.
-        """
-
-    def most_steps(self, lanes: int) -> int:
-        """Return how many steps a launch may make, at most `AHEAD`."""
-        return AHEAD
+        shapes = [parameter.shape for parameter in layout_of(recipe).parameters.values()]
+        ends = itertools.accumulate(map(math.prod, shapes))
+        self._arrays = {
+            "starts": [0, *ends][:-1],
+            "columns": [shape[-1] for shape in shapes],
+            "places": workspace.places,
+        }
 
     @property
     def width_seconds(self) -> float:
@@ -91,17 +88,18 @@ class FusedStep(ABC):
         """Return the state after a launch, and how many steps it made, at most `most`; the argument is left as it
         was.
         """
-        lanes, bound = len(seeds), self.recipe.bind(knobs)
-        steps = min(most, self.most_steps(lanes))
+        lanes, bound, steps = len(seeds), self.recipe.bind(knobs), min(most, AHEAD)
         scalars = self._scalars.of_next(knobs, state.step)
         after: State = tree_map(lambda tensor: tensor.contiguous().clone(), state)
-        plan, own = self.plan(knobs, bound, seeds, state, steps)
-        plan.lanes, plan.steps, plan.batch = lanes, steps, self.recipe.training.batch
+        plan = Plan(lanes=lanes, steps=steps, batch=self.recipe.training.batch)
         plan.averages, plan.decoupled = scalars.shape[-1] - SCALARS, isinstance(bound.optimizer, AdamW)
         plan.parameters, plan.scratch_floats = after.parameters.shape[1], self.workspace.scratch_floats
         plan.blocks = min(lanes, self.most_blocks)
+        plan.dropped, plan.sequences = _dropped(self.recipe.model), self.workspace.sequences
+        for name, numbers in self._arrays.items():
+            getattr(plan, name)[:] = numbers
         tensors = {
-            **own,
+            **self._lane_tensors(bound, lanes),
             "seeds": seeds.contiguous(),
             "scalars": scalars,
             "parameters_of": after.parameters,
@@ -117,3 +115,29 @@ class FusedStep(ABC):
             setattr(plan, name, address(tensor) if tensor is not None else None)
         self.launch(self.workspace, plan)
         return after, steps
+
+    def _lane_tensors(self, bound: Recipe, lanes: int) -> dict[str, Tensor]:
+        """Return the kernel's tensors of knobs and actual sizes."""
+        model, task, device = bound.model, bound.task, self.device
+        assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
+        sizes = own_sizes(model, task, task.actual_context)
+        rates = model.embedding_dropout, model.residual_dropout
+        return {
+            "sizes": torch.stack([per_lane(size, lanes, device) for size in sizes], -1).long(),
+            "rates": torch.stack([per_lane(rate, lanes, device) for rate in rates], -1),
+            "knobs": self._knobs(model, lanes).float(),
+        }
+
+    def _knobs(self, model: Minimal, lanes: int) -> Tensor:
+        """[L, 4] of the model; the kernel's softmax knows temperature and uniform attention by the scale of logits."""
+        knobs = stack_knobs(model, lanes, self.device)
+        scorer = model.scorer
+        knobs[:, 0] *= 1 / per_lane(scorer.temperature, lanes, self.device) if isinstance(scorer, Softmax) else 0
+        return knobs
+
+
+def _dropped(model: Model) -> int:
+    """Bits that say where dropout is on, and whether it drops entries of tokens' matrices."""
+    assert isinstance(model, Minimal), "there is no obstacle"
+    on = _OF_EMBEDDING * bool(model.embedding_dropout) + _OF_ROWS * bool(model.residual_dropout)
+    return on + _WHOLE_TOKENS * (model.dropout_unit == "token")

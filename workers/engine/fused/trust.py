@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spaces.messages import shorten
-from workers.engine.fused.kernels import KERNELS
 from workers.engine.machine.nvidia import find_driver
+from workers.numerics.cuda import minimal
 from workers.numerics.cuda.compiler import CompilerError
 from workers.numerics.native import cache_folder
 
 SECONDS = 300.0
-"""How long a check may take: it compiles a kernel or two, and records traced steps of eleven structures."""
+"""How long a check may take: it compiles the kernel, and records traced steps of eleven structures."""
 TIMED = (16, 128, 1024)
 """Lanes at which both steps are timed: a fused step gives each lane a block, so few lanes leave a GPU idle."""
 _LOG = logging.getLogger(__name__)
@@ -68,26 +68,23 @@ class Timing(NamedTuple):
 
 
 @functools.cache
-def find_fault(kernel: str, name: str, architecture: str, device: str) -> str | None:
-    """Return why a kernel, as KERNELS names it, is not right on this GPU; None if it has passed its check.
+def find_fault(name: str, architecture: str, device: str) -> str | None:
+    """Return why the kernel is not right on this GPU; None if it has passed its check.
 
     The fault is logged once in a process.
     """
-    answer = _ask(["check", device, kernel], _key(kernel, name, architecture))
+    answer = _ask(["check", device], _key(name, architecture))
     if fault := answer.failure or answer.value:
-        _LOG.warning(
-            "the fused step of %s transformers is not used on %s, training goes on with the traced one: %s",
-            *(kernel, name, fault),
-        )
+        _LOG.warning("the fused step is not used on %s, training goes on with the traced one: %s", name, fault)
         return fault
     return None
 
 
-def find_rates(timing: Timing, kernel: str, name: str, architecture: str, device: str) -> Rates | None:
+def find_rates(timing: Timing, name: str, architecture: str, device: str) -> Rates | None:
     """Return how fast both steps train a structure; None if they could not be timed."""
-    about = timing.structure, timing.lanes, kernel, name, device
+    about = timing.structure, timing.lanes, name, device
     if about not in _RATES:
-        key = _key(kernel, name, architecture)
+        key = _key(name, architecture)
         if isinstance(key, str):
             key += timing.key
         answer = _ask(["rates", device, str(timing.lanes), timing.configuration], key, timing.lanes)
@@ -99,7 +96,7 @@ def find_rates(timing: Timing, kernel: str, name: str, architecture: str, device
 
 
 _RATES: dict[tuple[str | int, ...], Rates | None] = {}
-"""Rates that this process knows, by structure, lanes, kernel and GPU."""
+"""Rates that this process knows, by structure, lanes and GPU."""
 
 
 def kept_rates(timing: Timing, name: str) -> list[Rates]:
@@ -114,10 +111,10 @@ def kept_rates(timing: Timing, name: str) -> list[Rates]:
     return sorted(found, key=lambda one: one.lanes)
 
 
-def _key(kernel: str, name: str, architecture: str) -> str | CompilerError:
+def _key(name: str, architecture: str) -> str | CompilerError:
     try:
         driver = find_driver()
-        return f"{name}; driver {driver.version if driver else ''}; kernel {KERNELS[kernel].program.key(architecture)}"
+        return f"{name}; driver {driver.version if driver else ''}; kernel {minimal.key(architecture)}"
     except CompilerError as error:
         return error
 

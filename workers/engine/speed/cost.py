@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from spaces.records import Trial
-from workers.engine.fused.memory import Limits
+from workers.engine.fused.plan import Limits
 from workers.engine.pack.lane_data import draw_training_batch
 from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.speed.operations import Kernel, KernelList

@@ -1,9 +1,9 @@
-"""What a fused step costs on a GPU: an estimate from the kernels' loops, which no GPU has confirmed.
+"""What a fused step costs on a GPU: an estimate from its kernel's loops, which no GPU has confirmed.
 
 Two blocks share a multiprocessor. Their instructions take slots to issue, and at each meeting of a block's threads, a
 phase's end, the block waits for its slowest one: both times are added up. Phases are those that the emulator counts.
 
-Legend: N sequences, s positions, d width, f hidden channels, v tokens, k key width, u value width, P parameters.
+Legend: s positions, d width, v tokens, k key width, u value width.
 """
 
 from __future__ import annotations
@@ -13,20 +13,17 @@ from dataclasses import dataclass
 import torch
 
 from workers.data.tasks.set_complement import SetComplement
-from workers.engine.fused.kernels import kernel_for
-from workers.engine.fused.layered import sizes_of
-from workers.engine.fused.memory import Workspace
+from workers.engine.fused.plan import Workspace
+from workers.engine.fused.step import arrange
 from workers.engine.speed.cost import BANDWIDTH_SHARE, Gpu
 from workers.networks.models.minimal import Minimal
 from workers.training.recipe import Recipe, layout_of
 
-PRODUCT_INSTRUCTIONS, ATTENTION_INSTRUCTIONS = 2.4, 5.7
+PRODUCT_INSTRUCTIONS, ATTENTION_INSTRUCTIONS = 2.1, 4.4
 """Of a thread for each multiplication and addition, in the loops that NVRTC makes for sm_90: of products in tiles of 4
-by 4 (151 for 64 from the GPU's own memory, 131 from shared memory), and of attention's sums (371 for 64)."""
-SHARED_INSTRUCTIONS = 2.1, 4.4
-"""The same of the minimal transformer's kernel, whose arrays lie in shared memory."""
+by 4 (131 for 64), and of attention's sums."""
 ENTRY_INSTRUCTIONS = 25
-"""Of a thread for each number that is normed, activated, added or dropped, about."""
+"""Of a thread for each number that is normed, added or dropped, about."""
 ISSUE_SHARE = 0.4
 """What of its instructions a multiprocessor is taken to issue, as threads wait for memory and for one another."""
 PHASE_CYCLES = 1300
@@ -75,13 +72,9 @@ class FusedCost:
 
 def count_fused_step(recipe: Recipe, gpu: Gpu) -> FusedCost | None:
     """Return the cost of a step; None where its arrays do not fit. There is no obstacle, and nothing is trained."""
-    workspace = kernel_for(recipe).arrange(recipe, gpu.limits)
+    workspace = arrange(recipe, gpu.limits)
     if workspace is None:
         return None
-    return (_count_minimal if isinstance(recipe.model, Minimal) else _count_layered)(recipe, workspace)
-
-
-def _count_minimal(recipe: Recipe, workspace: Workspace) -> FusedCost:
     model, task, batch = recipe.model, recipe.task, recipe.training.batch
     assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
     s, v, d, k, u = task.length, task.vocabulary, model.width, model.key_width, model.value_width
@@ -95,48 +88,13 @@ def _count_minimal(recipe: Recipe, workspace: Workspace) -> FusedCost:
     entries = rows * (3 * d + 2 * s + 2 * v / s + 4) + blocks * v * (d + (0 if occurrences else v)) + 4 * parameters
     entries += rows * (2 * d + 2 * k) * occurrences + rows * 2 * d * thinned
     phases = 50 + blocks * (31 if occurrences else 16) + 3 * blocks * thinned + (0 if occurrences else 19)
-    own_product, own_attention = SHARED_INSTRUCTIONS
-    return FusedCost(
-        multiplications=products + attention,
-        instructions=own_product * products + own_attention * attention + ENTRY_INSTRUCTIONS * entries,
-        phases=phases,
-        update_bytes=_update_bytes(recipe, parameters),
-        scratch_bytes=4 * _PASSES * workspace.scratch_floats,
-        workspace=workspace,
-    )
-
-
-def _count_layered(recipe: Recipe, workspace: Workspace) -> FusedCost:
-    sizes = sizes_of(recipe)
-    d, f, layers = sizes.width, sizes.hidden, sizes.depth
-    rows = sizes.batch * sizes.length
-    loss_rows = _count_loss_rows(recipe)
-    ends = (layers - 1) * rows + loss_rows  # of all layers: the last one ends with the rows that carry loss
-    forward = 2 * d * d * (layers * rows + ends) + (1 + sizes.gates) * d * f * ends + loss_rows * d * sizes.outputs
-    seen = ends * (sizes.length + 1) / 2
-    entries = 30 * d * (layers * rows + ends) / 2 + 4 * sizes.gates * f * ends + 3 * sizes.outputs * loss_rows
-    entries += 3 * sizes.parameters
-    products, attention = 3 * forward, 6 * seen * d
-    blocks = -(-sizes.batch // sizes.sequences)
     return FusedCost(
         multiplications=products + attention,
         instructions=PRODUCT_INSTRUCTIONS * products
         + ATTENTION_INSTRUCTIONS * attention
         + ENTRY_INSTRUCTIONS * entries,
-        phases=25 + blocks * (17 + 41 * layers),
-        update_bytes=_update_bytes(recipe, sizes.parameters),
-        scratch_bytes=4 * _PASSES * workspace.scratch_floats * sizes.batch / workspace.sequences,
+        phases=phases,
+        update_bytes=(_UPDATE_BYTES + 16 * len(recipe.averaging.start(torch.zeros(1)))) * parameters,
+        scratch_bytes=4 * _PASSES * workspace.scratch_floats,
         workspace=workspace,
     )
-
-
-def _update_bytes(recipe: Recipe, parameters: int) -> float:
-    return (_UPDATE_BYTES + 16 * len(recipe.averaging.start(torch.zeros(1)))) * parameters
-
-
-def _count_loss_rows(recipe: Recipe) -> int:
-    """Count the rows that carry loss in a batch of one lane."""
-    none = torch.zeros(1, dtype=torch.int64)
-    batch = recipe.learning.training(recipe.task, none, recipe.training.batch, none)
-    _, weights = recipe.task.position_targets(batch, recipe.dtype)
-    return int(weights.count_nonzero())

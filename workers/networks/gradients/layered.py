@@ -103,7 +103,7 @@ def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.devic
         return reason
     if task.position_loss is None:
         return unknown_loss(task)
-    if type(model.position) not in POSITIONS:
+    if type(model.position) not in _POSITIONS:
         return f"positions of {name_of(model.position)} are not in the native step"
     return activating.find_obstacle(_activation_of(model), dtype) or find_scorer_obstacle(model.scorer, dtype)
 
@@ -125,14 +125,14 @@ def native_outputs(model: Layered, task: Task, dtype: torch.dtype, device: torch
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
 
 
-POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoidal, Alibi)
+_POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoidal, Alibi)
 
 
 # -- the gradient -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Tables:
+class _Tables:
     """What depends on knobs and lengths alone, for one set of lanes."""
 
     model: Layered
@@ -161,12 +161,12 @@ class _Gradient:
     def __init__(self, model: Layered, task: Task, dtype: torch.dtype) -> None:
         self._function = function_of("layered", dtype)
         self._dtype = dtype
-        self._tables: Tables | None = None
+        self._tables: _Tables | None = None
         self._blocks = Blocks()
         parameters = model.parameters(task)
         places, self._total = starts_of(parameters)
-        self._layers = torch.tensor([layer_places(places, layer) for layer in range(model.depth)])
-        self._ends = torch.tensor(end_places(places))
+        self._layers = torch.tensor([_layer_places(places, layer) for layer in range(model.depth)])
+        self._ends = torch.tensor(_end_places(places))
         heads = scorers_of_heads(model.scorer, model.heads)
         self._scorers = described([functions_of(scorer, dtype) for scorer in heads])
         phi, activation = features_of(model.scorer), _activation_of(model)
@@ -174,14 +174,14 @@ class _Gradient:
         learned = [one for names in learned_by(model.scorer, model.heads) for one in names]
         learned += activating.learned_by(phi, "scorer.phi") + activating.learned_by(activation, "activation")
         layers = range(model.depth)
-        self._learned = torch.tensor([learned_places(places, layer, learned) for layer in layers], dtype=torch.int64)
+        self._learned = torch.tensor([_learned_places(places, layer, learned) for layer in layers], dtype=torch.int64)
         alibi = isinstance(model.position, Alibi)
         self._slopes = torch.tensor(slopes(model.heads), dtype=dtype) if alibi else None
         rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
         on = [bool(rate) and (bit != 2 or model.mlp_multiple > 0) for bit, rate in enumerate(rates)]
         self._sites = _sites(model, task, on)
         self._sizes = {
-            **structure_of(model, task),
+            **_structure_of(model, task),
             "total": self._total,
             "own_knobs": len(_own_knobs(model)),
             "own_places": len(learned),
@@ -233,10 +233,10 @@ class _Gradient:
         }
         call(self._function, plan, tensors)
 
-    def _tables_of(self, model: Layered, batch: Batch) -> Tables:
+    def _tables_of(self, model: Layered, batch: Batch) -> _Tables:
         lanes, _, length = batch["inputs"].shape[:3]
         if self._tables is None or not self._tables.serve(model, lanes, length):
-            self._tables = tables_of(model, lanes, length, self._dtype)
+            self._tables = _tables_of(model, lanes, length, self._dtype)
         return self._tables
 
     def _draw_sites(self, streams: Sequence[Streams], rates: Tensor, lanes: int) -> tuple[Tensor | None, Tensor | None]:
@@ -274,7 +274,7 @@ def _sites(model: Layered, task: Task, on: Sequence[bool]) -> list[_Site]:
     return [_Site(stream, *found[name]) for stream, name in enumerate(names) if on[found[name][1]]]
 
 
-def structure_of(model: Layered, task: Task) -> dict[str, int]:
+def _structure_of(model: Layered, task: Task) -> dict[str, int]:
     """Sizes and choices as plan.hpp has them."""
     parameters, has_mlp = model.parameters(task), model.mlp_multiple > 0
     unembedding = parameters.get("unembedding") or parameters.get("read_out")
@@ -303,19 +303,19 @@ def _of_layer(places: Mapping[str, int], layer: int, name: str) -> int:
     return places.get(f"layers.{layer}.{name}", places.get(name, -1))
 
 
-def end_places(places: Mapping[str, int]) -> list[int]:
+def _end_places(places: Mapping[str, int]) -> list[int]:
     """Where what stands before and after the layers starts in the flat vector, as plan.hpp has it; -1: nowhere."""
     return [next((places[name] for name in names if name in places), -1) for names in _END_PLACES]
 
 
-def layer_places(places: Mapping[str, int], layer: int) -> list[int]:
+def _layer_places(places: Mapping[str, int], layer: int) -> list[int]:
     """Return the same of a layer's parameters; `places`: by name, as of `starts_of`."""
     shared = {"activation.knots"}
     own = {name: places.get(f"layers.{layer}.{name}", -1) for name in _LAYER_PLACES}
     return [_of_layer(places, layer, name) if name in shared else place for name, place in own.items()]
 
 
-def learned_places(places: Mapping[str, int], layer: int, learned: Sequence[tuple[str, int]]) -> list[int]:
+def _learned_places(places: Mapping[str, int], layer: int, learned: Sequence[tuple[str, int]]) -> list[int]:
     """Where numbers lie that scorers learn: each a parameter's name, and the head's number in it."""
     return [_of_layer(places, layer, name) + head for name, head in learned]
 
@@ -334,25 +334,21 @@ def _own_knobs(model: Layered) -> list[Number]:
     return knobs_of_heads(model.scorer, model.heads) + activating.knobs_of(_activation_of(model))
 
 
-def tables_of(
-    model: Layered, lanes: int, length: int, dtype: torch.dtype, device: torch.device | None = None
-) -> Tables:
-    """Of a model with knobs [L], which are on this device."""
+def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _Tables:
+    """Return the tables of a model with knobs [L]."""
     rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
     spline = model.activation if isinstance(model.activation, Spline) else Spline()
     columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
     columns += [spline.low, (spline.knots - 1) / (spline.high - spline.low)]
     columns += _own_knobs(model)
-    placed, cosines, sines = (
-        table if table is None else table.to(device=device) for table in _positions(model, lanes, length, dtype)
-    )
-    return Tables(
+    placed, cosines, sines = _positions(model, lanes, length, dtype)
+    return _Tables(
         model=model,
         seen=versions_of(_tensors_of(model)),
         lanes=lanes,
         length=length,
-        knobs=torch.stack([per_lane(number, lanes, device) for number in columns], -1).to(dtype),
-        rates=torch.stack([per_lane(rate, lanes, device) for rate in rates]),
+        knobs=torch.stack([per_lane(number, lanes) for number in columns], -1).to(dtype),
+        rates=torch.stack([per_lane(rate, lanes) for rate in rates]),
         placed=placed,
         cosines=cosines,
         sines=sines,

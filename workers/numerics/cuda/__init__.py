@@ -1,4 +1,4 @@
 """Kernels for NVIDIA's GPUs in CUDA C++, compiled where they run (`compiler`), loaded and launched by `driver`.
 
-Here lie the sources of the fused step; the rules that they keep are in threads.hpp.
+Here lies the source of the fused step, `minimal`; the rules that it keeps are in threads.hpp.
 """

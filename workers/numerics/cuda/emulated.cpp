@@ -1,9 +1,9 @@
-// A kernel on a processor, for tests: a block after another one. It is told SOURCE and KERNEL, the kernel's name.
+// The kernel on a processor, for tests: a block after another one.
 #define GRAFT_EMULATED
 #ifndef WEIGHTS_IN_SHARED
 #define WEIGHTS_IN_SHARED 1
 #endif
-#include SOURCE
+#include "minimal.cu"
 
 #include <algorithm>
 #include <limits>
@@ -16,7 +16,7 @@ extern "C" void emulate(const Plan *plan, Int shared_floats, int order, float *l
     for (Int block = 0; block < plan->blocks; block++) {
         std::fill(left, left + shared_floats, none);
         emulated = {Order(order), int(block), left, emulated.phases, emulated.items};
-        KERNEL(*plan);
+        fused_minimal(*plan);
     }
 }
 // Phases and items of all launches of this thread.

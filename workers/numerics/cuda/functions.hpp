@@ -77,8 +77,3 @@ __device__ inline float logarithm(float x) {
     p = multiply_add(p, square, 2.0f);
     return multiply_add(float(exponent), 0.693147181f, t * p) + (x - x);
 }
-// ln(1 + x) for x >= 0: to first order with what the rounded 1 + x leaves out.
-__device__ inline float logarithm_of_1_plus(float x) {
-    const float y = 1.0f + x, lost = (x - (y - 1.0f)) / y;
-    return y < 3e38f ? logarithm(y) + lost : y; // infinity, and what is no number, as they are
-}

@@ -7,6 +7,7 @@
 // _G: gradient.
 
 #include "sequences.hpp"
+#include "training.hpp"
 
 namespace {
 
@@ -16,14 +17,21 @@ class Lane : public Sequences {
 
     __device__ void train() {
         move_parameters([](float &own, float &stored) { own = stored; });
-        train_lane(
-            plan, lane,
-            [&](int n, Word step) {
-                const float loss = compute_gradient(step);
-                update(n);
-                return loss;
-            },
-            [&] { move_parameters([](float &own, float &stored) { stored = own; }); });
+        const Int before = plan.step[lane];
+        double loss_sum = plan.loss_sum[lane];
+        Int diverged_at = plan.diverged_at[lane];
+        ROLLED for (int n = 0; n < plan.steps; n++) {
+            const float loss = compute_gradient(Word(before + n));
+            update(n);
+            loss_sum += double(loss);
+            if (diverged_at == 0 && !(loss - loss == 0.0f)) diverged_at = before + n + 1;
+        }
+        move_parameters([](float &own, float &stored) { stored = own; });
+        each(1, [&](int) {
+            plan.step[lane] = before + plan.steps;
+            plan.loss_sum[lane] = loss_sum;
+            plan.diverged_at[lane] = diverged_at;
+        });
     }
 
   private:

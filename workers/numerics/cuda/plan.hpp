@@ -1,6 +1,6 @@
-// What the minimal transformer's kernel is told: as `MinimalPlan` of workers/engine/fused/minimal_plan.py, in the same order.
+// What the minimal transformer's kernel is told: as `Plan` of workers/engine/fused/plan.py, in the same order.
 #pragma once
-#include "training.hpp"
+#include "threads.hpp"
 
 // Arrays of the workspace, one after another; as ARRAYS of plan.py. Rows of matrices are padded to odd lengths.
 enum Array {
@@ -24,10 +24,25 @@ enum Array {
     ARRAYS,
     MATRICES = 7
 };
+enum Scalar { CLIP_NORM, RATE, DECAY, FIRST_SHARE, SECOND_SHARE, CORRECTION2, ADAM_EPSILON, SCALARS = 10 };
 enum Knob { LOGIT_SCALE, NORM_EPSILON, EMBEDDING_SCALE, RESIDUAL_SCALE, KNOBS };
 enum Dropped { OF_EMBEDDING = 1, OF_ROWS = 2, WHOLE_TOKENS = 4 };
 
-struct Plan : Training {
+struct Plan {
+    Int lanes, steps, batch, averages, decoupled;
+    Int parameters;        // of a lane, with padding
+    Int scratch_floats;    // of a block
+    Int blocks;            // of the launch: each trains its lane, then the one that lies so many further
+    const Int *seeds;      // [L]
+    const double *scalars; // [steps][L][SCALARS + averages]
+    // What follows is read and written.
+    float *parameters_of, *first; // [L][P]
+    double *second, *shadow;      // [L][P], [L][averages][P]
+    Int *step;                    // [L]
+    double *loss_sum;             // [L]
+    Int *diverged_at;             // [L]
+    float *scratch;               // [blocks][scratch_floats]
+    // What follows is read alone.
     Int dropped;
     Int sequences;        // worked on at once
     Int starts[MATRICES]; // where each matrix lies in a lane's parameters

@@ -1,51 +1,13 @@
-// What kernels that train share: what they are told of lanes, states and steps, a lane's steps, and its update.
+// The update of a lane's parameters, and the sums that it needs.
 #pragma once
+#include "plan.hpp"
 #include "products.hpp"
-
-enum Scalar { CLIP_NORM, RATE, DECAY, FIRST_SHARE, SECOND_SHARE, CORRECTION2, ADAM_EPSILON, SCALARS = 10 };
-
-// As `TrainingPlan` of workers/engine/fused/step.py, in the same order: a kernel's own plan begins with it.
-struct Training {
-    Int lanes, steps, batch, averages, decoupled;
-    Int parameters;        // of a lane, with padding
-    Int scratch_floats;    // of a block
-    Int blocks;            // of the launch: each trains its lane, then the one that lies so many further
-    const Int *seeds;      // [L]
-    const double *scalars; // [steps][L][SCALARS + averages]
-    // What follows is read and written.
-    float *parameters_of, *first; // [L][P]
-    double *second, *shadow;      // [L][P], [L][averages][P]
-    Int *step;                    // [L]
-    double *loss_sum;             // [L]
-    Int *diverged_at;             // [L]
-    float *scratch;               // [blocks][scratch_floats]
-};
-
-// The steps of a launch: `advance(n, step)` makes the n-th of it and gives the loss; `end()` comes before the lane's
-// counters are written.
-template <typename Advance, typename End>
-__device__ inline void train_lane(const Training &plan, int lane, Advance advance, End end) {
-    const Int before = plan.step[lane];
-    double loss_sum = plan.loss_sum[lane];
-    Int diverged_at = plan.diverged_at[lane];
-    ROLLED for (int n = 0; n < plan.steps; n++) {
-        const float loss = advance(n, Word(before + n));
-        loss_sum += double(loss);
-        if (diverged_at == 0 && !(loss - loss == 0.0f)) diverged_at = before + n + 1;
-    }
-    end();
-    each(1, [&](int) {
-        plan.step[lane] = before + plan.steps;
-        plan.loss_sum[lane] = loss_sum;
-        plan.diverged_at[lane] = diverged_at;
-    });
-}
 
 // Clipping, AdamW or Adam, and averages of a lane at the n-th step of a launch: the formulas of
 // workers/numerics/native/update.hpp, parameter by parameter. `length`: of the gradient.
 class Update {
   public:
-    __device__ Update(const Training &given, int number, int n, float length)
+    __device__ Update(const Plan &given, int number, int n, float length)
         : plan(given), lane(number), scalars(given.scalars + (n * given.lanes + number) * (SCALARS + given.averages)) {
         const float ratio = float(scalars[CLIP_NORM]) / (length + 1e-6f);
         share = ratio > 1.0f ? 1.0f : ratio;
@@ -74,7 +36,7 @@ class Update {
     }
 
   private:
-    const Training &plan;
+    const Plan &plan;
     const int lane;
     const double *const scalars;
     float share, rate, first_share, correction, epsilon;

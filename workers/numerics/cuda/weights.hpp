@@ -1,6 +1,5 @@
 // A lane's weights, and what depends on tokens alone: forwards and backwards.
 #pragma once
-#include "norms.hpp"
 #include "workspace.hpp"
 
 class Weights : public Workspace {
@@ -79,13 +78,23 @@ class Weights : public Workspace {
         each_of(v, d, [&](int t, int c) { of_tokens(t, c) = site.keeps(t * d + c) ? of_tokens(t, c) : 0.0f; });
     }
 
-    // RMSNorm without its gain, and its factor of each row.
+    // RMSNorm (Zhang and Sennrich 2019) without its gain; `factors`: what each row was multiplied by.
     __device__ void normalise(Matrix from, Matrix to, float *factors, int rows) const {
-        ::normalise(from, to, factors, NormShape{rows, d, false, knobs[NORM_EPSILON]}, [](int, int, float) {});
+        each(rows, [&](int i) {
+            float squares = 0;
+            ROLLED for (int c = 0; c < d; c++) squares = multiply_add(from(i, c), from(i, c), squares);
+            factors[i] = 1.0f / sqrtf(squares / float(d) + knobs[NORM_EPSILON]);
+        });
+        each_of(rows, d, [&](int i, int c) { to(i, c) = from(i, c) * factors[i]; });
     }
     // Adds to the gradient of what was normed; `normed_g` is overwritten.
     __device__ void return_through_norm(Matrix normed, Matrix normed_g, float *factors, Matrix from_g, int rows) const {
-        ::return_through_norm(normed, normed_g, factors, NormShape{rows, d, false, knobs[NORM_EPSILON]});
+        each(rows, [&](int i) {
+            float inner = 0;
+            ROLLED for (int c = 0; c < d; c++) inner = multiply_add(normed(i, c), normed_g(i, c), inner);
+            inner /= float(d);
+            ROLLED for (int c = 0; c < d; c++) normed_g(i, c) = factors[i] * (normed_g(i, c) - normed(i, c) * inner);
+        });
         each_of(rows, d, [&](int i, int c) { from_g(i, c) += normed_g(i, c); });
     }
     // From the gradients of queries, keys and rows to those of the combined weights, and of the normed embeddings.

@@ -1,4 +1,6 @@
-"""What the minimal transformer's fused step tells its kernel (numerics/cuda/plan.hpp): where arrays lie.
+"""What the fused step tells its kernel (numerics/cuda/plan.hpp), and where the arrays of a block of threads lie.
+
+They lie in the multiprocessor's shared memory, or in the GPU's own.
 
 Legend: L lanes, N sequences, s positions, v tokens, d width, k key width, u value width, P parameters.
 """
@@ -6,14 +8,42 @@ Legend: L lanes, N sequences, s positions, v tokens, d width, k key width, u val
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from workers.engine.fused.memory import THREADS, Limits, Workspace, aligned, odd
-from workers.engine.fused.step import TrainingPlan
-
+THREADS = 256
+_ALIGNMENT = 4
+"""Floats: an array of words starts at a multiple of theirs."""
 MATRICES = 7
 MOST_ROWS = 128
 """Rows of sequences that are worked on at once, at most: more fill no more threads."""
+
+
+class Limits(NamedTuple):
+    """Shared memory of a GPU in bytes: of a multiprocessor, of a block at most, and what each block takes beside."""
+
+    multiprocessor: int
+    block: int
+    reserved: int = 1024
+
+    def blocks_at_once(self, shared_bytes: int) -> int:
+        """Return how many blocks, one or two, with so much shared memory a multiprocessor holds."""
+        return 2 if shared_bytes <= self.multiprocessor // 2 - self.reserved else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """Where a block's arrays lie."""
+
+    sequences: int
+    """Worked on at once."""
+    weights_in_shared: bool
+    """Whether what a lane's weights take is in shared memory too, or in the GPU's own."""
+    places: tuple[int, ...]
+    """Where each array starts, in floats, in the order of the kernel's plan."""
+    shared_bytes: int
+    scratch_floats: int
+    """Numbers of float32 that a block has in the GPU's global memory."""
 
 
 class Sizes(NamedTuple):
@@ -95,6 +125,16 @@ def lay_out(sizes: Sizes, limits: Limits, *, occurrences: bool) -> Workspace | N
     return None
 
 
+def aligned(floats: int) -> int:
+    """Return the floats that an array takes."""
+    return -(-floats // _ALIGNMENT) * _ALIGNMENT
+
+
+def odd(count: int) -> int:
+    """Return the length of a row: threads that read a row each then read different banks of shared memory."""
+    return count | 1
+
+
 def _arrange(sizes: Sizes, sequences: int, *, occurrences: bool, weights_in_shared: bool) -> Workspace:
     tokens = token_arrays(sizes)
     own = weight_arrays(sizes) | (dict.fromkeys(tokens, 0) if occurrences else tokens)
@@ -126,10 +166,21 @@ ARRAYS = (
 """The names of all arrays, in the order of plan.hpp."""
 
 
-class MinimalPlan(TrainingPlan):
+class Plan(ctypes.Structure):
     """`Plan` of plan.hpp."""
 
     _fields_ = (
+        *(
+            (name, ctypes.c_int64)
+            for name in ("lanes", "steps", "batch", "averages", "decoupled", "parameters", "scratch_floats", "blocks")
+        ),
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                *("seeds", "scalars", "parameters_of", "first", "second", "shadow", "step", "loss_sum"),
+                *("diverged_at", "scratch"),
+            )
+        ),
         *((name, ctypes.c_int64) for name in ("dropped", "sequences")),
         ("starts", ctypes.c_int64 * MATRICES),
         ("columns", ctypes.c_int64 * MATRICES),
