@@ -29,7 +29,7 @@ from workers.numerics.cuda.compiler import load_cubin
 from workers.numerics.cuda.driver import Kernel, architecture_of
 from workers.numerics.fusion.kernels import THREADS, write_program
 from workers.numerics.fusion.partition import Part
-from workers.numerics.fusion.rules import View
+from workers.numerics.fusion.rules import Product, View
 from workers.numerics.fusion.values import Kind
 from workers.numerics.simplifying import Operation, Slot, replace
 
@@ -69,8 +69,13 @@ class Fusion:
 
     @property
     def flops(self) -> int:
-        """About: one for each number that an operation computes."""
-        return sum(self._kinds[slot].numel for slot, rule in self._part.rules.items() if not isinstance(rule, View))
+        """About: one for each number that an operation computes, two for each term of a product."""
+        rules = [(self._kinds[slot].numel, rule) for slot, rule in self._part.rules.items()]
+        return sum(
+            numel * (2 * rule.terms if isinstance(rule, Product) else 1)
+            for numel, rule in rules
+            if not isinstance(rule, View)
+        )
 
     @property
     def scratch_bytes(self) -> int:

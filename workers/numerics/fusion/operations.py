@@ -153,7 +153,7 @@ def _multiplied(call: Call) -> Rule:
         or not call.result.dtype.is_floating_point
     ):
         raise CannotFuse("a large product")
-    return Product(left, right, call.result.dtype)
+    return Product(left, right, call.shape(left)[2], call.result.dtype)
 
 
 def _gathered(call: Call) -> Rule:

@@ -159,6 +159,8 @@ class Product:
 
     left: Slot | Tensor
     right: Slot | Tensor
+    terms: int
+    """k."""
     dtype: torch.dtype
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
@@ -169,7 +171,7 @@ class Product:
         factor = writer.value(inner, self.left, writer.move(place, one, (number, row, term), {2}))
         by = writer.value(inner, self.right, writer.move(place, other, (number, term, column), {1}))
         inner.say(f"{total} += {factor} * {by};")
-        scope.put(f"for (int {term} = 0; {term} < {one[2]}; {term}++)", inner)
+        scope.put(f"for (int {term} = 0; {term} < {self.terms}; {term}++)", inner)
         return total
 
 
