@@ -1,4 +1,4 @@
-"""What only a GPU can tell: run with `pytest -m gpu` where there is one. No GPU has run it yet.
+"""What only a GPU can tell: run with `pytest -m gpu` where there is one.
 
 Each kernel of ours against what it replaces, graphs against steps that are started, and whole trials.
 """

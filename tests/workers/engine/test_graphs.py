@@ -1,6 +1,6 @@
 """Steps as a CUDA graph: on a pretended GPU, by a graph that lists operations, undoes them, and does them again.
 
-No GPU has run what is tested here: the calls of CUDA's own graphs are checked by their order alone.
+The calls of CUDA's own graphs are checked by their order alone; `pytest -m gpu` captures real ones.
 """
 
 from __future__ import annotations

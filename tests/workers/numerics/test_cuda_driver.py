@@ -1,4 +1,4 @@
-"""What CUDA's driver is asked when a kernel is loaded and launched; no GPU has run it."""
+"""What CUDA's driver is asked when a kernel is loaded and launched; no GPU is needed."""
 
 from __future__ import annotations
 

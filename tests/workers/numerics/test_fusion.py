@@ -1,6 +1,6 @@
 """Operations as kernels that are generated for them, emulated on a CPU: what they give is what the operations give.
 
-No GPU has run them.
+On a GPU `pytest -m gpu` compares them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The update of all lanes as one kernel, emulated on a CPU: it is the traced one, whatever is drawn and however wide.
 
-No GPU has run it.
+`pytest -m gpu` runs it on a GPU.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ tensors in it. So states are written in place, as is what a trial that takes a l
 has after each change of its width, are captured anew.
 
 Where a capture fails, or where the graph does not give the numbers of the step that was made before it, the pack goes
-on without one: one line says why. None of this has run on a GPU yet.
+on without one: one line says why.
 """
 
 from __future__ import annotations

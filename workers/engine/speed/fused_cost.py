@@ -1,4 +1,4 @@
-"""What a fused step costs on a GPU: an estimate from its kernel's loops, which no GPU has confirmed.
+"""What a fused step costs on a GPU: an estimate from its kernel's loops.
 
 Two blocks share a multiprocessor. Their instructions take slots to issue, and at each meeting of a block's threads, a
 phase's end, the block waits for its slowest one: both times are added up. Phases are those that the emulator counts.
