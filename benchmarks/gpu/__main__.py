@@ -38,12 +38,12 @@ def main() -> int:
     from benchmarks.gpu.results import Results
 
     start = time.monotonic()
-    results = Results(given.out, given.command, about(given.device), 60 * given.minutes, again=not given.keep_failed)
+    results = Results(given.out, given.command, about(given.device), 60 * given.minutes, since=given.since)
     for name, act in rows_of(given.command, given.device):
         if not results.add(name, act) and is_lost(given.device):
             print("the GPU's context is lost: another process goes on", flush=True)
             left = f"{given.minutes - (time.monotonic() - start) / 60:.2f}"
-            words = [*sys.argv[1:], "--minutes", left, "--keep-failed"]
+            words = [*sys.argv[1:], "--minutes", left, "--since", str(results.since)]
             os.execv(sys.executable, [sys.executable, "-m", "benchmarks.gpu", *words])
     if results.left:
         print(f"{results.left} more for want of time: the same command goes on with them")
@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--out", type=Path, default=Path("gpu.jsonl"), help="where the rows go")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="no row is begun after so many")
-    parser.add_argument("--keep-failed", action="store_true", help="do not try again what failed")
+    parser.add_argument("--since", type=int, help="how many rows of --out are older than this run; default: all")
     return parser.parse_args()
 
 
@@ -70,7 +70,9 @@ def is_lost(device: str) -> bool:
 
     try:
         torch.zeros(1, device=device).add(1).cpu()
-    except (RuntimeError, torch.AcceleratorError):
+    except torch.OutOfMemoryError:
+        return False
+    except RuntimeError:
         return True
     return False
 
@@ -132,9 +134,11 @@ def run(folder: Path, module: str, *words: str) -> dict[str, Any]:
     )
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines() or [""]
     if done.returncode:
-        failed = [line.removeprefix("FAILED ") for line in lines if line.startswith("FAILED ")]
+        failed = [line.partition(" ")[2] for line in lines if line.startswith(("FAILED ", "ERROR "))]
         print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
-        raise RuntimeError(f"status {done.returncode}: {'; '.join(failed) or (done.stderr.splitlines() or lines)[-1]}")
+        raise RuntimeError(
+            f"status {done.returncode}: {'; '.join(failed) or (done.stderr.strip().splitlines() or lines)[-1]}"
+        )
     return {"said": lines[-1]}
 
 

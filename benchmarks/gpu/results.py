@@ -16,23 +16,22 @@ class Results:
     """A file with a row of JSON a line; a row that is there and did not fail is not measured again."""
 
     def __init__(
-        self, file: Path, command: str, about: Mapping[str, str], seconds: float, *, again: bool = True
+        self, file: Path, command: str, about: Mapping[str, str], seconds: float, *, since: int | None = None
     ) -> None:
         """`about`: what the rows were measured on, a part of each; no row is begun after `seconds`.
 
-        `again`: whether what failed before is tried again.
+        `since`: how many rows of the file are older than this run, whose own failures are not tried again.
         """
         self._file, self._command, self._about = file, command, about
         self._ends_at = time.monotonic() + seconds
-        self.failed = 0
         self.left = 0
         """How many rows were not begun for want of time."""
         rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        self._known = {
-            row["name"]
-            for row in rows
-            if row["command"] == command and row["about"] == dict(about) and not (again and row["failure"])
-        }
+        self.since = len(rows) if since is None else since
+        own = [(place, row) for place, row in enumerate(rows) if row["command"] == command]
+        own = [(place >= self.since, row) for place, row in own if row["about"] == dict(about)]
+        self.failed = sum(is_of_run and row["failure"] is not None for is_of_run, row in own)
+        self._known = {row["name"] for is_of_run, row in own if is_of_run or row["failure"] is None}
 
     def add(self, name: str, act: Callable[[], Value]) -> bool:
         """Run `act` and keep what it returns; an error is a row, too, and hides none of the others. False after one."""

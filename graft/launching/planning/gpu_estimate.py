@@ -42,7 +42,7 @@ class TracedRate:
     flops: float
     """Of a lane and step."""
     launch_share: float
-    """Of the time, in kernels that are over before the next one can be launched."""
+    """Of the time, in kernels that take no longer than the least that one takes."""
     occupancy: float
 
     def __str__(self) -> str:

@@ -25,6 +25,7 @@ from workers.engine.pack import Pack
 from workers.numerics.cuda.compiler import CompilerError, compile_cubin, compiler_version
 from workers.numerics.fusion import fusions, kernels
 from workers.numerics.fusion.fusions import Fusion
+from workers.numerics.fusion.rules import Product
 from workers.numerics.fusion.values import Cut
 from workers.numerics.tracing import tree_leaves
 
@@ -211,6 +212,39 @@ def test_a_function_by_a_kernel_is_the_function(
     else:
         close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
         torch.testing.assert_close(found, expected, **close)
+
+
+def test_small_products_of_a_lane_are_part_of_a_kernel_and_others_are_not():
+    def attended(x: Tensor) -> Tensor:
+        return (x + 1).flatten(0, 1).exp().bmm((x * 2).flatten(0, 1).transpose(1, 2)).tanh()
+
+    def products(x: Tensor) -> list[Product]:
+        with emulated_fusion() as ran:
+            assert torch.allclose(of_function(attended, x), attended(x))
+        rules = [rule for fusion in {*ran} for rule in fusion._part.rules.values()]
+        return [rule for rule in rules if isinstance(rule, Product)]
+
+    assert [one.terms for one in products(torch.linspace(-1, 1, 2 * 3 * 4 * 5).view(2, 3, 4, 5))] == [5]
+    assert not products(torch.linspace(-1, 1, 2 * 1 * 4 * 5).view(2, 1, 4, 5)), "one a lane"
+    with patch("workers.numerics.fusion.operations.SMALL_PRODUCT", 79):
+        assert not products(torch.linspace(-1, 1, 2 * 3 * 4 * 5).view(2, 3, 4, 5)), "80 multiplications"
+
+
+def test_flops_of_a_small_product_are_two_for_each_term():
+    x = torch.linspace(-1, 1, 2 * 3 * 4 * 5).view(2, 3, 4, 5)
+    with emulated_fusion() as ran:
+        of_function(lambda x: x.flatten(0, 1).bmm(x.flatten(0, 1).transpose(1, 2)) + 1, x)
+    assert sum(fusion.flops for fusion in {*ran}) == 2 * (2 * 3 * 4 * 4 * 5) + 2 * 3 * 4 * 4
+
+
+def test_what_a_product_reads_is_computed_once():
+    x = torch.linspace(-1, 1, 2 * 3 * 4 * 5).view(2, 3, 4, 5)
+    with emulated_fusion() as ran:
+        of_function(lambda x: (x.exp() * 3).tanh().flatten(0, 1).bmm(x.flatten(0, 1).transpose(1, 2)), x)
+    [text] = {fusion.program.text for fusion in ran}
+    kernel = text[text.index("KERNEL {") :]
+    assert "exp" in kernel[: kernel.index("for (int")]
+    assert "exp" not in kernel[kernel.index("for (int") :]
 
 
 def test_lanes_that_read_one_another_are_two_kernels():

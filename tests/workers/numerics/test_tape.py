@@ -237,6 +237,8 @@ def test_a_thread_whose_stack_ends_at_a_recorded_operation_records_it(monkeypatc
     tape = Tape([leaf])
     monkeypatch.setattr("sys.unraisablehook", faults.append)
     _thread.start_new_thread(tape.__torch_dispatch__, (torch.ops.aten.neg.default, (Tensor,), (leaf,)))
-    while not (tape.operations or faults):
+    ends_at = time.monotonic() + 60
+    while not (tape.operations or faults) and time.monotonic() < ends_at:
         time.sleep(0.001)
+    assert tape.operations
     assert not faults

@@ -46,6 +46,8 @@ def rates_of(recipe: Recipe, device: torch.device, lanes: int) -> Rates | None:
 
 def describe_kept_rates(recipe: Recipe, gpu: str) -> list[str]:
     """Return a line for each width at which both steps were timed on this machine, on a GPU of this name."""
+    if find_obstacle(recipe):
+        return []
     return [rates.describe() for rates in kept_rates(_timing_of(recipe, TIMED[0]), gpu)]
 
 

@@ -93,7 +93,7 @@ class StepCost:
         return sum(_seconds(kernel, gpu) for kernel in self.kernels)
 
     def launch_share(self, gpu: Gpu) -> float:
-        """Return the share of that time in kernels which are over before the next one can be launched."""
+        """Return the share of that time in kernels that take no longer than the least that one takes."""
         bound = (kernel for kernel in self.kernels if _seconds(kernel, gpu) <= LAUNCH_SECONDS)
         return sum(_seconds(kernel, gpu) for kernel in bound) / self.seconds(gpu)
 

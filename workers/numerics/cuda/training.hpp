@@ -56,7 +56,7 @@ __device__ inline void add_squares(double *sums, Matrix matrix, int rows, int co
     });
 }
 // The sum of these numbers, by halves of THREADS partial sums.
-template <typename Number> __device__ inline double sum_in(double *sums, const Number *numbers, int count) {
+__device__ inline double sum_in(double *sums, const float *numbers, int count) {
     each(THREADS, [&](int thread) {
         double total = 0;
         for (int n = thread; n < count; n += THREADS) total += double(numbers[n]);

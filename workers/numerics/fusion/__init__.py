@@ -1,8 +1,9 @@
 """Neighbouring operations of a recording as kernels of their own, generated for it, on a GPU.
 
-A step's operations between two products (sums, softmax, dropout, norms, casts, copies) start a kernel each, which reads
-and writes memory; here those that may run together become one. `partition` says which, `operations` and `formulas` what
-each is in C++, `kernels` what is stored and in which order, and `fusions` runs them. On a CPU nothing is fused.
+A step's operations between two large products (sums, softmax, attention of few positions, dropout, norms, casts) start
+a kernel each, which reads and writes memory; here those that may run together become one. `partition` says which,
+`operations` and `formulas` what each is in C++, `kernels` what is stored and in which order, and `fusions` runs them.
+On a CPU nothing is fused.
 """
 
 from __future__ import annotations

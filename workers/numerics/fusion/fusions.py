@@ -206,12 +206,13 @@ def _largest(tensor: Tensor) -> float:
 def compile_all(several: Sequence[Fusion], device: torch.device) -> None:
     """Compile kernels side by side, half a second each, before the first launch would compile one after another."""
     architecture = architecture_of(device)
-    texts = {fusion.program.text for fusion in several}
-    with (
-        ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
-        suppress(RuntimeError, OSError),
-    ):  # its launch says why
-        deque(pool.map(lambda text: _cubin_of(text, architecture), texts), maxlen=0)
+
+    def compile_one(text: str) -> None:
+        with suppress(RuntimeError, OSError):  # its launch says why
+            _cubin_of(text, architecture)
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        deque(pool.map(compile_one, {fusion.program.text for fusion in several}), maxlen=0)
 
 
 @functools.cache
@@ -220,6 +221,7 @@ def _kernel_of(text: str, device: torch.device) -> Kernel:
     return Kernel(_cubin_of(text, architecture_of(device)), "fused", device)
 
 
+@functools.cache
 def _cubin_of(text: str, architecture: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "fusion.cu"

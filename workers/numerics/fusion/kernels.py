@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from workers.numerics.fusion.rules import LONG, PARTS, Reduction, Summed, View
+from workers.numerics.fusion.rules import LONG, PARTS, Product, Reduction, Summed, View
 from workers.numerics.fusion.values import TYPES, CannotFuse, Cut, Kind, Place, contiguous_strides
 from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Slot
@@ -274,7 +274,7 @@ def _find_kept(rules: Mapping[Slot, Rule], kinds: Mapping[Any, Kind], results: S
                 size, base = max(size, kinds[base].numel), view.source
             if isinstance(base, Slot) and base in rules:
                 users[base] += 1
-                if kinds[base].numel < size:
+                if isinstance(rule, Product) or kinds[base].numel < size:  # a product reads each for a row or a column
                     spread.add(base)
     kept: dict[Slot, None] = {}
     costs: dict[Any, int] = {}

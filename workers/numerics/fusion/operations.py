@@ -147,6 +147,8 @@ def _reduced(call: Call) -> Rule:
 
 
 def _multiplied(call: Call) -> Rule:
+    if len(call.positional) != 2:
+        raise CannotFuse("a product of another kind")
     left, right = call.positional
     if (
         math.prod(call.shape(left)[1:]) * call.shape(right)[2] > SMALL_PRODUCT

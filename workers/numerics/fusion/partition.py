@@ -1,7 +1,7 @@
 """Which operations of a recording become one kernel.
 
 What no generated kernel does (large products above all) parts the others into levels: an operation's is one above
-that of the last product it needs, at least. All operations of a level are one fusion, which is a kernel, whatever lies
+that of the last of these it needs, at least. All operations of a level are one fusion, which is a kernel, whatever lies
 between them in the recording. What is cheap and made of arguments alone is computed in each fusion that needs it.
 
 Legend: L lanes.
@@ -106,6 +106,7 @@ class Partition:
         if not isinstance(rule, View) and cut.depth(kind.shape) is None:
             raise CannotFuse("it is not made of lanes")
         if isinstance(rule, Product) and kind.shape[0] == self.lanes:
+            # A sum over the lane behind a product has that effect, too, and is not looked for.
             raise CannotFuse("one product a lane: fused, it would leave all that follows to one block")
         found: dict[Slot, bool] = {}
 
