@@ -185,7 +185,7 @@ class RunOptions(TrainingOptions):
     device: Annotated[
         str | None,
         typer.Option(
-            help="cpu, cuda or cuda:N; not with ray. With --dry-run also a100, h100, h200, 4090. Default: a GPU, if any."
+            help="cpu, cuda or cuda:N; not with ray. With --dry-run also a100, h100, h200, 4090. Default: a GPU if any."
         ),
     ] = None
     accept_changes: Annotated[
