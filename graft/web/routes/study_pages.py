@@ -113,7 +113,7 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw
         "is_transfer": is_transfer_text(stored.row["space"]),
         "tenth": _read_tenth(stored) if is_single else None,
         "started": stored.row["created_at"],
-        "seconds": status.seconds and duration(status.seconds),
+        "seconds": None if status.seconds is None else duration(status.seconds),
         "running": read_running(reader, stored.row, _LANES).partition_by("worker", as_dict=True),
         "eta": status.progress.time_left and describe_time_left(status.progress.time_left),
         "problems": problems.to_dicts(),
