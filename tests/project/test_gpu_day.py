@@ -65,6 +65,21 @@ def test_a_command_goes_on_where_it_ended_and_tries_again_what_failed(tmp_path: 
     assert "| bad | agrees yes |" in page(tmp_path / "rows.jsonl")
 
 
+def test_a_process_that_goes_on_after_a_lost_context_keeps_its_failures_and_tries_older_ones_again(tmp_path: Path):
+    def fail() -> dict[str, Any]:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    yesterday = results(tmp_path)
+    assert not yesterday.add("older", fail)
+    today = results(tmp_path)
+    assert not today.add("lost", fail)
+    ran: list[str] = []
+    goes_on = Results(tmp_path / "rows.jsonl", "checks", {"device": "one", "torch": "2.13.0"}, 60, since=today.since)
+    for name in ("lost", "older"):
+        assert goes_on.add(name, lambda name=name: ran.append(name) or {})
+    assert (ran, goes_on.failed) == (["older"], 1)
+
+
 def test_no_row_is_begun_after_its_time(tmp_path: Path):
     late = results(tmp_path, seconds=-1)
     late.add("any", dict)

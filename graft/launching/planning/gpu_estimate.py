@@ -42,7 +42,7 @@ class TracedRate:
     flops: float
     """Of a lane and step."""
     launch_share: float
-    """Of the time, in kernels that take no longer than the least that one takes."""
+    """The share of the time that is spent in kernels too small to take longer than `LAUNCH_SECONDS`."""
     occupancy: float
 
     def __str__(self) -> str:

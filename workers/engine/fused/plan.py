@@ -1,6 +1,7 @@
-"""What the fused step tells its kernel (numerics/cuda/plan.hpp), and where the arrays of a block of threads lie.
+"""The plan that the fused step hands to its kernel, and the layout of a block's arrays in memory.
 
-They lie in the multiprocessor's shared memory, or in the GPU's own.
+The kernel reads the plan as numerics/cuda/plan.hpp declares it. Arrays lie in the multiprocessor's shared memory or,
+where there is no room, in the GPU's global memory.
 
 Legend: L lanes, N sequences, s positions, v tokens, d width, k key width, u value width, P parameters.
 """
@@ -33,14 +34,14 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
-    """Where a block's arrays lie."""
+    """The layout of a block's arrays in shared and in global memory."""
 
     sequences: int
-    """Worked on at once."""
+    """How many sequences a block works on at once."""
     weights_in_shared: bool
     """Whether what a lane's weights take is in shared memory too, or in the GPU's own."""
     places: tuple[int, ...]
-    """Where each array starts, in floats, in the order of the kernel's plan."""
+    """The offset of each array in floats, in the order in which the kernel's plan lists them."""
     shared_bytes: int
     scratch_floats: int
     """Numbers of float32 that a block has in the GPU's global memory."""

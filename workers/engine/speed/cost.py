@@ -1,4 +1,4 @@
-"""What a training step costs on a GPU, from the code of the step itself: an estimate.
+"""An estimate of what a training step costs on a GPU, made from the code of the step itself.
 
 The traced step runs on tensors without numbers, and its kernels are listed with what they read, write and compute. A
 kernel takes the longest of three times: to be launched, to move its bytes, to make its FLOPs (the roofline; Williams,
@@ -53,9 +53,9 @@ GPUS: Mapping[str, Gpu] = {
 """Source: NVIDIA's data sheets of the A100, the H100, the H200 and the Ada architecture, and of shared
 memory the CUDA C++ Programming Guide, "Compute Capabilities"."""
 LAUNCH_SECONDS = 8e-6
-"""A kernel takes at least so long."""
+"""The least time that a kernel is taken to need, however little it computes."""
 BANDWIDTH_SHARE, FLOPS_SHARE = 0.25, 0.5
-"""What of a GPU's figures kernels of this kind are taken to reach.
+"""The shares of a GPU's memory bandwidth and of its FLOPs per second that our kernels are taken to reach.
 
 These three fit what an H200 trained of six structures at 32 to 4,096 lanes: an estimate lies between .54 and 1.9 of the
 measured rate (docs/log/gpu.md).
@@ -93,7 +93,7 @@ class StepCost:
         return sum(_seconds(kernel, gpu) for kernel in self.kernels)
 
     def launch_share(self, gpu: Gpu) -> float:
-        """Return the share of that time in kernels that take no longer than the least that one takes."""
+        """Return the share of that time that is spent in kernels too small to take longer than `LAUNCH_SECONDS`."""
         bound = (kernel for kernel in self.kernels if _seconds(kernel, gpu) <= LAUNCH_SECONDS)
         return sum(_seconds(kernel, gpu) for kernel in bound) / self.seconds(gpu)
 

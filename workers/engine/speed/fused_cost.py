@@ -1,4 +1,4 @@
-"""What a fused step costs on a GPU: an estimate from its kernel's loops.
+"""An estimate of what a fused step costs on a GPU, made from the loops of its kernel.
 
 Two blocks share a multiprocessor. Their instructions take slots to issue, and at each meeting of a block's threads, a
 phase's end, the block waits for its slowest one: both times are added up. Phases are those that the emulator counts.
@@ -20,10 +20,10 @@ from workers.networks.models.minimal import Minimal
 from workers.training.recipe import Recipe, layout_of
 
 PRODUCT_INSTRUCTIONS, ATTENTION_INSTRUCTIONS = 2.1, 4.4
-"""Of a thread for each multiplication and addition, in the loops that NVRTC makes for sm_90: of products in tiles of 4
-by 4 (131 for 64), and of attention's sums."""
+"""How many instructions a thread needs for a multiplication and addition, in the loops that NVRTC makes for sm_90: in
+products by tiles of 4 by 4 (131 for 64), and in attention's sums."""
 ENTRY_INSTRUCTIONS = 25
-"""Of a thread for each number that is normed, added or dropped, about."""
+"""About how many instructions a thread needs for each number that is normed, added or dropped."""
 ISSUE_SHARE = 0.4
 """What of its instructions a multiprocessor is taken to issue, as threads wait for memory and for one another."""
 PHASE_CYCLES = 1300

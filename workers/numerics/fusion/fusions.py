@@ -69,7 +69,7 @@ class Fusion:
 
     @property
     def flops(self) -> int:
-        """About: one for each number that an operation computes, two for each term of a product."""
+        """Estimate the FLOPs: one for each number that an operation computes, two for each term of a product."""
         rules = [(self._kinds[slot].numel, rule) for slot, rule in self._part.rules.items()]
         return sum(
             numel * (2 * rule.terms if isinstance(rule, Product) else 1)
@@ -204,7 +204,7 @@ def _largest(tensor: Tensor) -> float:
 
 
 def compile_all(several: Sequence[Fusion], device: torch.device) -> None:
-    """Compile kernels side by side, half a second each, before the first launch would compile one after another."""
+    """Compile kernels in parallel, so that their first launches do not compile one after another."""
     architecture = architecture_of(device)
 
     def compile_one(text: str) -> None:

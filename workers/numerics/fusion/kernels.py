@@ -65,7 +65,7 @@ def write_program(
 
 
 def _block_counts(kinds: Sequence[Kind], lanes: int) -> list[int]:
-    """Blocks of a lane that all results can be shared out among, from the most to one; a few of them."""
+    """Return the largest three numbers of blocks that all results of a lane can be shared out among, and one."""
     counts: set[int] = set()
     for kind in kinds:
         rows = (kind.shape[0] // lanes, *kind.shape[1:])

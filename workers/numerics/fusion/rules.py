@@ -18,10 +18,10 @@ from workers.numerics.simplifying import Slot
 LONG, PARTS = 64, 32
 """A sum of more terms is made of so many partial ones."""
 SMALL_PRODUCT = 4096
-"""Multiplications of two matrices that belong into a generated kernel, at most.
+"""The most multiplications that a product of two matrices may need to become part of a generated kernel.
 
-An H200 takes by cuBLAS eleven times as long for 8 by 16 with 16 by 8 as to read and write them, and 1.6 times for 64 by
-32 with 32 by 64; where between these the two meet was not measured.
+On an H200 cuBLAS needs eleven times as long for 8 by 16 times 16 by 8 as it takes to read and write these matrices, and
+1.6 times as long for 64 by 32 times 32 by 64. Between these sizes nothing was measured.
 """
 SHORT_SCATTER = 8
 """Terms that are looked through for each element that they may be added to."""
@@ -158,12 +158,12 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Product:
-    """Small matrices [B, m, k] and [B, k, n] multiplied, one of each for each of B: terms in their order."""
+    """A product of small matrices, [B, m, k] by [B, k, n], which adds its k terms in their order."""
 
     left: Slot | Tensor
     right: Slot | Tensor
     terms: int
-    """k."""
+    """The number of terms of an entry, k."""
     dtype: torch.dtype
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
@@ -179,7 +179,7 @@ class Product:
 
 
 Summed = Reduction | Product
-"""What adds up many numbers, and is computed once."""
+"""A rule that adds up many numbers, whose result is stored so that it is computed once."""
 
 
 @dataclass(frozen=True)
