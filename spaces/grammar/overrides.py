@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 
 import yaml
+from yaml.emitter import ScalarAnalysis
 
 from spaces.errors import SpaceError
 from spaces.grammar.nodes import SETTING, Node, compose, location_of
@@ -53,7 +54,21 @@ def replace_all(root: yaml.Node, settings: Mapping[str, Node]) -> yaml.Node:
 
 def to_yaml(root: yaml.Node) -> str:
     """Return the tree as YAML text, each scalar as it was written."""
-    return yaml.serialize(root, Dumper=yaml.BaseDumper, width=120, allow_unicode=True)
+    return yaml.serialize(root, Dumper=_Dumper, width=120, allow_unicode=True)
+
+
+class _Dumper(yaml.BaseDumper):
+    """A dumper that writes an empty value in braces as `~`: PyYAML's own quotes it, which makes it a text."""
+
+    def analyze_scalar(self, scalar: str) -> ScalarAnalysis:
+        """Return how a scalar may be written."""
+        analysis = super().analyze_scalar(scalar)
+        analysis.allow_flow_plain = analysis.allow_flow_plain or not scalar
+        return analysis
+
+    def write_plain(self, text: str, split: bool = True) -> None:
+        """Write a scalar that has no quotes."""
+        super().write_plain(text or ("~" if self.flow_level else ""), split)
 
 
 class _Setting:

@@ -16,6 +16,8 @@ import spaces
 from spaces import plugins
 from spaces.errors import SpaceError
 from spaces.grammar.formulas import Draw
+from spaces.grammar.nodes import Node, compose, read
+from spaces.grammar.overrides import to_yaml
 from spaces.reading import catalogue
 from spaces.records import Trial
 from spaces.seeds import trial_seed
@@ -622,3 +624,44 @@ def test_a_random_override_is_a_space_or_a_space_error(path: str, value: str) ->
         assert "\n" not in str(problem)  # noqa: PT017
     else:
         assert parse(space.text).hash == space.hash
+
+
+# --- a space is written out and read again: what a study keeps of it
+
+WORDS = ("", "~", "''", '""', "'~'", "1", "1.0", "true", "word", "two words", "'a: b'", "log_uniform(1, 2)")
+
+
+def texts(leaves: int = 3) -> st.SearchStrategy[str]:
+    """YAML in braces and brackets."""
+    words = st.sampled_from(WORDS)
+    if not leaves:
+        return words
+    sections = st.dictionaries(st.sampled_from("abc"), texts(leaves - 1))
+    lists = st.lists(texts(leaves - 1).filter(bool))
+    return st.one_of(
+        words,
+        sections.map(lambda section: "{" + ", ".join(f"{key}: {value}" for key, value in section.items()) + "}"),
+        lists.map(lambda items: "[" + ", ".join(items) + "]"),
+    )
+
+
+def plain(node: Node) -> object:
+    match node.content:
+        case tuple():
+            return [plain(item) for item in node.content]
+        case Mapping():
+            return {key: plain(value) for key, value in node.content.items()}
+        case _:
+            return node.content
+
+
+@given(texts(), st.sampled_from(["{{arms: {}}}", "arms: {}"]))
+def test_what_is_written_out_is_read_as_it_was(value: str, style: str):
+    root = compose(style.format(value), "a.yaml")
+    assert plain(read(compose(to_yaml(root), "b.yaml"))) == plain(read(root))
+
+
+def test_an_arm_in_braces_that_sets_nothing_still_sets_nothing():
+    assert to_yaml(compose("arms: {softmax: , ssa: {model.scorer: ssa}}", "a.yaml")) == (
+        "arms: {softmax: ~, ssa: {model.scorer: ssa}}\n"
+    )
