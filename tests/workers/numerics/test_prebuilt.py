@@ -279,6 +279,8 @@ def test_the_bits_are_those_of_a_local_build(
     level = level or next(prebuilt.levels_here())
     monkeypatch.setattr(prebuilt, "_folder", lambda: tmp_path / "prebuilt")
     monkeypatch.setattr(prebuilt, "levels_here", lambda: iter([level]))
+    # What is not packaged is compiled here for the processor that the packaged libraries are for.
+    monkeypatch.setattr(building.flags, "__defaults__", (level,))
     monkeypatch.setenv("CXXFLAGS", f"-march={processor}")
     native.begin(units())
     local = compute_all()
