@@ -60,7 +60,7 @@ def take(page: Browser, address: str, look: str, height: int, path: Path) -> Non
     page.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     page.picture(path)
     with Image.open(path) as picture:
-        few = picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+        few = picture.convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size:,} bytes, {len(page.complaints)} complaints", flush=True)
 

@@ -72,7 +72,7 @@ function option(spec, frames) {
     found.yAxis = axis({ ...known.yAxis, nameLocation: "end", nameGap: 12, nameTextStyle: { color: soft, align: "left" } });
   } else {
     found.grid = undefined;
-    found.parallel = { left: 50, right: 60, top: 50, bottom: 46, parallelAxisDefault: { nameTextStyle: { color: soft }, axisLabel: { color: soft, hideOverlap: true, showMinLabel: true, showMaxLabel: true }, axisLine: { lineStyle: { color: soft } }, axisTick: { lineStyle: { color: soft } }, realtime: false, areaSelectStyle: { width: 24, borderColor: style("link"), color: style("link"), opacity: 0.25 } } };
+    found.parallel = { left: 50, right: 60, top: 50, bottom: 46, parallelAxisDefault: { nameTextStyle: { color: soft }, axisLabel: { color: style("ink"), textBorderColor: style("card"), textBorderWidth: 4, hideOverlap: true, showMinLabel: true, showMaxLabel: true }, axisLine: { lineStyle: { color: soft } }, axisTick: { lineStyle: { color: soft } }, realtime: false, areaSelectStyle: { width: 24, borderColor: style("link"), color: style("link"), opacity: 0.25 } } };
   }
   return found;
 }
