@@ -47,7 +47,7 @@ PAGES = {
 IN_DOCS = ("studies", "search", "arms", "transfer", "table", "trial", "matrix", "queue", "compare-arms")
 LOOKS = {"wide": (1280, "light"), "phone": (390, "light"), "dark": (1280, "dark"), "dark-phone": (390, "dark")}
 TALLEST = 6_000
-_COLOURS = 48
+_COLOURS = 128
 
 
 def take(page: Browser, address: str, look: str, height: int, path: Path) -> None:

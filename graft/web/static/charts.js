@@ -64,7 +64,7 @@ function option(spec, frames) {
     },
     legend: named ? { type: "scroll", bottom: 0, textStyle: { color: style("ink") }, pageTextStyle: { color: soft }, pageIconColor: style("link"), inactiveColor: grid } : { show: false },
     toolbox: { top: -100, feature: known.dataZoom ? { dataZoom: { filterMode: "none", brushStyle: { color: style("link"), opacity: 0.25 } } } : {} },
-    grid: { left: 12, right: 18, top: 30, bottom: named ? 44 : 8 },
+    grid: { left: 12, right: 18, top: 30, bottom: named ? 40 : 8, outerBounds: { left: 0, right: 0, top: 0, bottom: named ? 32 : 0 } },
   };
   if (known.dataZoom) found.dataZoom = known.dataZoom.map((own) => ({ ...own, zoomOnMouseWheel: "ctrl", moveOnMouseMove: false, moveOnMouseWheel: false, preventDefaultMouseMove: false }));
   if (known.xAxis) {

@@ -128,3 +128,17 @@ def test_ticked_studies_stay_ticked_and_are_counted(page: Browser, address: str)
     wait_until(lambda: page.run("window.done === 1"))
     assert page.run("document.querySelectorAll('.tick:checked').length") == 2
     assert page.run(disabled) == [False, False]
+
+
+def test_a_waiting_study_is_cancelled_on_the_page_of_the_queue(page: Browser, address: str) -> None:
+    """The last test: it changes what the others read."""
+    page.open(f"{address}/")
+    clicks = ["nav a[href='/queue']", "#cancel-next-rates"]
+    for selector in clicks:
+        wait_until(lambda selector=selector: page.run(f"document.querySelector({json.dumps(selector)}) !== null"))
+        page.point(selector, click=True)
+        wait_until(lambda: page.run("location.pathname === '/queue' && document.readyState === 'complete'"))
+    state = "document.querySelector('#entry-next-rates .why').innerText"
+    wait_until(lambda: page.run("!!document.querySelector('#entry-next-rates')") and "cancelled" in page.run(state))
+    assert not page.run("!!document.getElementById('cancel-next-rates')")
+    assert not page.complaints
