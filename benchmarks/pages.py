@@ -25,9 +25,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import spaces
 import polars as pl
 
+import spaces
 from benchmarks.options import words_of
 from benchmarks.scale import EVERY, STUDY, VALIDATIONS, report, storage, unit
 from benchmarks.storage import batches

@@ -79,8 +79,8 @@ def _fold(table: Table) -> str:
 def _table(table: Table, caption: str) -> str:
     header = _row("th", ' scope="col"', table.header, table.labels)
     rows = "\n".join(_row("td", "", row, table.labels) for row in table.rows)
-    table = f"<table>{caption}\n<thead>\n{header}\n</thead>\n<tbody>\n{rows}\n</tbody></table>"
-    return f'<div class="wide" tabindex="0">{table}</div>'
+    whole = f"<table>{caption}\n<thead>\n{header}\n</thead>\n<tbody>\n{rows}\n</tbody></table>"
+    return f'<div class="wide" tabindex="0">{whole}</div>'
 
 
 def _row(tag: str, attributes: str, cells: Sequence[str], labels: int) -> str:
