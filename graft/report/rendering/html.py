@@ -69,7 +69,7 @@ def element(block: Block) -> str:
             return _fold(block) if block.folded else _table(block, f"<caption>{escape(block.caption)}</caption>")
         case Picture(number=number, caption=caption, svg=svg):
             name = f'<figcaption id="caption{number}"><b>Figure {number}.</b> {escape(caption)}</figcaption>'
-            return f'<figure role="group" aria-labelledby="caption{number}">\n<div>{svg}</div>\n{name}\n</figure>'
+            return f'<figure aria-labelledby="caption{number}">\n<div>{svg}</div>\n{name}\n</figure>'
 
 
 def _fold(table: Table) -> str:
