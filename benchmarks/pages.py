@@ -12,6 +12,7 @@ is there; `--code` measures the server of another checkout on it.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -24,12 +25,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import polars as pl
+
 import spaces
 from benchmarks.options import words_of
 from benchmarks.scale import EVERY, STUDY, VALIDATIONS, report, storage, unit
 from benchmarks.storage import batches
 from graft.launching.claiming import new_study
 from graft.plugins.families import families
+from graft.web.charts.specs import Line, draw_history, write_frame
 from spaces.records import LearnedSpline, Report, Trial, TrialResult
 from spaces.seeds import trial_seed
 from spaces.space import Space
@@ -45,6 +49,7 @@ PAGES = {
     "trial": f"/studies/{STUDY}/trials/777",
     "workers": f"/studies/{STUDY}/workers",
     "table": f"/studies/{STUDY}/trials",
+    "groups": f"/studies/{STUDY}/trials?group=optimizer.learning_rate",
     "filter": f"/studies/{STUDY}/trials?where=objective+%3C+0.5+AND+model.width+%3E+16&sort=objective",
     "compare": f"/compare?study={STUDY}&study={TENTH}",
     "nonlinearities": f"/studies/{STUDY}/nonlinearities",
@@ -57,6 +62,7 @@ SIZES = {
 }
 PATIENCE = 240.0
 _BATCH = 1_000
+_POINTS = 100_000
 _DRAWN = "document.readyState === 'complete' && !document.querySelector('[aria-busy=true]')"
 _PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 _LAST_CHANGE = """
@@ -152,8 +158,35 @@ def measure(url: str, code: Path, names: Sequence[str], looks: int) -> None:
         folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         with serving(url, code) as address, folder as place, browser(Path(place)) as page:
             first, *others = [look(page, address + PAGES[name]) for _ in range(1 + looks)]
+            if name == "study":
+                print(f"a chart of {_POINTS:,} trials: {measure_points(page, _POINTS):.2f} s", flush=True)
         told = [f"{statistics.median(times):6.2f} ({max(times):.2f})" for times in zip(*others or [first], strict=True)]
         print(f"{name:<15} {first.painted:8.2f} {first.drawn:8.2f} s   {'  '.join(told)} s", flush=True)
+
+
+def measure_points(page: Browser, points: int) -> float:
+    """Return the seconds from the declaration of a scatter chart of so many trials until it is drawn."""
+    trials = pl.DataFrame({"number": range(points), "objective": [unit(1, number) for number in range(points)]})
+    best = Line("best so far", [0, points - 1], [0.5, 0.0])
+    frames = json.dumps({"kept": write_frame(trials), "others": write_frame(trials.head(0))})
+    chart = draw_history(trials, best, ("trial", "objective"), f"{points:,} trials", "/")
+    page.run(f"window.markup = {json.dumps(chart.__html__())}; window.points = {json.dumps(frames)}; 0")
+    page.run(_DRAW_POINTS)
+    while not page.run("window.seconds > 0"):
+        time.sleep(0.05)
+    return page.run("window.seconds")
+
+
+_DRAW_POINTS = """
+(() => {
+  const begun = performance.now();
+  live.innerHTML = markup;
+  const box = live.querySelector("[data-chart]");
+  draw(box, JSON.parse(points));
+  const { chart } = charts.get(box);
+  chart.on("finished", () => requestAnimationFrame(() => { window.seconds ??= (performance.now() - begun) / 1000; }));
+})(); 0
+"""
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ PAGES = {
 IN_DOCS = ("studies", "search", "arms", "transfer", "table", "trial", "matrix", "queue", "compare-arms")
 LOOKS = {"wide": (1280, "light"), "phone": (390, "light"), "dark": (1280, "dark"), "dark-phone": (390, "dark")}
 TALLEST = 6_000
-_COLOURS = 48
+_COLOURS = 128
 
 
 def take(page: Browser, address: str, look: str, height: int, path: Path) -> None:
@@ -60,7 +60,7 @@ def take(page: Browser, address: str, look: str, height: int, path: Path) -> Non
     page.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     page.picture(path)
     with Image.open(path) as picture:
-        few = picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+        few = picture.convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size:,} bytes, {len(page.complaints)} complaints", flush=True)
 

@@ -73,6 +73,8 @@ class Cell:
     colour: str | None
     """By the end of the interval next to 0: a change that may be none has no colour but white."""
     ink: str
+    shade: int | None
+    """The class `g0` (worst) to `g20` (best) of the style sheet that is nearest to the colour."""
 
     @classmethod
     def of(cls, row: Mapping[str, Any], shading: Shading) -> Self:
@@ -88,6 +90,7 @@ class Cell:
                 gain=None,
                 colour=None,
                 ink=INK,
+                shade=None,
             )
         gain = mean if row["direction"] == "maximize" else -mean
         position = shading.position(_sure_gain(row, gain), unit)
@@ -103,6 +106,7 @@ class Cell:
             gain=gain,
             colour=to_hex(cast(Any, COLOURS(position))),
             ink="#ffffff" if abs(position - 0.5) > 0.3 else INK,
+            shade=round(20 * position),
         )
 
     @property

@@ -8,18 +8,16 @@ from html import escape
 from pathlib import Path
 
 import polars as pl
-from matplotlib.colors import to_hex
 
-from graft.report.compatibility.cells import COLOURS, MARK, Cell, change
+from graft.report.compatibility.cells import change
 from graft.report.compatibility.content import Transfer, conclusions, opening, title
+from graft.report.compatibility.table import draw_matrix
 from graft.report.nonlinearities.content import HEADING, caption, list_drawn, table
 from graft.report.nonlinearities.figure import svg
 from graft.report.nonlinearities.learned import Learned, Nonlinearity
 from graft.report.rendering import html
 from graft.report.rendering.document import Block, Paragraph, Picture, Table
 from graft.report.rendering.formatting import MISSING, number
-
-_STYLE, _SCRIPT = (Path(__file__).with_name(f"page.{ending}") for ending in ("css", "js"))
 
 _MOST_TRIALS = 200
 """Trials of a cell that its command names."""
@@ -31,70 +29,22 @@ _MOST_PAIRS = 50
 
 def write(transfer: Transfer, learned: Learned | None, path: Path) -> None:
     """Write the report to one file that opens without a network."""
+    rows, columns = transfer.matrix.sources, transfer.matrix.targets
     body = [
         *map(html.element, opening(transfer)),
         "<h2>The matrix</h2>",
         "<p>A click on a name sorts by its row or column, one on a cell shows its trials.</p>",
-        _matrix(transfer),
-        _scale(transfer),
+        draw_matrix(transfer, lambda source, target: f"#{_anchor(rows.index(source), columns.index(target))}"),
         *_details(transfer),
         *(_learned_section(learned) if learned else ()),
         *map(html.element, conclusions(transfer)),
     ]
-    style, script = (file.read_text(encoding="utf-8") for file in (_STYLE, _SCRIPT))
-    path.write_text(html.page(title(transfer), "\n".join(body), style, script), encoding="utf-8")
-
-
-def _matrix(transfer: Transfer) -> str:
-    matrix = transfer.matrix
-    head = "".join(_header("col", column, name) for column, name in enumerate(matrix.targets))
-    rows = [
-        _header("row", row, source)
-        + "".join(
-            _cell(transfer.cells[source, target], _anchor(row, column)) for column, target in enumerate(matrix.targets)
-        )
-        for row, source in enumerate(matrix.sources)
-    ]
-    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
-    return (
-        f'<div class="wide"><table class="matrix" id="matrix">\n<thead>\n<tr><td></td>{head}</tr>\n</thead>\n'
-        f"<tbody>\n{body}\n</tbody></table></div>"
-    )
-
-
-def _header(scope: str, index: int, name: str) -> str:
-    return f'<th scope="{scope}" data-place="{index}"><button type="button">{escape(name)}</button></th>'
-
-
-def _cell(cell: Cell, anchor: str) -> str:
-    classes = " ".join(name for name, holds in (("own", cell.is_own), ("none", cell.gain is None)) if holds)
-    marks = f' class="{classes}"' if classes else ""
-    if cell.gain is not None:
-        marks += f' data-gain="{cell.gain!r}" style="background:{cell.colour};color:{cell.ink}"'
-    interval = f"<small>{escape(cell.interval)}</small>" if cell.interval else ""
-    return f'<td{marks}><a href="#{anchor}" title="{escape(cell.details)}">{escape(cell.text)}{interval}</a></td>'
+    script = html.MATRIX_SCRIPT.read_text(encoding="utf-8")
+    path.write_text(html.page(title(transfer), "\n".join(body), script), encoding="utf-8")
 
 
 def _anchor(row: int, column: int) -> str:
     return f"cell-{row}-{column}"
-
-
-def _scale(transfer: Transfer) -> str:
-    stops = ", ".join(to_hex(COLOURS(tenth / 10)) for tenth in range(11))  # pyright: ignore[reportArgumentType]
-    ends = ["worse", "better"]
-    if len(transfer.shading.limits) == 1:
-        ((unit, limit),) = transfer.shading.limits.items()
-        sign = 1 if transfer.direction == "maximize" else -1
-        decimals = transfer.shading.decimals(unit)
-        ends = [
-            f"{word} ({change(end, decimals)})" for word, end in zip(ends, (-sign * limit, sign * limit), strict=True)
-        ]
-    bar = f'<i style="background:linear-gradient(90deg, {stops})"></i>'
-    notes = (
-        f"framed: a source’s own target; hatched: no pair; {MARK} q &lt; 0.05; "
-        "colour: the end of the interval next to 0"
-    )
-    return f'<div class="scale">{ends[0]}{bar}{ends[1]}</div>\n<div class="scale">{notes}</div>'
 
 
 def _details(transfer: Transfer) -> Iterable[str]:
@@ -119,7 +69,7 @@ def _details(transfer: Transfer) -> Iterable[str]:
             yield _SECTION.format(anchor=_anchor(row, column), details=details, command=command)
 
 
-_SECTION = """<section class="cell" id="{anchor}">
+_SECTION = """<section class="folded" id="{anchor}">
 {details}
 {command}
 <p><a href="#matrix">Back to the matrix</a></p>
@@ -180,8 +130,9 @@ def _link_trials(shown: Table, found: Sequence[Nonlinearity]) -> str:
     section.
     """
     before, header, *rows = html.element(shown).split("<tr>")
+    cell = '<td class="n">{}</td>'.format
     linked = [
-        row.replace(f"<td>{one.number}</td>", f'<td><a href="#{_origin_anchor(one)}">{one.number}</a></td>', 1)
+        row.replace(cell(one.number), cell(f'<a href="#{_origin_anchor(one)}">{one.number}</a>'), 1)
         for row, one in zip(rows, found, strict=True)
     ]
     return "<tr>".join([before, header, *linked])
@@ -202,7 +153,7 @@ def _origin(study: str, one: Nonlinearity) -> str:
     )
 
 
-_ORIGIN = """<section class="cell" id="{anchor}">
+_ORIGIN = """<section class="folded" id="{anchor}">
 <p>{origin} A click selects the line:</p>
 <code>{show}</code>
 <p>The trials that were trained with it:</p>

@@ -11,7 +11,10 @@ from pathlib import Path
 from graft.report.rendering.document import Block, Document, Heading, Paragraph, Picture, Table
 from graft.report.rendering.formatting import plain
 
-_STYLE = Path(__file__).with_name("style.css")
+STYLE = Path(__file__).with_name("style.css")
+"""The style sheet of reports and of the dashboard, in light, dark and print."""
+MATRIX_SCRIPT = Path(__file__).with_name("matrix.js")
+"""Sorts a matrix of either."""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -41,14 +44,14 @@ def write(document: Document, path: Path) -> None:
     path.write_text(page(document.title, body), encoding="utf-8")
 
 
-def page(title: str, body: str, style: str = "", script: str = "") -> str:
+def page(title: str, body: str, script: str = "") -> str:
     """Return a whole page; of scripts, it runs the one that it is given and no other. `title` is text, the others are
     code.
     """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _PAGE.format(
         title=escape(plain(title)),
-        style=_STYLE.read_text(encoding="utf-8") + style,
+        style=STYLE.read_text(encoding="utf-8"),
         body=plain(body),
         script=f"\n<script>{script}</script>" if script else "",
         policy=f"{_POLICY}; script-src 'sha256-{digest}'" if script else _POLICY,
@@ -66,7 +69,7 @@ def element(block: Block) -> str:
             return _fold(block) if block.folded else _table(block, f"<caption>{escape(block.caption)}</caption>")
         case Picture(number=number, caption=caption, svg=svg):
             name = f'<figcaption id="caption{number}"><b>Figure {number}.</b> {escape(caption)}</figcaption>'
-            return f'<figure role="group" aria-labelledby="caption{number}">\n<div>{svg}</div>\n{name}\n</figure>'
+            return f'<figure aria-labelledby="caption{number}">\n<div>{svg}</div>\n{name}\n</figure>'
 
 
 def _fold(table: Table) -> str:
@@ -76,11 +79,12 @@ def _fold(table: Table) -> str:
 def _table(table: Table, caption: str) -> str:
     header = _row("th", ' scope="col"', table.header, table.labels)
     rows = "\n".join(_row("td", "", row, table.labels) for row in table.rows)
-    return f'<div class="wide"><table>{caption}\n<thead>\n{header}\n</thead>\n<tbody>\n{rows}\n</tbody></table></div>'
+    whole = f"<table>{caption}\n<thead>\n{header}\n</thead>\n<tbody>\n{rows}\n</tbody></table>"
+    return f'<div class="wide" tabindex="0">{whole}</div>'
 
 
 def _row(tag: str, attributes: str, cells: Sequence[str], labels: int) -> str:
-    """One row; a label's cell has the class that sets it to the left."""
-    marks = [' class="label"' if column < labels else "" for column in range(len(cells))]
+    """One row; a number's cell has the class that sets it to the right."""
+    marks = ["" if column < labels else ' class="n"' for column in range(len(cells))]
     inside = [f"<{tag}{attributes}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True)]
     return f"<tr>{''.join(inside)}</tr>"

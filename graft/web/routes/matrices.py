@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import urlencode
 
 import polars as pl
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
+from markupsafe import Markup
 
 from graft.report.compatibility.content import Transfer
 from graft.report.compatibility.reading import MatrixRequest, read_transfer
+from graft.report.compatibility.table import draw_matrix
 from graft.web.reading import OpenReader, OpenStudy
 from graft.web.rendering import render
 from graft.web.security.refusals import RefusalError
@@ -29,6 +32,16 @@ class MatrixView:
     transfer: Transfer | None
     missing: str
     """Why there is no matrix yet, or which of its pairs are missing; empty where it is whole."""
+
+    def draw(self, chosen: tuple[str, str] | None) -> Markup:
+        """Return the table of a matrix; on its own page one cell is chosen, and its names sort."""
+        transfer = self.transfer
+        assert transfer
+
+        def address(source: str, target: str) -> str:
+            return f"/studies/{transfer.study}/matrix?{urlencode({'source': source, 'target': target})}#pairs"
+
+        return Markup(draw_matrix(transfer, address, chosen or ("", ""), sorts=chosen is not None))
 
 
 def view_matrix(reader: Reader, stored: StudyReader) -> MatrixView | None:

@@ -16,6 +16,7 @@ from graft.launching.process.run_log import RunLog
 from graft.plugins.families import version
 from graft.report.figures import draw_figures, figure_kinds
 from graft.report.nonlinearities.learned import Learned
+from graft.report.rendering import html
 from graft.report.study import read as read_report
 from graft.serving.listing import read_queue
 from graft.stored.studies import read_target_objectives
@@ -40,10 +41,12 @@ _FILES = {
     "style.css": _STYLE,
     "charts.js": _SCRIPT,
     "trials.js": _SCRIPT,
+    "matrix.js": _SCRIPT,
     "vendored/idiomorph.min.js": _SCRIPT,
     "vendored/echarts/echarts.min.js": _SCRIPT,
 }
-
+_SHARED = {"style.css": html.STYLE, "matrix.js": html.MATRIX_SCRIPT}
+"""Files of reports too."""
 _LOG_LINES = 100
 _WORKERS = """
 SELECT workers.id, studies.name AS study, host, device, heartbeat_at, workers.steps, room, (
@@ -69,7 +72,7 @@ def send_static(name: str, request: Request) -> Response:
     """Return a script or a style sheet; a browser that has it asks each time whether it is still the same."""
     if name not in _FILES:
         raise RefusalError(404, f"there is no file {name[:60]!r}")
-    file = STATIC / name
+    file = _SHARED.get(name, STATIC / name)
     tag = f'"{file.stat().st_mtime_ns:x}-{version()}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
     if request.headers.get("if-none-match") == tag:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-import polars as pl
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
@@ -28,6 +27,8 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _ROWS = 100
 """Trials of a page."""
+_GROUPED = 25_000
+"""Trials from which groups are computed; of more that fit, about so many are taken, as to read all is slow."""
 _MOST_VARYING = 6
 """Values that are columns where none was chosen."""
 _COLUMNS = tuple(name for name in LISTED if name not in ("number", "params", "constraints"))
@@ -96,7 +97,7 @@ def _read(
         "rows": [_write_row(name, row, columns) for row in rows],
         "following": None if is_last else start + _ROWS if sort else numbers[-1],
         "counted": fitting.len() if where else None,
-        "groups": _group(stored.values(group, where), stored.row["objective"], group) if group else None,
+        "groups": _group(stored, group, where, -(-fitting.len() // _GROUPED)) if group else None,
     }
 
 
@@ -120,12 +121,17 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _group(values: pl.DataFrame, objective: str, by: str) -> dict[str, Any]:
-    """Return the groups as a table and as a chart, in which no difference is judged."""
-    rows = group_by_value(values).to_dicts()
+def _group(stored: StudyReader, by: str, where: str | None, every: int) -> dict[str, Any]:
+    """Return the groups as a table and as a chart, in which no difference is judged; of one in `every` trials."""
+    # A hash of the number: in an experiment each k-th trial may be of one arm.
+    taken = f"(number * 2654435761 / 65536) % {every} = 0" if every > 1 else None
+    both = " AND ".join(f"({one})" for one in (where, taken) if one)
+    rows = group_by_value(stored.values(by, both or None)).to_dicts()
     effects = [Effect(row["group"], row["mean"], row["low"], row["high"], f"{row['trials']} trials") for row in rows]
+    objective = stored.row["objective"]
     title = f"mean {objective} by {by}, with 95 % intervals"
-    return {"rows": rows, "chart": draw_effects(effects, objective, title, from_zero=False) if rows else None}
+    chart = draw_effects(effects, objective, title, from_zero=False) if rows else None
+    return {"rows": rows, "chart": chart, "every": every}
 
 
 def _head(column: str, sort: str, direction: str, chosen: Mapping[str, Any]) -> dict[str, str]:

@@ -64,7 +64,7 @@ function option(spec, frames) {
     },
     legend: named ? { type: "scroll", bottom: 0, textStyle: { color: style("ink") }, pageTextStyle: { color: soft }, pageIconColor: style("link"), inactiveColor: grid } : { show: false },
     toolbox: { top: -100, feature: known.dataZoom ? { dataZoom: { filterMode: "none", brushStyle: { color: style("link"), opacity: 0.25 } } } : {} },
-    grid: { left: 12, right: 18, top: 30, bottom: named ? 44 : 8 },
+    grid: { left: 12, right: 18, top: 30, bottom: named ? 40 : 8, outerBounds: { left: 0, right: 0, top: 0, bottom: named ? 32 : 0 } },
   };
   if (known.dataZoom) found.dataZoom = known.dataZoom.map((own) => ({ ...own, zoomOnMouseWheel: "ctrl", moveOnMouseMove: false, moveOnMouseWheel: false, preventDefaultMouseMove: false }));
   if (known.xAxis) {
@@ -72,7 +72,7 @@ function option(spec, frames) {
     found.yAxis = axis({ ...known.yAxis, nameLocation: "end", nameGap: 12, nameTextStyle: { color: soft, align: "left" } });
   } else {
     found.grid = undefined;
-    found.parallel = { left: 50, right: 60, top: 50, bottom: 46, parallelAxisDefault: { nameTextStyle: { color: soft }, axisLabel: { color: soft, hideOverlap: true, showMinLabel: true, showMaxLabel: true }, axisLine: { lineStyle: { color: soft } }, axisTick: { lineStyle: { color: soft } }, realtime: false, areaSelectStyle: { width: 24, borderColor: style("link"), color: style("link"), opacity: 0.25 } } };
+    found.parallel = { left: 50, right: 60, top: 50, bottom: 46, parallelAxisDefault: { nameTextStyle: { color: soft }, axisLabel: { color: style("ink"), textBorderColor: style("card"), textBorderWidth: 4, hideOverlap: true, showMinLabel: true, showMaxLabel: true }, axisLine: { lineStyle: { color: soft } }, axisTick: { lineStyle: { color: soft } }, realtime: false, areaSelectStyle: { width: 24, borderColor: style("link"), color: style("link"), opacity: 0.25 } } };
   }
   return found;
 }

@@ -1,17 +1,12 @@
 "use strict";
-// Refreshes the live part of a page whenever the server tells of a change, shows the trials and ranges that a person
-// chooses, and colours the cells of a matrix.
+// Refreshes the live part of a page whenever the server tells of a change, and shows the trials and ranges that a
+// person chooses.
 const live = document.getElementById("live");
 const view = document.getElementById("view");
 const told = document.getElementById("told");
 function tell(text) {
   told.textContent = text;
   told.classList.toggle("error", text !== "live");
-}
-
-for (const cell of document.querySelectorAll("[data-colour]")) {
-  cell.style.background = cell.dataset.colour;
-  cell.style.color = cell.dataset.ink;
 }
 
 // Changes what differs and leaves the rest where it is: who reads or tabs through the page keeps focus, selection and

@@ -62,7 +62,7 @@ choice.addEventListener("change", (event) => event.target.name === "column" && c
 function showTicked() {
   const ticked = [...document.querySelectorAll(".tick:checked")];
   document.getElementById("ticked").textContent = ticked.length ? `${ticked.length} ticked` : "Tick trials to compare them.";
-  for (const button of chosen.querySelectorAll("button")) button.disabled = !ticked.length;
+  for (const button of chosen.querySelectorAll("[data-act]")) button.disabled = !ticked.length;
   return ticked;
 }
 
@@ -84,7 +84,33 @@ async function act(name) {
   }
 }
 
+// Starred trials are kept in this browser, by study.
+const kept = `starred ${chosen?.dataset.study}`;
+const starred = new Set(JSON.parse(localStorage.getItem(kept) ?? "[]"));
+function showStars() {
+  for (const button of document.querySelectorAll(".star")) {
+    const isOn = starred.has(Number(button.dataset.star));
+    button.setAttribute("aria-pressed", isOn);
+    button.textContent = isOn ? "★" : "☆";
+  }
+  const all = document.getElementById("starred");
+  all.hidden = !starred.size;
+  all.textContent = `show ${starred.size} starred`;
+}
+
+function star(number) {
+  if (!starred.delete(number)) starred.add(number);
+  localStorage.setItem(kept, JSON.stringify([...starred]));
+  showStars();
+}
+
 if (chosen) {
+  document.getElementById("trials").addEventListener("click", ({ target }) => target.dataset.star && star(Number(target.dataset.star)));
+  document.getElementById("starred").addEventListener("click", () => {
+    choice.elements.where.value = `number IN (${[...starred].join(", ")})`;
+    choice.requestSubmit();
+  });
+  showStars();
   document.getElementById("trials").addEventListener("change", showTicked);
   chosen.addEventListener("click", ({ target }) => target.dataset.act && act(target.dataset.act));
   showTicked(); // a browser ticks again what was ticked before a reload

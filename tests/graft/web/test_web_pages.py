@@ -268,10 +268,16 @@ def test_the_dark_is_dark(page: Browser, shown: Shown) -> None:
     assert colours == ["rgb(255, 255, 255)", "rgb(13, 17, 23)"]
 
 
-def test_a_matrix_is_coloured(page: Browser, shown: Shown) -> None:
+def test_a_matrix_is_coloured_and_sorts_by_a_name(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/stage-two/matrix")
-    coloured = "[...document.querySelectorAll('td[data-colour]')].filter(cell => cell.style.background).length"
-    assert page.run(coloured) == page.run("document.querySelectorAll('td[data-colour]').length") > 10
+    colours = "[...document.querySelectorAll('#matrix td[class^=g]')].map(one => getComputedStyle(one).backgroundColor)"
+    assert len(set(page.run(colours))) > 4
+    rows = "[...document.querySelectorAll('#matrix tbody th')].map(name => name.innerText)"
+    before = page.run(rows)
+    page.point("#matrix thead th:nth-of-type(1) button", click=True)
+    assert page.run("document.querySelector('#matrix thead th').getAttribute('aria-sort')") == "descending"
+    assert sorted(page.run(rows)) == sorted(before)
+    assert not page.complaints
 
 
 def test_a_person_logs_in_with_a_token(page: Browser, tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from graft.web.settings import Settings
+from storage import open_store
 from tests.support.browser import Browser, browser
 from tests.support.house_of_studies import house
 from tests.support.launches import wait_until
+from tests.support.queue import STUDY, TERMS
 from tests.support.servers import serving
 
 AXE = Path(__file__).parents[2] / "data" / "axe" / "axe.min.js"
@@ -128,3 +130,19 @@ def test_ticked_studies_stay_ticked_and_are_counted(page: Browser, address: str)
     wait_until(lambda: page.run("window.done === 1"))
     assert page.run("document.querySelectorAll('.tick:checked').length") == 2
     assert page.run(disabled) == [False, False]
+
+
+WHY = "document.querySelector('#entry-one .why')?.innerText ?? ''"
+
+
+def test_a_study_is_paused_resumed_and_cancelled_on_the_page_of_the_queue(page: Browser, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store:
+        store.queue.submit(STUDY, TERMS)
+    with serving(Settings(database=url)) as address:
+        page.open(f"{address}/queue")
+        for action, state in (("pause", "stopped"), ("resume", "waiting"), ("cancel", "cancelled")):
+            page.point(f"#{action}-one", click=True)
+            wait_until(lambda state=state: page.run(WHY).startswith(state))
+        assert not page.run("!!document.getElementById('cancel-one')")
+        assert not page.complaints

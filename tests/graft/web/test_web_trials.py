@@ -207,6 +207,21 @@ def test_trials_are_filtered_sorted_grouped_and_compared(page: Browser, shown: S
     assert not page.complaints
 
 
+def test_stars_are_kept_in_the_browser_and_choose_trials(page: Browser, shown: Shown) -> None:
+    page.open(f"{shown.address}/studies/demo/trials?sort=objective")
+    assert page.run("document.getElementById('starred').hidden")
+    for number in (3, 6, 7, 7):
+        page.point(f".star[data-star='{number}']", click=True)
+    page.open(f"{shown.address}/studies/demo/trials")
+    pressed = "[...document.querySelectorAll('.star[aria-pressed=true]')].map(star => star.dataset.star)"
+    assert page.run(pressed) == ["3", "6"]
+    assert page.run("document.getElementById('starred').innerText") == "show 2 starred"
+    page.run("window.here = 1; document.getElementById('starred').click()")
+    wait_until(lambda: page.run("document.readyState === 'complete' && !window.here"))
+    assert page.run("[...document.querySelectorAll('.tick')].map(box => box.value)") == ["3", "6"]
+    assert not page.complaints
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     "path",

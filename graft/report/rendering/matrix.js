@@ -1,5 +1,6 @@
 "use strict";
-// Sorts the matrix by a column or a row (best first, then worst first, then as it was), and shows a cell's details.
+// Of reports and of the dashboard: sorts a matrix by a column or a row (best first, then worst first, then as it was),
+// and shows a cell's details.
 const matrix = document.getElementById("matrix");
 const body = matrix.tBodies[0];
 const gain = cell => "gain" in cell.dataset ? Number(cell.dataset.gain) : null;
@@ -40,10 +41,10 @@ matrix.addEventListener("click", event => {
   if (header && event.target.closest("button")) (header.scope === "col" ? sortRows : sortColumns)(header);
 });
 
-const told = document.createElement("div");
-told.id = "told";
-told.hidden = true;
-document.body.append(told);
+const hint = document.createElement("div");
+hint.id = "hint";
+hint.hidden = true;
+document.body.append(hint);
 for (const link of matrix.querySelectorAll("a")) {
   link.dataset.told = link.title;
   link.removeAttribute("title"); // or the browser shows it too
@@ -51,14 +52,14 @@ for (const link of matrix.querySelectorAll("a")) {
 
 function show(event) {
   const link = event.target.closest("a");
-  told.hidden = !link;
+  hint.hidden = !link;
   if (!link) return;
-  told.textContent = link.dataset.told;
+  hint.textContent = link.dataset.told;
   const cell = link.getBoundingClientRect();
-  told.style.left = `${Math.max(8, Math.min(cell.left, innerWidth - told.offsetWidth - 8))}px`;
-  told.style.top = `${cell.bottom + told.offsetHeight + 14 > innerHeight ? cell.top - told.offsetHeight - 6 : cell.bottom + 6}px`;
+  hint.style.left = `${Math.max(8, Math.min(cell.left, innerWidth - hint.offsetWidth - 8))}px`;
+  hint.style.top = `${cell.bottom + hint.offsetHeight + 14 > innerHeight ? cell.top - hint.offsetHeight - 6 : cell.bottom + 6}px`;
 }
 
 for (const kind of ["mouseover", "focusin"]) matrix.addEventListener(kind, show);
-for (const kind of ["mouseleave", "focusout"]) matrix.addEventListener(kind, () => { told.hidden = true; });
-addEventListener("scroll", () => { told.hidden = true; }, { passive: true });
+for (const kind of ["mouseleave", "focusout"]) matrix.addEventListener(kind, () => { hint.hidden = true; });
+addEventListener("scroll", () => { hint.hidden = true; }, { passive: true });

@@ -1,0 +1,68 @@
+"""A compatibility matrix as a table of HTML, for reports and for the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+
+from graft.report.compatibility.cells import MARK, Cell, change
+from graft.report.compatibility.content import Transfer
+
+Address = Callable[[str, str], str]
+"""Source and target -> the address of what a cell leads to."""
+
+
+def draw_matrix(transfer: Transfer, address: Address, chosen: tuple[str, str] = ("", ""), *, sorts: bool = True) -> str:
+    """Return the table and its scale of colours; `chosen`: the cell that is open.
+
+    `sorts`: whether rendering/matrix.js runs in the page, by which names are buttons that sort.
+    """
+    matrix = transfer.matrix
+    head = "".join(_header("col", place, name, sorts) for place, name in enumerate(matrix.targets))
+    rows = [
+        _header("row", place, source, sorts)
+        + "".join(
+            _cell(transfer.cells[source, target], address(source, target), (source, target) == chosen)
+            for target in matrix.targets
+        )
+        for place, source in enumerate(matrix.sources)
+    ]
+    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        '<div class="wide" tabindex="0" role="group" aria-label="Compatibility matrix">'
+        f'<table class="matrix" id="matrix">\n<thead>\n<tr><td></td>{head}</tr>\n</thead>\n'
+        f"<tbody>\n{body}\n</tbody></table></div>\n{_draw_scale(transfer)}"
+    )
+
+
+def _header(scope: str, place: int, name: str, sorts: bool) -> str:
+    text = f'<button type="button">{escape(name)}</button>' if sorts else escape(name)
+    return f'<th scope="{scope}" data-place="{place}">{text}</th>'
+
+
+def _cell(cell: Cell, address: str, is_chosen: bool) -> str:
+    shade = "none" if cell.shade is None else f"g{cell.shade}"
+    marks = f'class="{shade}{" own" if cell.is_own else ""}"'
+    if cell.gain is not None:
+        marks += f' data-gain="{cell.gain!r}"'
+    interval = f"<small>{escape(cell.interval)}</small>" if cell.interval else ""
+    current = ' aria-current="true"' if is_chosen else ""
+    link = f'<a href="{escape(address)}" title="{escape(cell.details)}"{current}>{escape(cell.text)}{interval}</a>'
+    return f"<td {marks}>{link}</td>"
+
+
+def _draw_scale(transfer: Transfer) -> str:
+    ends = ["worse", "better"]
+    if len(transfer.shading.limits) == 1:
+        ((unit, limit),) = transfer.shading.limits.items()
+        sign = 1 if transfer.direction == "maximize" else -1
+        decimals = transfer.shading.decimals(unit)
+        ends = [
+            f"{word} ({change(end, decimals)})" for word, end in zip(ends, (-sign * limit, sign * limit), strict=True)
+        ]
+    bar = "".join(f'<i class="g{shade}"></i>' for shade in range(21))
+    notes = (
+        f"framed: a source’s own target; hatched: no pair; {MARK} q &lt; 0.05; "
+        "colour: the end of the interval next to 0"
+    )
+    return f'<div class="scale">{ends[0]}<span>{bar}</span>{ends[1]}</div>\n<div class="scale">{notes}</div>'
