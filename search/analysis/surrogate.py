@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.stats import spearmanr
 
 from search.samplers._features import Encoder, Features, Floats, fit_forest, to_quantiles
 from spaces.records import Metric
@@ -72,8 +71,8 @@ class TaskModel:
         answers: list[tuple[Mapping[int, list[Metric]], bool]] = []
         for row, share in zip(values.tolist(), diverged, strict=True):
             curve: dict[int, list[Metric]] = {}
-            for (step, *name), value in zip(self.keys, row, strict=True):
-                curve.setdefault(step, []).append(Metric(*name, value))
+            for (step, name, variant, condition), value in zip(self.keys, row, strict=True):
+                curve.setdefault(step, []).append(Metric(name, variant, condition, value))
             answers.append((curve, bool(share > 0.5)))
         return answers
 
@@ -118,6 +117,6 @@ def assess(trials: pl.DataFrame, metrics: pl.DataFrame, lower: Mapping[str, bool
     truth = values[:, column]
     return Fit(
         trials=trials.height,
-        rank_correlation=float(spearmanr(predicted, truth).statistic),
+        rank_correlation=float(np.corrcoef(to_quantiles(predicted), to_quantiles(truth))[0, 1]),
         error=float(np.median(np.abs(predicted - truth))),
     )

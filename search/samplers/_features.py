@@ -90,7 +90,7 @@ def predict_each(forest: Any, rows: NDArray[np.float32]) -> Floats:
     return np.stack([tree.tree_.predict(rows)[:, 0] for tree in forest.estimators_])
 
 
-def to_quantiles(values: Floats) -> Floats:
+def to_quantiles(values: NDArray[np.floating[Any]]) -> Floats:
     """Return the share of values that are lower, ties in the middle, in (0, 1); along the first axis."""
     from scipy.stats import rankdata
 

@@ -55,7 +55,7 @@ class Learned(Sampler):
     Needs scikit-learn: `pip install 'graft-search[learn]'`. Draws that a group shares are random.
     """
 
-    EXAMPLES: ClassVar[Examples] = ({"portfolio": 4},)
+    EXAMPLES: ClassVar[Examples] = ({"portfolio": 4, "floor": 0.1},)
 
     prior: FilePath = file(optional=True)
     """A file of `search learn`; left out: the packaged one."""
@@ -79,8 +79,8 @@ def _fit_prior(path: str, digest: str) -> tuple[LearnedPrior, Any]:
 class LearnedStrategy(Strategy):
     """A learned prior at work on one study.
 
-    What is asked is a function of the outcomes in their order and of the number: the pool follows from the number, and
-    the own model from what was told when the pool was drawn or an eighth more has been told since.
+    The pool follows from the number. The own model is fitted again when an eighth more has been told, so that a search
+    that is resumed, which fits it at once, may ask other trials than it would have asked without the interruption.
     """
 
     def __init__(self, space: Space, outcomes: Sequence[Outcome], settings: Learned) -> None:
@@ -119,7 +119,9 @@ class LearnedStrategy(Strategy):
 
     def _ask(self, number: int) -> Trial:
         [trial] = self._random.ask(range(number, number + 1))
-        is_free = mix64(mix64(self._space.search.seed ^ _STREAM) + (number + 1) * GAMMA) < self._settings.floor * 2.0**64
+        is_free = (
+            mix64(mix64(self._space.search.seed ^ _STREAM) + (number + 1) * GAMMA) < self._settings.floor * 2.0**64
+        )
         if number >= self._settings.portfolio and is_free:
             return trial
         draws, rows, prior = self._draw_pool(number, trial)
@@ -130,9 +132,7 @@ class LearnedStrategy(Strategy):
         u = {**trial.draws, **draws[chosen]}
         return self._space.sample(number, lambda draw: u[draw.name])
 
-    def _draw_pool(
-        self, number: int, trial: Trial
-    ) -> tuple[list[Mapping[str, float]], NDArray[np.float32], Floats]:
+    def _draw_pool(self, number: int, trial: Trial) -> tuple[list[Mapping[str, float]], NDArray[np.float32], Floats]:
         """Return the pool that this number chooses from: coordinates, rows and each prior tree's cost of each row."""
         key = number // _ASKS, trial.group if self._space.search.group > 1 else 0
         if self._pool is None or self._pool[0] != key:

@@ -108,3 +108,28 @@ def test_what_a_table_cannot_answer_is_said(
 def test_a_folder_without_a_table_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="is no table of trials"):
         _ = TrialTable(tmp_path).tasks
+
+
+def test_a_prior_is_learnt_from_a_database_and_a_table_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A study that was answered from a table is not learnt from."""
+    write_table(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    Path("new.yaml").write_text(SPACE.replace("study: kept", "study: new"))
+
+    def search(*arguments: str, status: int = 0) -> str:
+        found, out, error = called(monkeypatch, capfd, *arguments)
+        assert found == status, error
+        return out + error
+
+    search("launch", "new.yaml", "--surrogate", str(tmp_path))
+    assert "nothing to learn from" in search("learn", "--from", "sqlite:///graft.db", "-o", "prior.npz", status=2)
+    search("launch", "new.yaml", "--study", "trained", "--trials", "8", "--device", "cpu", "--workers", "1")
+    told = search("learn", "--from", "sqlite:///graft.db", "--table", str(tmp_path), "-o", "prior.npz")
+    assert "learnt from 68 trials of trained, set_complement" in told
+    sampler = f"search.sampler={{learned: {{prior: {tmp_path}/prior.npz}}}}"
+    search("launch", "new.yaml", "--study", "warm", "--set", sampler, "--surrogate", str(tmp_path))
+    study = graft.open("sqlite:///graft.db")
+    best = {name: study[name].trials().sort("number")["objective"].head(8).min() for name in ("new", "warm")}
+    assert best["warm"] <= best["new"]
