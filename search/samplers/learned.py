@@ -96,6 +96,8 @@ class LearnedStrategy(Strategy):
         self._costs: list[float] = []
         self._pool: tuple[tuple[int, int], list[Mapping[str, float]], NDArray[np.float32], Floats] | None = None
         self._taken: set[int] = set()
+        self._asked: dict[int, NDArray[np.float32]] = {}
+        """Number -> row of the trials that were chosen and have not ended."""
         self._model: Any = None
         self._fitted, self._trust = 0, 1.0
         self.tell(outcomes)
@@ -105,8 +107,11 @@ class LearnedStrategy(Strategy):
         ended = [one for one in outcomes if one.state in ("finished", "pruned", "diverged", "failed")]
         if not ended:
             return
-        configs = [flatten(self._space.resolve(one.number, one.draws).config) for one in ended]
-        self._rows += list(self._prior.encoder.encode(configs))
+        for one in ended:
+            row = self._asked.pop(one.number, None)
+            if row is None:
+                row = self._prior.encoder.encode([flatten(self._space.resolve(one.number, one.draws).config)])[0]
+            self._rows.append(row)
         self._costs += [
             np.inf if one.objective is None or not one.feasible else self._sign * one.objective for one in ended
         ]
@@ -129,6 +134,7 @@ class LearnedStrategy(Strategy):
         if chosen is None:
             chosen = self._best(number, rows, prior)
         self._taken.add(chosen)
+        self._asked[number] = rows[chosen]
         u = {**trial.draws, **draws[chosen]}
         return self._space.sample(number, lambda draw: u[draw.name])
 
