@@ -33,6 +33,8 @@ def main() -> None:
         report(single, name, 1_000, 10_000)
     print(f"\n{'ms per ask, resumed at':<24}{'1,000th':>10}{'10,000th':>10}{'ratio':>8}")
     report_resumed(single, "gp", 1_000, 10_000)
+    cost = seconds_of_waves(single, "learned", known=10_000, lanes=256)
+    print(f"\nlearned, 256 lanes, 10,000 known: {cost * 1e3:.2f} ms per ask and tell")
 
 
 def seconds_over_sampling(space: Space, trials: int) -> float:
@@ -65,6 +67,16 @@ def report_resumed(space: Space, name: str, early: int, late: int) -> None:
         strategy.ask(range(ended + 2, ended + 2 + BATCH))
         costs.append((time.process_time() - start) / BATCH)
     print(f"{name:<24}{costs[0] * 1e3:10.2f}{costs[1] * 1e3:10.2f}{costs[1] / costs[0]:8.2f}")
+
+
+def seconds_of_waves(space: Space, name: str, known: int, lanes: int, waves: int = 8) -> float:
+    """Seconds per trial where so many are asked at once and told at once, after as many known ones."""
+    drawn = plugins.build(Sampler, {"name": "random"}).begin(space, []).ask(range(known))
+    strategy = plugins.build(Sampler, {"name": name}).begin(space, [outcome(trial) for trial in drawn])
+    start = time.process_time()
+    for first in range(known, known + waves * lanes, lanes):
+        strategy.tell([outcome(trial) for trial in strategy.ask(range(first, first + lanes))])
+    return (time.process_time() - start) / (waves * lanes)
 
 
 def outcome(trial: Trial) -> Outcome:

@@ -23,6 +23,7 @@ from cli.commands import (
     doctor,
     evaluate,
     launch,
+    learn,
     mcp,
     optuna_dashboard,
     plugins,
@@ -52,7 +53,7 @@ _METAVARS: dict[object, str] = {
 }  # fmt: skip
 """The type of a value -> the word for it; empty: the name of the argument or option."""
 _COMMANDS = (
-    *(launch, advise, claim, comparing, serve, mcp, queries, administration, replay, space, plugins, reports),
+    *(launch, advise, learn, claim, comparing, serve, mcp, queries, administration, replay, space, plugins, reports),
     *(dashboard, optuna_dashboard, weights, evaluate, database, doctor),
 )  # fmt: skip
 for module in _COMMANDS:

@@ -188,6 +188,10 @@ class RunOptions(TrainingOptions):
             help="cpu, cuda or cuda:N; not with ray. With --dry-run also a100, h100, h200, 4090. Default: a GPU if any."
         ),
     ] = None
+    surrogate: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Train nothing: a model of this table of trials answers at once."),
+    ] = None
     accept_changes: Annotated[
         bool,
         typer.Option(
@@ -206,6 +210,7 @@ class RunOptions(TrainingOptions):
             ray_env=self.ray_env,
             device=self.device,
             width=self.pack,
+            surrogate=self.surrogate,
         )
 
 

@@ -105,7 +105,7 @@ def launch(
     estimated = run.device if start.dry_run and run.device in ESTIMATED else None
     placement = (replace(run, device="cpu") if estimated else run).resolve_placement()
     with overrides.load(space, start.plugins or ()) as loaded:
-        if placement.executor != "ray" and not estimated:
+        if placement.executor not in ("ray", "surrogate") and not estimated:
             begin_loading_steps(loaded, str(placement.device))
         name = loaded.name if study is None else study
         if study is not None:  # the space's own was checked when it was read
@@ -253,7 +253,9 @@ def _run(request: RunRequest, word: str) -> None:
         with open_reader(request.database) as reader:
             say_changes(name, read_outside(reader, name))
         return
-    if request.placement.executor != "ray":
+    if request.placement.surrogate is not None:
+        typer.echo(f"trains nothing: a model of the table {request.placement.surrogate} answers", err=True)
+    elif request.placement.executor != "ray":
         typer.echo(f"trains on {request.placement.describe()}", err=True)
     started = time.monotonic()
     with Interruption(_announce_stop, lambda: _leave(name)) as interruption, Live(name) as live:

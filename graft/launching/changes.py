@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.plugins.data import DataChange, collect_data, find_changed_data
 from graft.plugins.families import family_of, version
 from graft.plugins.stored import describe_changes, read_outside, reread
-from graft.stored.fingerprints import StoredFingerprint, compare_fingerprints, list_some, read_fingerprints
+from graft.stored.fingerprints import SURROGATE, StoredFingerprint, compare_fingerprints, list_some, read_fingerprints
 from spaces import plugins
 from spaces.errors import PluginError, StudyError
 from spaces.plugins.active import using
@@ -101,6 +102,10 @@ def _fingerprint_now(
     """Return the conditions that trials would be trained under now; nothing is known of other machines' processors."""
     from workers.engine.fingerprints import fingerprint_here
 
+    if placement.surrogate is not None:
+        from graft.launching.surrogate import TrialTable  # with scipy, which takes a while
+
+        return StoredFingerprint(step_kind=SURROGATE, code=TrialTable(Path(placement.surrogate)).digest, sources={})
     known = sorted({plugin for one in before for plugin in one.sources if not plugin.startswith(DATA)})
     here = fingerprint_here(str(placement.device))
     far = placement.ray_address is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.launching.placement import Placement
@@ -21,12 +22,19 @@ def train_here(
     watch: Callable[[Progress], bool],
     shares: Callable[[int], StudyDevice] | None = None,
 ) -> None:
-    """Train until the controller is done, where the placement says: inline or processes; all else as `inline.run`.
+    """Train until the controller is done, where the placement says: inline, processes, or a table that
+    answers; all else as `inline.run`.
 
     Processes share no devices by `shares`: what other studies train there is the driver's matter.
     """
     from workers.pool import inline, processes
 
+    if placement.surrogate is not None:
+        from graft.launching.surrogate import TrialTable
+        from graft.launching.surrogate import run as answer
+
+        answer(controller, TrialTable(Path(placement.surrogate)), lanes=placement.width, watch=watch)
+        return
     if placement.executor == "processes":
         processes.run(
             controller,

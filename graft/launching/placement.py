@@ -36,6 +36,8 @@ class Placement:
     """Most lanes of a pack. None: found while it trains."""
     ray_env: str | None = None
     """A YAML or JSON file, for `read_environment`."""
+    surrogate: str | None = None
+    """The folder of a table of trials that answers in place of training (`graft.launching.surrogate`)."""
 
     def resolve(self) -> Placement:
         """Return the same with `auto` and the device decided, and everything checked.
@@ -48,6 +50,8 @@ class Placement:
 
         if self.executor not in EXECUTORS:
             raise StudyError(f"--executor: {self.executor!r} must be one of {', '.join(EXECUTORS)}")
+        if self.surrogate is not None:
+            return self._resolve_surrogate()
         executor = self.executor
         if executor == "auto" and self.ray_address is not None:
             executor = "ray"
@@ -70,11 +74,20 @@ class Placement:
         check_device(device)
         return replace(self, executor=executor, device=device)
 
+    def _resolve_surrogate(self) -> Placement:
+        if self.executor != "auto" or self.ray_address or self.device or self.workers:
+            raise StudyError("--surrogate: leave out --executor, --ray-address, --device and --workers; nothing trains")
+        if not importlib.util.find_spec("sklearn"):
+            raise StudyError("--surrogate needs scikit-learn: pip install 'graft-search[learn]'")
+        return replace(self, executor="surrogate", device="cpu")
+
     def describe(self) -> str:
         """Describe where trials train: `cpu: AMD EPYC 9B14, 2 cores; 2 workers`, or which cluster."""
         from workers.engine.machine import devices
         from workers.engine.machine.locations import describe
 
+        if self.surrogate is not None:
+            return f"a model of the table {self.surrogate}, nothing trains"
         if self.executor == "ray" or self.device is None:
             return f"the Ray cluster {self.ray_address or 'of this machine'}"
         if self.executor == "processes":

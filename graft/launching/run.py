@@ -67,7 +67,7 @@ def run_study(
     run = _run_ray if request.placement.executor == "ray" else _run_here
     log = RunLog.of(request.database)
     with log.recording(request.study), using(plugins_of_study(request.database, request.study)):
-        here = request.placement.device if request.placement.executor != "ray" else None
+        here = request.placement.device if request.placement.executor not in ("ray", "surrogate") else None
         if here and study["state"] != "finished":  # those of a new study have begun, but not of a resumed one
             begin_loading_steps(parse_stored(study, families()), here)
         log.write(

@@ -15,7 +15,7 @@ from graft.report.rendering import html, markdown
 from graft.report.rendering.document import Block, Document, Heading, Paragraph, Table
 from graft.report.rendering.formatting import number
 from graft.report.sections import FigureNumbers, Omission, Part, Section
-from graft.stored.fingerprints import read_fingerprints
+from graft.stored.fingerprints import SURROGATE, read_fingerprints
 from graft.stored.params import Renewal
 from graft.stored.studies import read_transfer_tasks
 from search.analysis.study.scores import Claim
@@ -164,6 +164,9 @@ def _opening(data: StudyData, sections: Sequence[Section]) -> list[Block]:
     steps, room = data.step_counts
     if room:
         text += f" Lane utilisation is {100 * steps / room:.1f} % ({number(steps)} of {number(room)} lane-steps)."
+    if answered := [one.number for one in data.conditions if SURROGATE in one.methods]:
+        count = data.trials.filter(pl.col("fingerprint").is_in(answered)).height
+        text += f" {number(count)} of its trials are answers of a table's model, not trainings (`--surrogate`)."
     findings = [sentence for section in sections for sentence in section.findings()]
     blocks: list[Block] = [Paragraph(text=sentence) for sentence in (text, *findings)]
     if total:

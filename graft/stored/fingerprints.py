@@ -15,6 +15,8 @@ from storage.frames import Reader
 _NAMED = 3
 """Plug-ins that a line names."""
 _SOURCES = "sources"
+SURROGATE = "surrogate"
+"""The kind of step of a trial that was answered from a table, not trained."""
 _DECIDING = {"numerics": "numerics", "torch": "torch"}
 """What moves numbers by more than their last bits, or may."""
 _OTHER = {"version": "Graft", "processor": "processor", "compiler": "compiler"}

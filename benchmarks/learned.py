@@ -1,0 +1,211 @@
+"""Trials and model-steps that searches need on a table's model: `python -m benchmarks.learned --table FOLDER`.
+
+Each task of the table is held out in turn: the prior is learnt from the others, and the task is searched in the space
+of the table's own knobs and structures with AdamW and a linear schedule, answered by the task's own model as by
+`search launch --surrogate`. A search reaches the level when its best trial is as good as the median, over other seeds,
+of the best of 64 random trials. `adversarial` has a prior of the same trials that takes the worst for the best.
+`--prior FILE` makes the packaged prior again, search/samplers/learned_prior.npz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import yaml
+
+from benchmarks.options import words_of
+from benchmarks.table.plan import TaskPlan, read_plan
+from graft.launching.planning.learning import sources_of_table
+from graft.launching.surrogate import LANES, Surrogate, TrialTable
+from graft.plugins.families import families
+from search.samplers._prior import LearnedPrior, Source, learn_prior, write_prior
+from search.steering.strategies import begin
+from spaces import parse
+from spaces.records import Outcome, Report
+from spaces.space import Space
+
+TRIALS, COLD = 128, 64
+ETA, RUNGS = 2, (1, 2, 4)
+"""ASHA: after validations 1, 2 and 4 of 8, the better half of what has come so far goes on."""
+
+
+def space_of(plan: TaskPlan, sampler: str, seed: int) -> Space:
+    """Return the space of a task's whole table: the structure is drawn by each trial, too."""
+    content = yaml.safe_load(plan.as_space(0).text)
+    content["optimizer"] |= {"name": "adamw"}
+    content["optimizer"]["schedule"] |= {"name": "linear"}
+    for path, choices in plan.structure.items():
+        if path.startswith("optimizer"):  # a choice among them has other draws
+            continue
+        place, (*inner, last) = content, path.split(".")
+        for name in inner:
+            place = place.setdefault(name, {})
+        place[last] = {"choice": choices}
+    content["search"] |= {"trials": TRIALS, "seed": seed, "sampler": yaml.safe_load(sampler)}
+    return parse(yaml.safe_dump(content, sort_keys=False), plan.name, families(), {})
+
+
+def search(space: Space, surrogate: Surrogate, lanes: int, *, stops: bool) -> tuple[list[float], list[int]]:
+    """Search with so many lanes, each filled when its trial ends; the costs of trials as they end, and steps so far."""
+    objective, strategy = space.search.objective, begin(space, [])
+    every = int(space.sample(0, lambda _: 0.5).config["training"]["validate_every"])
+    rungs: dict[int, list[float]] = {rung: [] for rung in RUNGS}
+    running: list[tuple[Outcome, list[Report]]] = []
+    costs, steps, asked, total = list[float](), list[int](), 0, 0
+    while asked < TRIALS or running:
+        if new := min(lanes - len(running), TRIALS - asked):
+            trials = strategy.ask(range(asked, asked + new))
+            asked += new
+            opened = [
+                Outcome(number=t.number, group=t.group, draws=t.draws, objective=None, state="queued") for t in trials
+            ]
+            running += [(one, [*reports]) for one, reports in zip(opened, surrogate.answer(trials), strict=True)]
+        ended, going = list[Outcome](), list[tuple[Outcome, list[Report]]]()
+        for one, reports in running:
+            report = reports.pop(0)
+            total += every
+            value = objective.value_in(report)
+            at = report.step // every
+            pruned = False
+            if stops and at in rungs and value is not None:
+                rungs[at].append(objective.sign * value)
+                pruned = objective.sign * value > np.median(rungs[at])
+            if reports and not pruned:
+                going.append((one, reports))
+                continue
+            state = "pruned" if reports else report.state
+            ended.append(replace(one, objective=value, state=state))
+            costs.append(np.inf if value is None or pruned else objective.sign * value)
+            steps.append(total)
+        strategy.tell(ended)
+        running = going
+    return costs, steps
+
+
+def needed(costs: Sequence[float], steps: Sequence[int], level: float) -> tuple[float, float]:
+    """Return the trials and the model-steps to the level; those of the whole search and one more trial for never."""
+    good = np.minimum.accumulate(costs) <= level
+    at = int(good.argmax()) if good.any() else len(costs) - 1
+    return at + 1.0 + (not good.any()), float(steps[at])
+
+
+def turned(sources: Sequence[Source]) -> LearnedPrior:
+    """Return the prior of the same trials with the worst taken for the best."""
+    worst = [
+        replace(one, costs=-np.nan_to_num(one.costs, posinf=np.nanmax(one.costs[np.isfinite(one.costs)])))
+        for one in sources
+    ]
+    return learn_prior(worst)
+
+
+def main() -> None:
+    """Search all tasks, and print the tables."""
+    plan = read_plan()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", type=Path, required=True)
+    parser.add_argument("--tasks", type=words_of(plan), default=[])
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--lanes", type=int, default=LANES)
+    parser.add_argument("--searches", type=words_of(SEARCHES), default=list(SEARCHES))
+    parser.add_argument("--output", type=Path, help="FILE.csv for the trials and steps of each search")
+    parser.add_argument("--prior", type=Path, help="FILE.npz: write the prior of the whole table, and do no more")
+    options = parser.parse_args()
+    table = TrialTable(options.table)
+    sources = list(sources_of_table(table))
+    start = time.process_time()
+    prior = learn_prior(sources)
+    count, memory = sum(len(one.configs) for one in sources), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    print(
+        f"learning from {count:,} trials of {len(sources)} tasks: {time.process_time() - start:.1f} s, {memory:,.0f} MB"
+    )
+    if options.prior:
+        write_prior(prior, options.prior)
+        return
+    rows: list[Mapping[str, object]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.tasks or list(table.tasks):
+            fit = table.assess(name)
+            print(
+                f"{name}: {fit.trials} trials, rank correlation {fit.rank_correlation:.2f}, error {fit.error:.4g}",
+                flush=True,
+            )
+            others = [one for one in sources if one.task != name]
+            good = Path(folder, f"{name}.npz")
+            bad = Path(folder, f"{name}-turned.npz")
+            write_prior(learn_prior(others), good)
+            write_prior(turned(others), bad)
+            surrogate = Surrogate(table)
+            cold = [
+                search(space_of(plan[name], "random", 1000 + seed), surrogate, options.lanes, stops=False)[0][:COLD]
+                for seed in range(options.seeds)
+            ]
+            level = float(np.median([min(costs) for costs in cold]))
+            for seed in range(options.seeds):
+                for words in options.searches:
+                    sampler, stops = SEARCHES[words]
+                    text = sampler.format(good=good, bad=bad)
+                    costs, steps = search(space_of(plan[name], text, seed), surrogate, options.lanes, stops=stops)
+                    trials, model_steps = needed(costs, steps, level)
+                    best = min(costs[:COLD])
+                    rows.append(
+                        {
+                            "task": name,
+                            "search": words,
+                            "seed": seed,
+                            "trials": trials,
+                            "steps": model_steps,
+                            "best_of_64": best,
+                        }
+                    )
+            report(pl.DataFrame(rows).filter(task=name))
+    found = pl.DataFrame(rows)
+    if options.output:
+        found.write_csv(options.output)
+    print("\nall tasks")
+    report(found)
+    ratios(found)
+
+
+SEARCHES = {
+    "random": ("random", False),
+    "random + asha": ("random", True),
+    "tpe": ("tpe", False),
+    "learned": ("{{learned: {{prior: {good}}}}}", False),
+    "adversarial": ("{{learned: {{prior: {bad}}}}}", False),
+}
+"""Name -> its sampler, and whether ASHA stops trials."""
+
+
+def report(found: pl.DataFrame) -> None:
+    """Print medians over the searches of each kind, with the quartiles of the trials."""
+    for words, own in found.group_by("search", maintain_order=True):
+        low, middle, high = np.quantile(own["trials"].to_numpy(), [0.25, 0.5, 0.75])
+        steps = own["steps"].median()
+        print(f"  {words[0]!s:<18} trials {middle:6.1f} ({low:.0f} to {high:.0f}), model-steps {steps:12,.0f}")
+
+
+def ratios(found: pl.DataFrame) -> None:
+    """Print how many times as many trials and steps each needs: medians over seeds, geometric mean over tasks."""
+    for column in ("trials", "steps"):
+        wide = (
+            found.group_by("task", "search").agg(pl.col(column).median()).pivot("search", index="task", values=column)
+        )
+        rng = np.random.default_rng(0)
+        for other in found["search"].unique(maintain_order=True):
+            logs = np.log(wide[other].to_numpy() / wide["learned"].to_numpy())
+            again = np.exp(rng.choice(logs, (2000, len(logs))).mean(axis=1))
+            low, high = np.quantile(again, [0.025, 0.975])
+            ratio = f"{np.exp(logs.mean()):.2f} ({low:.2f} to {high:.2f})"
+            print(f"{column} of {other} / learned: {ratio} over {len(logs)} tasks")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""The command learn: a prior for the sampler `learned`, from what is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.options import OptionError, Storage, storage_url
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    app.command()(learn)
+
+
+def learn(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The prior, a .npz file.")],
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="URL,...", help="Databases. Default: --storage, without --table.")
+    ] = None,
+    table: Annotated[str | None, typer.Option(metavar="FOLDER", help="A table of trials.")] = None,
+    storage: Storage = None,
+) -> None:
+    """Learn where good trials lie, from the trials of databases and of a table, for the sampler `learned`.
+
+    Example: search learn --from sqlite:///graft.db -o prior.npz
+    """
+    from graft.launching.planning.learning import collect_sources
+    from graft.launching.surrogate import TrialTable
+    from search.samplers._prior import learn_prior, write_prior
+
+    urls = from_.split(",") if from_ else ([] if table else [storage_url(storage)])
+    sources = collect_sources(urls, TrialTable(Path(table)) if table else None)
+    if not sources:
+        raise OptionError("nothing to learn from: no study has eight trials with a result, of one objective")
+    write_prior(learn_prior(sources), output)
+    count = sum(len(source.configs) for source in sources)
+    typer.echo(f"{output}: learnt from {count:,} trials of {', '.join(source.task for source in sources)}", err=True)

@@ -1,0 +1,182 @@
+"""Trials answered from a table of kept trials, at once, in place of training them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import polars as pl
+
+from graft.plugins.families import families
+from graft.stored.fingerprints import SURROGATE
+from search.analysis.surrogate import Fit, TaskModel, assess
+from search.samplers._features import flatten
+from spaces import parse
+from spaces.errors import StudyError
+from spaces.records import Fingerprint, Metric, Offer, Progress, Report, Trial, TrialStart
+from spaces.settings import Objective
+from workers.numerics.version import NUMERICS
+
+if TYPE_CHECKING:
+    from workers.pool import Steering
+
+LANES = 32
+"""Trials that are answered side by side where `--pack` does not say it."""
+
+
+class TableTask(NamedTuple):
+    """A task of a table."""
+
+    name: str
+    config: Mapping[str, Any]
+    """The resolved section of the task."""
+    model: str
+    objective: Objective
+
+
+@dataclass(frozen=True)
+class TrialTable:
+    """A table of trials as `python -m benchmarks.table collect` keeps it: a folder with two Parquet files."""
+
+    folder: Path
+
+    @cached_property
+    def trials(self) -> pl.DataFrame:
+        """A row for each trial."""
+        return self._read("trials")
+
+    @cached_property
+    def _metrics(self) -> pl.DataFrame:
+        return self._read("metrics")
+
+    def _read(self, name: str) -> pl.DataFrame:
+        try:
+            return pl.read_parquet(self.folder / f"{name}.parquet")
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise StudyError(f"{self.folder} is no table of trials: {' '.join(str(error).split())}") from None
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the files, the first 16 digits."""
+        files = (self.folder / f"{name}.parquet" for name in ("trials", "metrics"))
+        return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
+
+    @cached_property
+    def tasks(self) -> Mapping[str, TableTask]:
+        """The tasks by the table's names."""
+        firsts = self.trials.group_by("task", maintain_order=True).first()
+        return {name: _read_task(name, text) for name, text in firsts.select("task", "space").iter_rows()}
+
+    def rows_of(self, task: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the trials and the metrics of a task."""
+        return self.trials.filter(task=task), self._metrics.filter(task=task)
+
+    def model(self, task: str) -> TaskModel:
+        """Fit the model of a task."""
+        return TaskModel.fit(*self.rows_of(task), _lower(self.tasks[task].objective))
+
+    def assess(self, task: str) -> Fit:
+        """Return how well the model of a task predicts held-out trials."""
+        objective = self.tasks[task].objective
+        return assess(*self.rows_of(task), _lower(objective), objective.metric)
+
+    def fingerprint(self) -> Fingerprint:
+        """Return what marks the answers of this table in the database."""
+        return Fingerprint(
+            numerics=NUMERICS, code=self.digest, torch="", processor="no training: a table's model answered",
+            compiler="", step_kind=SURROGATE, sources=(),
+        )  # fmt: skip
+
+
+def _read_task(name: str, text: str) -> TableTask:
+    space = parse(text, f"the table's {name}", families(), {})
+    config = space.sample(0, lambda _: 0.5).config
+    return TableTask(name, config["task"], config["model"]["name"], space.search.objective)
+
+
+def _lower(objective: Objective) -> Mapping[str, bool]:
+    return {objective.metric: objective.direction == "minimize"}
+
+
+class Surrogate:
+    """Answers trials by the models of a table's tasks, which are fitted when they are first asked for."""
+
+    def __init__(self, table: TrialTable) -> None:
+        self._table = table
+        self._models: dict[str, TaskModel] = {}
+
+    def answer(self, trials: Sequence[Trial]) -> list[list[Report]]:
+        """Return the reports of each trial; raises StudyError for a trial that the table cannot answer."""
+        names = [self._task_of(trial) for trial in trials]
+        found: list[list[Report]] = [[] for _ in trials]
+        for name in dict.fromkeys(names):
+            if name not in self._models:
+                self._models[name] = self._table.model(name)
+            mine = [at for at, other in enumerate(names) if other == name]
+            answers = self._models[name].answer([flatten(trials[at].config) for at in mine])
+            for at, (curve, diverges) in zip(mine, answers, strict=True):
+                found[at] = self._report(name, trials[at], curve, diverges=diverges)
+        return found
+
+    def _task_of(self, trial: Trial) -> str:
+        config = trial.config
+        for name, task in self._table.tasks.items():
+            if (task.config, task.model) == (config["task"], config["model"]["name"]):
+                return name
+        raise StudyError(
+            f"--surrogate: the table has no trials of this task and model ({config['task']}, "
+            f"{config['model']['name']}); it has {', '.join(self._table.tasks)}"
+        )
+
+    def _report(self, task: str, trial: Trial, curve: Mapping[int, list[Metric]], *, diverges: bool) -> list[Report]:
+        training = trial.config["training"]
+        last, every = training["steps"], training["validate_every"]
+        steps = sorted({*range(every, last, every), last})
+        if last != max(curve) or not {*steps} <= {*curve}:
+            raise StudyError(
+                f"--surrogate: the table's trials of {task} are validated at {', '.join(map(str, sorted(curve)))}; "
+                f"this space trains {last} steps and validates every {every}"
+            )
+        fingerprint = self._table.fingerprint()
+        first = Report(
+            number=trial.number, fence=trial.fence, step=steps[0], metrics=tuple(curve[steps[0]]),
+            fingerprint=fingerprint,
+        )  # fmt: skip
+        if diverges:
+            return [replace(first, metrics=(), state="diverged", error="the table's model says that it diverges")]
+        reports = [replace(first, step=step, metrics=tuple(curve[step])) for step in steps]
+        return [*reports[:-1], replace(reports[-1], state="finished")]
+
+
+def run(
+    controller: Steering,
+    table: TrialTable,
+    *,
+    lanes: int | None = None,
+    watch: Callable[[Progress], bool] | None = None,
+) -> None:
+    """Answer until the controller is done: `lanes` trials side by side, each one validation further at a time."""
+    surrogate, worker, width = Surrogate(table), "surrogate-0", lanes or LANES
+    running: dict[int, list[Report]] = {}
+    while True:
+        reports = [waiting.pop(0) for waiting in running.values()]
+        running = {number: waiting for number, waiting in running.items() if waiting}
+        started = -1
+        while started:  # an exchange starts trials of one structure; free lanes take any
+            holds = tuple(TrialStart(waiting[0].number, waiting[0].fence) for waiting in running.values())
+            offer = Offer(worker=worker, lanes=width - len(running), holds=holds, device="table")
+            directives = controller.exchange(reports, offer)
+            if directives.done or directives.lease_lost:
+                return
+            reports = []
+            for number in directives.stop:
+                running.pop(number, None)
+            answers = surrogate.answer(directives.start)
+            running |= {trial.number: answer for trial, answer in zip(directives.start, answers, strict=True)}
+            started = len(directives.start)
+        if watch and watch(controller.progress()):
+            controller.request_stop()

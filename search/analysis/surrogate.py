@@ -1,0 +1,122 @@
+"""A fitted model of a task's kept trials, which answers for a new trial what training might have reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from search.samplers._features import Encoder, Features, Floats, fit_forest, to_quantiles
+from spaces.records import Metric
+
+TREES = 100
+_NOT_FEATURES = {"task", "slice", "number", "seed", "state", "steps", "numerics", "step_kind", "space"}
+
+Key = tuple[int, str, str, str]
+"""Step, name, variant and condition of a metric."""
+
+
+def features_of(trials: pl.DataFrame) -> list[Features]:
+    """Return the configurations of a table's trials, as far as they differ, by path."""
+    names = [name for name in trials.columns if name not in _NOT_FEATURES and not name.startswith("task.")]
+    return [
+        {name: value for name, value in row.items() if value is not None}
+        for row in trials.select(names).iter_rows(named=True)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskModel:
+    """Extremely randomised trees over the configurations of one task, for all metrics at all steps at once.
+
+    Targets are quantiles of each metric at each step among the trials of the table, so that their scale is of no
+    matter; a prediction is a mean of quantiles, taken back to the metric's scale. It has no noise: two trials of one
+    configuration are answered alike. A trial that diverged counts as the worst that was seen.
+    """
+
+    encoder: Encoder
+    forest: Any
+    keys: tuple[Key, ...]
+    sorted_values: Floats
+    """The values of each metric in ascending order, [trials, keys]."""
+
+    @classmethod
+    def fit(cls, trials: pl.DataFrame, metrics: pl.DataFrame, lower: Mapping[str, bool], seed: int = 0) -> TaskModel:
+        """Fit; `trials` and `metrics` of one task, as `benchmarks.table` keeps them.
+
+        `lower`: name of a metric -> whether lower values are better; others count as `loss` does.
+        """
+        keys, values = _to_matrix(trials, metrics, lower)
+        features = features_of(trials)
+        encoder = Encoder.of(features)
+        diverged = (trials["state"] == "diverged").to_numpy().astype(np.float64)
+        targets = np.column_stack([to_quantiles(values), diverged])
+        forest = fit_forest(encoder.encode(features), targets, TREES, seed)
+        return cls(encoder=encoder, forest=forest, keys=keys, sorted_values=np.sort(values, axis=0))
+
+    def predict(self, rows: Sequence[Features]) -> tuple[Floats, Floats]:
+        """Return the metrics of each row, [rows, keys], and the share of trees' leaves that diverged, [rows]."""
+        found = self.forest.predict(self.encoder.encode(rows))
+        count = len(self.sorted_values)
+        grid = (np.arange(count) + 0.5) / count
+        values = [np.interp(found[:, at], grid, self.sorted_values[:, at]) for at in range(len(self.keys))]
+        return np.stack(values, axis=1), found[:, -1]
+
+    def answer(self, rows: Sequence[Features]) -> list[tuple[Mapping[int, list[Metric]], bool]]:
+        """Return step -> metrics of each row, and whether the trial diverges, at its first validation."""
+        values, diverged = self.predict(rows)
+        answers: list[tuple[Mapping[int, list[Metric]], bool]] = []
+        for row, share in zip(values.tolist(), diverged, strict=True):
+            curve: dict[int, list[Metric]] = {}
+            for (step, name, variant, condition), value in zip(self.keys, row, strict=True):
+                curve.setdefault(step, []).append(Metric(name, variant, condition, value))
+            answers.append((curve, bool(share > 0.5)))
+        return answers
+
+
+def _to_matrix(
+    trials: pl.DataFrame, metrics: pl.DataFrame, lower: Mapping[str, bool]
+) -> tuple[tuple[Key, ...], Floats]:
+    """Return the metrics as [trials, keys]; the worst of a metric stands for what is missing or not finite."""
+    key, row = ["step", "name", "variant", "condition"], ["slice", "number"]
+    keys = metrics.select(key).unique().sort(key)
+    placed = metrics.join(keys.with_row_index("column"), on=key).join(trials.select(row).with_row_index("row"), on=row)
+    values = np.full((trials.height, keys.height), np.nan)
+    values[placed["row"].to_numpy(), placed["column"].to_numpy()] = placed["value"].to_numpy()
+    values[~np.isfinite(values)] = np.nan
+    for column, name in enumerate(keys["name"]):
+        worst = np.nanmax(values[:, column]) if lower.get(name, True) else np.nanmin(values[:, column])
+        values[np.isnan(values[:, column]), column] = worst
+    return tuple(keys.iter_rows()), values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """How well a task's model predicts the objective at the last step of trials that it was not fitted to."""
+
+    trials: int
+    rank_correlation: float
+    error: float
+    """The median absolute error, in the metric's unit."""
+
+
+def assess(trials: pl.DataFrame, metrics: pl.DataFrame, lower: Mapping[str, bool], metric: str, folds: int = 5) -> Fit:
+    """Predict each fifth of the trials from the others; Spearman's rank correlation and error of `metric`/raw."""
+    keys, values = _to_matrix(trials, metrics, lower)
+    last = max(step for step, name, variant, condition in keys if (name, variant, condition) == (metric, "raw", ""))
+    column = keys.index((last, metric, "raw", ""))
+    fold = np.random.default_rng(0).permutation(trials.height) % folds
+    predicted = np.empty(trials.height)
+    for one in range(folds):
+        rest, held = trials.filter(fold != one), trials.filter(fold == one)
+        model = TaskModel.fit(rest, metrics.join(rest, on=["slice", "number"], how="semi"), lower)
+        predicted[fold == one] = model.predict(features_of(held))[0][:, model.keys.index(keys[column])]
+    truth = values[:, column]
+    return Fit(
+        trials=trials.height,
+        rank_correlation=float(np.corrcoef(to_quantiles(predicted), to_quantiles(truth))[0, 1]),
+        error=float(np.median(np.abs(predicted - truth))),
+    )

@@ -1,0 +1,97 @@
+"""Configurations as rows of numbers, for models that are fitted to trials, and the forest that is fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spaces.errors import PluginError
+from spaces.records import Scalar
+
+ABSENT = -1e6
+"""Stands for a number that a configuration does not have; trees only compare, so that any value far away does."""
+
+Features = Mapping[str, Scalar]
+"""Dotted path -> value: `model` -> "transformer", `optimizer.learning_rate` -> 0.003."""
+Floats = NDArray[np.float64]
+
+
+def flatten(config: Mapping[str, Any]) -> Features:
+    """Return the values of a resolved configuration by path, those of the task left out; a plug-in's is its name."""
+    return dict(_below({name: part for name, part in config.items() if name != "task"}, ""))
+
+
+def _below(config: Mapping[str, Any], path: str) -> Iterator[tuple[str, Scalar]]:
+    for name, value in config.items():
+        here = path if name == "name" and path else f"{path}.{name}".removeprefix(".")
+        if isinstance(value, Mapping):
+            yield from _below(value, here)
+        elif isinstance(value, int | float | str):
+            yield here, value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """The columns of a row: a column for each number, and one for each option of a text, 1 where it is taken."""
+
+    numbers: tuple[str, ...]
+    options: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, rows: Iterable[Features]) -> Encoder:
+        """Return the columns in which these rows differ."""
+        seen: dict[str, set[Scalar]] = {}
+        rows = list(rows)
+        for row in rows:
+            for path, value in row.items():
+                seen.setdefault(path, set()).add(value)
+        common = {path for path in seen if all(path in row for row in rows)}
+        varying = [path for path in sorted(seen) if len(seen[path]) > 1 or path not in common]
+        texts = {path for path in varying if any(isinstance(value, str) for value in seen[path])}
+        options = [(path, str(value)) for path in varying if path in texts for value in sorted(map(str, seen[path]))]
+        return cls(numbers=tuple(path for path in varying if path not in texts), options=tuple(options))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
+        return (*self.numbers, *(f"{path}={value}" for path, value in self.options))
+
+    def encode(self, rows: Sequence[Features]) -> NDArray[np.float32]:
+        """Return the rows as numbers, [rows, columns]."""
+        return np.array(
+            [
+                [float(row.get(path, ABSENT)) for path in self.numbers]
+                + [float(str(row.get(path, "")) == value) for path, value in self.options]
+                for row in rows
+            ],
+            dtype=np.float32,
+        ).reshape(len(rows), len(self.names))
+
+
+def fit_forest(rows: NDArray[np.float32], targets: Floats, trees: int, seed: int) -> Any:
+    """Fit extremely randomised trees; raises PluginError, one line, where scikit-learn is not installed.
+
+    Source: Geurts, Ernst, Wehenkel, "Extremely randomized trees", Machine Learning 2006.
+    """
+    try:
+        from sklearn.ensemble import ExtraTreesRegressor
+    except ModuleNotFoundError:
+        raise PluginError("learning from trials needs scikit-learn: pip install 'graft-search[learn]'") from None
+    forest = ExtraTreesRegressor(trees, min_samples_leaf=2, max_features=0.5, random_state=seed % 2**32)
+    return forest.fit(rows, targets)
+
+
+def predict_each(forest: Any, rows: NDArray[np.float32]) -> Floats:
+    """Return what each tree predicts, [trees, rows]."""
+    return np.stack([tree.tree_.predict(rows)[:, 0] for tree in forest.estimators_])
+
+
+def to_quantiles(values: NDArray[np.floating[Any]]) -> Floats:
+    """Return the share of values that are lower, ties in the middle, in (0, 1); along the first axis."""
+    from scipy.stats import rankdata
+
+    return (rankdata(values, axis=0) - 0.5) / len(values)
