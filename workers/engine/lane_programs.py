@@ -182,12 +182,12 @@ def _describe(error: Exception) -> str:
 
 
 SWITCH = "GRAFT_GENERATED"
-"""The environment variable that is 1 where such steps are tried: they are not proven enough to be on by themselves."""
+"""The environment variable that is 0 where such steps are not wanted."""
 
 
 def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | str:
-    """Return loss and gradient by a program, or why there is none; empty where such steps are not tried."""
-    if os.environ.get(SWITCH) != "1":
+    """Return loss and gradient by a program, or why there is none; empty where such steps are not wanted."""
+    if os.environ.get(SWITCH) == "0":
         return ""
     if device.type != "cpu":
         return "no code is generated for a GPU"
