@@ -73,7 +73,8 @@ def main() -> None:
         lanes = asked.lanes * (4 if case == "set complement" else 1)
         found = {way: in_process(case, way, lanes, asked.seconds, asked.limit) for way in ways}
         others = [one for way, one in found.items() if way != "graft" and one]
-        ratio = f"{min(others) / found['graft']:.1f}" if others and found.get("graft") else "-"
+        mine = found.get("graft")
+        ratio = f"{min(others) / mine:.1f}" if others and mine else "-"
         cells = [f"{1e3 * one / lanes:.3g}" if one else f"over {asked.limit:.0f} s" for one in found.values()]
         print(f"| {case} | {lanes} | {step_of_case(case)} | {' | '.join(cells)} | {ratio} |", flush=True)
 
