@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
+from benchmarks.compiled import jax_seconds, start_of
 from benchmarks.engine import KNOBS, SHAPES, seconds_of_calls
 from benchmarks.peers.plain import PlainTrial
 from benchmarks.peers.set_complement import SetComplement
@@ -77,11 +78,9 @@ def measurements(device: str) -> Iterator[tuple[str, Measure]]:
         name = f"set complement: torch.func vmap + torch.compile, {lanes} lanes"
         yield name, lambda lanes=lanes: {"model-steps/s": compiled_rate(where, lanes)}
     if importlib.util.find_spec("jax"):
-        from benchmarks.gpu.jax_peer import jax_rate
-
         for lanes in LANES[where.type]:
             name = f"set complement: JAX vmap + scan, {lanes} lanes"
-            yield name, lambda lanes=lanes: {"model-steps/s": jax_rate(SHAPE, where.type, lanes, SECONDS)}
+            yield name, lambda lanes=lanes: {"model-steps/s": jax_rate(where, lanes)}
     for case, settings in CASES.items():
         one = trial_of(settings)
         for step, make in steps_of(one, where).items():
@@ -137,6 +136,14 @@ def plain_rate(device: str) -> float:
     """Return steps per second of one model in plain PyTorch."""
     one = PlainTrial(SHAPE, KNOBS, seed=0, steps=FOREVER, device=device)
     return 10 / min(seconds_of_calls(lambda: one.train(10), device, SECONDS))
+
+
+def jax_rate(device: torch.device, lanes: int) -> float:
+    """Return model-steps per second of stacked models in JAX, on batches that it need not draw."""
+    recipe = Recipe.of(trial_of(CASES["set complement"]).config)
+    platform = "gpu" if device.type == "cuda" else "cpu"
+    flat, batch = start_of(recipe, lanes)
+    return lanes / jax_seconds(recipe, flat, batch, "softmax", over="vmap", platform=platform, seconds=SECONDS)
 
 
 def compiled_rate(device: torch.device, lanes: int) -> float:

@@ -110,7 +110,7 @@ def replay(table: Table, task: str, number_of_slice: int, number: int) -> Replay
     """Train a kept trial again, alone, from the space's text that is kept with it."""
     mine = {"task": task, "slice": number_of_slice, "number": number}
     [row] = table.trials.filter(**mine).to_dicts()
-    reports = train_again(row["space"], row["numerics"], number)
+    reports = train_again(row["space"], row["numerics"], number, row["step_kind"] or "")
     again: Mapping[tuple[int, str, str, str], float] = {
         (report.step, one.name, one.variant, one.condition): one.value for report in reports for one in report.metrics
     }

@@ -10,7 +10,6 @@ from graft.retraining.restored import RestoredTrial, restore_trials
 from graft.stored.fingerprints import of_fingerprint
 from search.objectives import objective_after
 from spaces.errors import StudyError
-from spaces.plugins.active import using
 from spaces.records import Report
 from spaces.settings import Objective
 from storage.frames import Reader
@@ -40,7 +39,7 @@ class Replay:
         from workers.engine.replay import retrain
 
         where = self.restored.device(device)
-        with using(self.restored.outside):
+        with self.restored.as_it_was_trained():
             reports = retrain(self.restored.trial, steps=self.steps, device=where, watch=watch)
         # Where it is only known on what kind of device the trial was trained, that is what is compared.
         fingerprint = reports[-1].fingerprint

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,14 @@ class RestoredTrial:
     def trained_by(self) -> str | None:
         """The kind of step that computed the trial, or the kind of device if no more is known; None if nothing is."""
         return self.row["step_kind"] or self.trained_on
+
+    @contextmanager
+    def as_it_was_trained(self) -> Generator[None]:
+        """Run the plug-ins that trained the trial, and the kind of steps."""
+        from workers.engine.lane_programs import as_trained_by
+
+        with using(self.outside), as_trained_by(self.trained_by or ""):
+            yield
 
     def device(self, requested: str | None) -> str:
         """Return the device to train the trial on again: the requested one, else the one here most like its own."""

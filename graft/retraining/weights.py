@@ -65,7 +65,7 @@ def write_weights(
     from workers.engine.replay import weights
 
     trial = restored.trial
-    with using(restored.outside):
+    with restored.as_it_was_trained():
         learned = weights(trial, variant=variant, steps=restored.steps, device=restored.device(device), watch=watch)
         with writing(output):
             if form == "gpt2":
@@ -97,7 +97,7 @@ def train_model(
     steps = restored.steps if step is None else step
     if not 0 < steps <= restored.steps:
         raise StudyError(f"step: {step} must be 1 to {restored.steps:,}, as far as trial {number} was trained")
-    with using(restored.outside):
+    with restored.as_it_was_trained():
         check_variant(restored.trial.config, variant)
         learned = weights(
             restored.trial, variant=variant, steps=steps, device=restored.device(device), watch=lambda _: None
@@ -114,7 +114,7 @@ def refit_scorer(
     """
     from workers.engine.replay import refit_temperature
 
-    with using(restored.outside):
+    with restored.as_it_was_trained():
         return refit_temperature(
             restored.trial,
             condition=condition,

@@ -182,7 +182,8 @@ def test_an_installed_package_offers_plug_ins_that_are_listed_used_and_stored(
     (folder / "space.yaml").write_text(text.replace("./lukewarm.py, ", ""))
     assert run("launch", "space.yaml", *QUICK)[0] == 0
     shutil.rmtree(package)
-    assert run("replay", "walks", 0, 1, 2)[0] == 0
+    found = run("replay", "walks", 0, 1, 2)
+    assert found[0] == 0, found[1]
     assert "tepid" not in run("list", "scorers")[1]
 
 

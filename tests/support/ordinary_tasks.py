@@ -92,7 +92,7 @@ TASKS = {
 """,
         _TRANSFORMER,
         "maximize: accuracy/raw",
-        "traced: the loss of own_last_sum",
+        "generated: the loss of own_last_sum",
     ),
     # Smoothed labels, with a strength that trials draw.
     "smoothed_copy": OwnTask(
@@ -112,7 +112,7 @@ TASKS = {
         + _RIGHT,
         _TRANSFORMER,
         "maximize: accuracy/raw",
-        "traced: the loss of own_smoothed_copy",
+        "generated: the loss of own_smoothed_copy",
     ),
     # Regression by a robust loss.
     "noisy_line": OwnTask(
@@ -168,7 +168,7 @@ TASKS = {
         + _RIGHT,
         "{name: encoder, width: 8, depth: 1, heads: 2, mlp_multiple: 1}",
         "maximize: accuracy/raw",
-        "traced: the loss of own_sorted_places",
+        "generated: the loss of own_sorted_places",
     ),
 }
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import final
 from weakref import WeakValueDictionary
 
@@ -182,17 +184,33 @@ def _describe(error: Exception) -> str:
 
 
 SWITCH = "GRAFT_GENERATED"
-"""The environment variable that is 1 where such steps are tried: they are not proven enough to be on by themselves."""
+"""The environment variable that is 0 where such steps are not wanted."""
+_TRACING = ContextVar("_TRACING", default=False)
+
+
+@contextmanager
+def as_trained_by(step_kind: str) -> Generator[None]:
+    """Make steps of the kind that trained a trial: what was traced is traced, although code is generated for it now.
+
+    `step_kind`: as reports have it, or the kind of device if no more is known.
+    """
+    token = _TRACING.set(step_kind.startswith("traced"))
+    try:
+        yield
+    finally:
+        _TRACING.reset(token)
 
 
 def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | str:
-    """Return loss and gradient by a program, or why there is none; empty where such steps are not tried."""
-    if os.environ.get(SWITCH) != "1":
+    """Return loss and gradient by a program, or why there is none; empty where there is nothing to add, or such steps are not
+    wanted.
+    """
+    if _TRACING.get() or os.environ.get(SWITCH) == "0":
         return ""
     if device.type != "cpu":
         return "no code is generated for a GPU"
     if recipe.training.autocast != "none":
-        return "no code is generated for training.autocast"
+        return ""
     others = ("training", "optimizer", "averaging")
     parts = [plugins.structure_of(getattr(recipe, section)) for section in SECTIONS if section not in others]
     training = recipe.training

@@ -116,7 +116,8 @@ class NativeUpdate:
         plan = UpdatePlan(**self._choices, lanes=lanes, parameters=total, averages=scalars.shape[1] - SCALARS)
         progress = {name: getattr(state, name).contiguous() for name in ("step", "loss_sum", "diverged_at")}
         step, loss_sum, diverged_at = (torch.empty_like(tensor) for tensor in progress.values())
-        gradient, loss = gradient.contiguous(), loss.contiguous()
+        assert gradient.dtype == state.parameters.dtype, "a gradient is of the parameters' precision"
+        gradient, loss = gradient.contiguous(), loss.to(gradient.dtype).contiguous()  # a task's may be double
         tensors = {
             **progress,
             "step_after": step,

@@ -90,7 +90,7 @@ def finish_export(export: Export, watch: Callable[[int], None]) -> Exported:
     from workers.engine.trained_model import trained_model
 
     restored, folder = export.restored, export.folder
-    with using(restored.outside):
+    with restored.as_it_was_trained():
         learned = weights(
             restored.trial, variant=export.variant, steps=restored.steps, device=export.device, watch=watch
         )

@@ -39,12 +39,6 @@ from workers.training.recipe import Recipe, gradient_of, layout_of
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def on_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turn generated steps on, which are off by themselves."""
-    monkeypatch.setenv(lane_programs.SWITCH, "1")
-
-
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 # Of x [3, 4, 5], y [5, 20], a row of numbers z [7], some of them 0, and places n [3, 4] below 5.
