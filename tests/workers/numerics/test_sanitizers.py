@@ -17,7 +17,7 @@ pytestmark = pytest.mark.sanitizers
 FILES = (
     *("test_native.py", "test_native_layered.py", "test_native_pooling.py", "test_native_update.py"),
     *("test_native_evaluation.py", "test_native_packs.py", "test_randomness.py", "test_blocks.py"),
-    *("test_linear_regression.py", "test_othello.py", "test_rows.py"),
+    *("test_linear_regression.py", "test_othello.py", "test_rows.py", "test_lane_programs.py"),
 )
 FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 

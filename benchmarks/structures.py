@@ -1,0 +1,102 @@
+"""Every structure of packaged spaces: a pack of trials over a plain loop that trains the same model in torch.
+
+    python -m benchmarks.structures [SPACE ...] [--lanes 8] [--seconds 0.5] [--parameters 1000000]
+
+Without SPACE, all quick spaces. Of each space's first 64 trials the structures that differ (arms, scorers, sizes),
+each in turns with a plain loop by the model's own code in torch, run eagerly, with autograd, clipping and fused AdamW,
+on one batch that it need not draw. Whole steps by the processor time of one thread; medians of five. Models of more
+than `--parameters` are left out, which is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+import graft
+from benchmarks.machine import processor
+from benchmarks.peers.steps import time_in_turns
+from benchmarks.scorers import plain_loop
+from search.steering.strategies import begin
+from spaces.reading.catalogue import packaged_spaces
+from spaces.records import Trial
+from workers.engine.machine.process import flush_subnormals, prepare
+from workers.engine.pack import Pack
+from workers.engine.step import describe_step
+from workers.numerics import native
+from workers.training.recipe import Recipe, layout_of
+
+DRAWN = 64
+"""Trials of a space that are looked at."""
+FOREVER = 10**9
+
+
+def main() -> None:
+    """Print a row for each structure."""
+    summary = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.structures", description=summary)
+    parser.add_argument("spaces", nargs="*", metavar="SPACE")
+    parser.add_argument("--lanes", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=0.5, help="about, of each of the two in a row")
+    parser.add_argument("--parameters", type=int, default=1_000_000)
+    asked = parser.parse_args()
+    prepare()
+    print(f"{processor()}, steps compiled for {native.instruction_set()}, torch {torch.__version__}")
+    print("| space | structure | ms a lane and step | over the plain loop | step |\n" + "|---" * 5 + "|")
+    with flush_subnormals():
+        for name in asked.spaces or [name for name in packaged_spaces() if name.startswith("quick/")]:
+            trials = structures_of(name)
+            for one in trials:
+                differing = ", ".join(describe(one, trials)) or "-"
+                print(
+                    f"| {name} | {differing} | {measure(one, asked.lanes, asked.seconds, asked.parameters)}", flush=True
+                )
+
+
+def structures_of(name: str) -> list[Trial]:
+    """Return a trial of each structure of a packaged space, which never validates."""
+    with graft.Space(name).load() as space:
+        trials = begin(space, []).ask(range(min(DRAWN, space.search.trials)))
+        found = {one.structure: one for one in trials}.values()
+    endless = {"steps": FOREVER, "validate_every": FOREVER}
+    return [replace(one, config={**one.config, "training": {**one.config["training"], **endless}}) for one in found]
+
+
+def describe(one: Trial, trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield what a trial's structure has that another's has not."""
+    structures = [flatten(json.loads(other.structure)) for other in trials]
+    for path, value in flatten(json.loads(one.structure)).items():
+        if any(other.get(path) != value for other in structures):
+            yield f"{path} {value}"
+
+
+def flatten(section: Mapping[str, Any], start: str = "") -> dict[str, Any]:
+    """Return values by dotted path."""
+    found: dict[str, Any] = {}
+    for name, value in section.items():
+        found |= flatten(value, f"{start}{name}.") if isinstance(value, dict) else {start + name: value}
+    return found
+
+
+def measure(one: Trial, lanes: int, seconds: float, most: int) -> str:
+    """Return the cells of the row after the structure."""
+    recipe = Recipe.of(one.config)
+    parameters = layout_of(recipe).total
+    if parameters > most or not recipe.learning.is_plain:
+        reason = f"{parameters:,} parameters" if parameters > most else "learns more than weights"
+        return f"left out: {reason} | | |"
+    pack = Pack(one, width=lanes)
+    pack.fill([replace(one, number=number) for number in range(lanes)])
+    cost = time_in_turns({"pack": lambda: pack.train(1), "plain": plain_loop(one.config)}, seconds)
+    ratio = lanes * cost["plain"] / cost["pack"]
+    step = describe_step(one.config, "cpu").partition(":")[0]
+    return f"{1e3 * cost['pack'] / lanes:.3g} | {ratio:.2f} | {step} |"
+
+
+if __name__ == "__main__":
+    main()
