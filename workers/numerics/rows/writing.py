@@ -236,9 +236,10 @@ class _Block:
     def _own(self, roots: Sequence[Operand]) -> list[Node]:
         """Return the nodes that this block computes for the roots, operands first; not those of a loop's steps."""
         found: dict[Node, None] = {}
+        given = self._writer.function.keys
 
         def visit(node: Node) -> None:
-            if node in found or self._scope.find(node) or (self._parent and node not in self._inner):
+            if node in found or node in given or self._scope.find(node) or (self._parent and node not in self._inner):
                 return
             for one in _read_by(node):
                 visit(one)
