@@ -202,9 +202,7 @@ def as_trained_by(step_kind: str) -> Generator[None]:
 
 
 def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | str:
-    """Return loss and gradient by a program, or why there is none; empty where there is nothing to add, or such steps are not
-    wanted.
-    """
+    """Return loss and gradient by a program, or why there is none; empty where there is nothing to add to that."""
     if _TRACING.get() or os.environ.get(SWITCH) == "0":
         return ""
     if device.type != "cpu":
