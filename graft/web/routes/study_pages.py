@@ -210,17 +210,22 @@ def _best_row(row: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
 
 
 @router.get("/studies/{study}/trials/{number}")
-def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader) -> HTMLResponse:
+def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, request: Request) -> HTMLResponse:
     """One trial: what it is, how it went, and where it comes from."""
     found = show_trial(stored, number, reader)
     trial, sample = found.trial, read_sample(stored)
     best = sample.trials.sort("objective", descending=stored.row["direction"] == "maximize").head(1)
+    said = next(
+        stored.trial_notes().filter(number=number).iter_rows(named=True), {"starred": False, "tags": "", "note": ""}
+    )
     return render(
         "trial",
         title=f"Trial {number} of {stored.row['name']}",
         name=stored.row["name"],
         objective=stored.row["objective"],
         trial=trial,
+        said=said,
+        may_change=request.state.holder.may("submit"),
         constraints=describe_constraints(trial.constraints),
         lineage=list(_follow_parents(stored, number, trial.parent, trial.parent_step)),
         replay=found.replay,
