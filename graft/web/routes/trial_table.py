@@ -17,6 +17,7 @@ from graft.launching.editing.administration import mark_trials
 from graft.stored.params import Renewal
 from graft.stored.trials import LISTED, PARAMS_PREFIX, find_varying_params, unpack_params
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
+from graft.web.charts.sampling import spell_draw
 from graft.web.charts.specs import Effect, draw_effects
 from graft.web.reading import OpenReader, OpenStudy, refuse_error, settings_of
 from graft.web.rendering import render
@@ -174,8 +175,7 @@ def _is_number(value: object) -> bool:
 
 def _group(stored: StudyReader, by: str, where: str | None, every: int) -> dict[str, Any]:
     """Return the groups as a table and as a chart, in which no difference is judged; of one in `every` trials."""
-    # A hash of the number: in an experiment each k-th trial may be of one arm.
-    taken = f"(number * 2654435761 / 65536) % {every} = 0" if every > 1 else None
+    taken = spell_draw(every) if every > 1 else None
     both = " AND ".join(f"({one})" for one in (where, taken) if one)
     rows = group_by_value(stored.values(by, both or None)).to_dicts()
     effects = [Effect(row["group"], row["mean"], row["low"], row["high"], f"{row['trials']} trials") for row in rows]
