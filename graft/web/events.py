@@ -49,11 +49,6 @@ class Cursor:
     def __str__(self) -> str:
         return str(self.ended)
 
-    @property
-    def condition(self) -> str:
-        """SQL for the trials that ended after it."""
-        return f"ended > {self.ended}"
-
 
 def describe_standing(state: str, planned: int, counts: Mapping[State, int]) -> str:
     """Return a study's standing as page.js writes it of a Change: the page is drawn again once the two differ."""
@@ -89,7 +84,7 @@ class Follower:
 
     def _read(self, study: StudyReader) -> Change:
         columns = ("number", "state", "steps", "objective", "ended")
-        rows = study.trials(self.cursor.condition, "ended", MOST_ENDED, columns)
+        rows = study.trials(f"ended > {self.cursor.ended}", "ended", MOST_ENDED, columns)
         if rows.height:
             self.cursor = Cursor(rows["ended"][-1])
         best, number = read_best(self._reader, study.row)

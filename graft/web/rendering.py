@@ -24,7 +24,7 @@ _pages = Environment(
     lstrip_blocks=True,
 )
 # A long path breaks after a dot or an underscore, not in mid-word.
-_pages.filters["breakable"] = lambda path: Markup(re.sub("([._])", r"\1<wbr>", escape(path)))
+_pages.filters["breakable"] = lambda path: Markup(re.sub("([._])", r"\1<wbr>", str(escape(path))))
 
 
 def render(page: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:

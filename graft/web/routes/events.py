@@ -12,7 +12,6 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from graft.web.events import Cursor, Follower
 from graft.web.reading import OpenReader, OpenStudy, settings_of
-from graft.web.security.access import Holder
 from graft.web.security.guard import Counts, name_address, name_client
 from graft.web.security.refusals import RefusalError
 from graft.web.sparing import Sparing
@@ -69,7 +68,8 @@ async def send_events(
         follower = await anyio.to_thread.run_sync(Follower, reader, stored, cursor)
         bell = await anyio.to_thread.run_sync(reader.listen, study_topic(stored.row["id"]))
         for _ in range(_LONGEST):
-            if not await anyio.to_thread.run_sync(_may_go_on, reader, request.state.holder):
+            digest: str = request.state.holder.digest
+            if digest and await anyio.to_thread.run_sync(reader.find_token, digest) is None:
                 return  # its token was revoked, or has expired
             try:
                 change = await anyio.to_thread.run_sync(follower.look)
@@ -81,11 +81,6 @@ async def send_events(
                 yield ServerSentEvent(event="change", data=change, id=str(follower.cursor), retry=_RETRY)
             if change is None or not change.more:
                 await _wait(reader, bell)
-
-
-def _may_go_on(reader: Reader, holder: Holder) -> bool:
-    """Return whether the token that opened a stream would open it now."""
-    return not holder.digest or reader.find_token(holder.digest) is not None
 
 
 def _forget_answers(request: Request) -> None:

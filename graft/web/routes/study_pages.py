@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -136,7 +136,7 @@ def _draw_or_refuse(draw: Draw, database: str, request: Request) -> Mapping[str,
     except (GraftError, *STRANGE) as error:
         is_ours = isinstance(error, GraftError)
         url = settings_of(request).database
-        refusal = refuse_error(error, database) if is_ours else refuse_strange(error, url, database)
+        refusal = refuse_error(error, database) if is_ours else refuse_strange(error, database, url)
         log_refusal(refusal, request.scope)
         return {"refusal": refusal.reason}
 
@@ -183,7 +183,10 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
         "kept": shown.height,
         "of": best.height,
         "best_paths": paths,
-        "best_rows": [_best_row(row, paths) for row in shown.head(_ROWS).iter_rows(named=True)],
+        "best_rows": [
+            {**row, "values": [cell(row[PARAMS_PREFIX + path]) for path in paths]}
+            for row in shown.head(_ROWS).iter_rows(named=True)
+        ],
     }
 
 
@@ -202,11 +205,6 @@ def _list_fixed(stored: StudyReader, sample: Sample) -> list[tuple[str, str]]:
     varied = [name for name in trials.columns if name.startswith(PARAMS_PREFIX) and trials[name].n_unique() > 1]
     paths = {f"{path}{end}" for name in varied for path in (name.removeprefix(PARAMS_PREFIX),) for end in ("", ".name")}
     return [(path, cell(value)) for path, value in flatten_config(config) if path not in paths]
-
-
-def _best_row(row: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    values = [cell(row[PARAMS_PREFIX + path]) for path in paths]
-    return {"number": row["number"], "state": row["state"], "objective": row["objective"], "values": values}
 
 
 @router.get("/studies/{study}/trials/{number}")

@@ -160,17 +160,16 @@ def _write_row(study: str, row: Mapping[str, Any], columns: Sequence[str]) -> di
     return {
         "number": number,
         "starred": bool(row["starred"]),
-        "values": [(cell(row.get(column)), _is_number(row.get(column))) for column in columns],
+        "values": [
+            (cell(one), isinstance(one, int | float) and one is not True and one is not False)
+            for one in map(row.get, columns)
+        ],
         "commands": {
             "replay": f"search replay {name} {number}",
             "enqueue": f"search enqueue {name} {' '.join(like)}",
             "export": f"search export {name} {number} --script trial-{number}.py",
         },
     }
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _group(stored: StudyReader, by: str, where: str | None, every: int) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def test_a_cursor_is_a_number(text: str) -> None:
 
 def test_a_cursor_is_read_as_it_is_written() -> None:
     assert str(Cursor.parse("17")) == "17"
-    assert Cursor.parse("17").condition == "ended > 17"
+    assert Cursor.parse("17").ended == 17
     assert ENDED.stop == RUNNING.start
 
 
