@@ -10,7 +10,7 @@ import anyio
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from graft.web.events import Cursor, Follower
+from graft.web.events import Follower
 from graft.web.reading import OpenReader, OpenStudy, settings_of
 from graft.web.security.guard import Counts, name_address, name_client
 from graft.web.security.refusals import RefusalError
@@ -50,15 +50,17 @@ def take_stream(request: Request) -> Generator[None]:
 def read_cursor(
     after: Annotated[str | None, Query(max_length=40, description="The id of the last event that you got.")] = None,
     last_event_id: Annotated[str | None, Header(max_length=40)] = None,
-) -> Cursor | None:
-    """Where a stream goes on; a browser that connects again says it by a header."""
+) -> int | None:
+    """Return where a stream goes on; a browser that connects again says it by a header."""
     text = last_event_id or after
-    return Cursor.parse(text) if text else None
+    if text and not (text.isascii() and text.isdecimal() and len(text) < 18):
+        raise RefusalError(400, f"{text[:40]!r} is no cursor; use the id of an event")
+    return int(text) if text else None
 
 
 @router.get("/studies/{study}/events", response_class=EventSourceResponse, dependencies=[Depends(take_stream)])
 async def send_events(
-    request: Request, stored: OpenStudy, reader: OpenReader, cursor: Annotated[Cursor | None, Depends(read_cursor)]
+    request: Request, stored: OpenStudy, reader: OpenReader, cursor: Annotated[int | None, Depends(read_cursor)]
 ) -> AsyncIterable[ServerSentEvent]:
     """Yield an event `change` at once and whenever trials start or end: `data` is a Change, `id` the cursor.
 
