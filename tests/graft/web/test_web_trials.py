@@ -18,6 +18,7 @@ from fastapi.testclient import TestClient
 from scipy.stats import t as student
 
 from graft.stored.export import export_study
+from graft.web.security.access import make_token
 from graft.web.settings import Settings
 from search.analysis.study.value_groups import group_by_value
 from storage import open_store
@@ -254,6 +255,25 @@ def test_stars_tags_and_notes_of_trials_are_shared(page: Browser, quiet: str) ->
     assert page.run("[...document.querySelectorAll('.tick')].map(box => box.value)") == ["6"]
     assert page.run("document.getElementById('trials').innerText").count(EVIL) == 1
     assert not page.complaints
+
+
+@pytest.mark.parametrize(
+    ("role", "status", "told"),
+    [("read", 403, "this needs submit"), ("submit", 403, "was launched, not submitted"), ("admin", 204, "")],
+)
+def test_who_may_change_a_study_may_mark_its_trials(tmp_path: Path, role: str, status: int, told: str) -> None:
+    found = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(found) as store:
+        write_study(store)
+    headers = {"Authorization": f"Bearer {make_token(found, role, role)}"}
+    with client_of(found, needs_token=True) as client:
+        form = {"number": "3", "starred": "1"}
+        answer = client.post("/studies/demo/trials/marks", data=form, headers={**headers, "Accept": "*/*"})
+        table = client.get("/studies/demo/trials", headers=headers).text
+    assert answer.status_code == status
+    assert told in answer.text
+    assert ('id="marks"' in table) == (role != "read")
+    assert ("★" in table) == (role == "admin")
 
 
 @pytest.mark.parametrize("form", [{}, {"number": "99", "note": "x"}, {"number": "3", "added": "<b>"}])
