@@ -10,6 +10,7 @@ frames/                  reading: typed Polars frames, of a database and of one 
 tokens.py                who may reach the service over HTTP
 claim_events.py          the claims about a study's arms: locked, edited, looked at
 test_sets.py             results on test sets: sealed until a study is revealed
+trial_notes.py           stars, tags and notes of trials
 sources.py               the files of a study's plug-ins from outside
 checking.py, copying.py  whether a database is whole; copies of it
 

@@ -39,6 +39,7 @@ from storage.schema import (
     submissions,
     test_results,
     trial_id,
+    trial_notes,
     trials,
     workers,
 )
@@ -256,7 +257,8 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
         yield metrics, batch
     for rows in _select(connection, checkpoints, checkpoints.c.trial_id.between(first, after - 1)):
         yield checkpoints, [{**row, "trial_id": row["trial_id"] - first} for row in rows]
-    for table in (workers, sources, fingerprints, changes, claim_events, test_results, reveals, submissions):
+    others = (workers, sources, fingerprints, changes, claim_events, test_results, reveals, trial_notes, submissions)
+    for table in others:
         for rows in _select(connection, table, table.c.study_id == study_id):
             yield table, [_without(row, "study_id") for row in rows]
 

@@ -40,7 +40,8 @@ from storage.schema import Now, studies, submissions
 Action = Literal[
     "submit", "pause", "resume", "cancel", "reprioritise", "annotate", "look", "reveal", "make_token", "revoke_token"
 ]
-"""The last five change nothing in the queue: `annotate` writes a note, tags or the mark of the archive of a study,
+"""The last five change nothing in the queue: `annotate` writes a note, tags or the mark of the archive of a study, or
+what is said of some of its trials,
 `look` that interim results of a study with a claim were shown, `reveal` that its test sets are opened."""
 _FROM: Mapping[Action, tuple[QueueState, ...]] = {
     "pause": ("waiting", "running", "paused"),
@@ -58,6 +59,8 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
 }
 """What a submission says of its study."""
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
+_OF_TRIALS: Mapping[str, type] = {"numbers": list, "starred": bool, "added": list, "removed": list, "note": str}
+"""What `trial_notes.write` takes."""
 _TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": (int, float, NoneType)}
 _LOOK: Mapping[str, tuple[type, ...]] = {"command": (str,), "version": (str,), "results": (int,)}
 _REVEAL: Mapping[str, tuple[type, ...]] = {"person": (str,), "version": (str,)}
@@ -106,7 +109,8 @@ class QueueRequest:
     terms: Terms = field(default_factory=Terms)
     """Of a submission; a reprioritisation has its priority here."""
     row: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of a submission: the study, as `new_study.row_of` gives it; of an annotation: some of note, tags, archived."""
+    """Of a submission: the study, as `new_study.row_of` gives it; of an annotation: some of note, tags, archived,
+    or what `trial_notes.write` takes."""
     bundles: tuple[Bundle, ...] = ()
     by: str | None = None
     """The token on whose behalf it is made, which may change only the entries of the owner of that name; None: a person
@@ -133,8 +137,12 @@ class QueueRequest:
     def _is_whole(self) -> bool:
         """Return whether its row has what its action needs, of the right types and in range, and nothing else."""
         if self.action == "annotate":
-            typed = all(type(value) is _ANNOTATIONS.get(name) for name, value in self.row.items())
-            return bool(self.row) and typed and all(type(tag) is str for tag in self.row.get("tags", []))
+            kinds = _OF_TRIALS if "numbers" in self.row else _ANNOTATIONS
+            if not self.row or not all(type(value) is kinds.get(name) for name, value in self.row.items()):
+                return False
+            tags = [tag for name in ("tags", "added", "removed") for tag in self.row.get(name, [])]
+            numbers = self.row.get("numbers", [])
+            return all(type(tag) is str for tag in tags) and all(type(number) is int for number in numbers)
         columns = {"submit": _COLUMNS, "look": _LOOK, "reveal": _REVEAL, "make_token": _TOKEN}.get(self.action, {})
         if self.row.keys() != columns.keys():
             return False

@@ -12,6 +12,7 @@ changes        what was changed in a study's space after it was launched, each w
 claim_events   the claims about a study's arms: locked at its launch, edited, looked at before its end, not extended
 test_results   metrics of trials on their test sets, sealed until their study is revealed
 reveals        when the test results of a study were opened, and by whom
+trial_notes    stars, tags and notes of trials, for those that have any
 submissions    the queue of the service: the studies that it is to run, for whom, and why one waits
 tokens         who may reach the service over HTTP, in which role
 
@@ -47,7 +48,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from spaces.bounds import MOST_TRIALS
 
-VERSION = "0018"
+VERSION = "0019"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -278,6 +279,16 @@ reveals = Table(
     Column("person", Text, nullable=False),
     Column("version", Text, nullable=False),  # of Graft
     Column("request", Text, nullable=False),  # so that a second sending is recognised
+)
+
+trial_notes = Table(
+    "trial_notes",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True),
+    Column("number", BigInteger, primary_key=True),  # of a trial
+    Column("starred", Boolean(create_constraint=False), nullable=False),
+    Column("tags", Text, nullable=False),  # sorted words with spaces between them
+    Column("note", Text, nullable=False),
 )
 
 submissions = Table(

@@ -20,7 +20,7 @@ from spaces.messages import no_such, shorten
 from spaces.plugins.bundles import Bundle
 from spaces.plugins.digests import Data
 from spaces.settings import History, Objective
-from storage import claim_events, migrations, sources, test_sets, tokens
+from storage import claim_events, migrations, sources, test_sets, tokens, trial_notes
 from storage.claims import editing, leases, rows
 from storage.claims.claimed_study import ClaimedStudy
 from storage.claims.editing import EditedStudy
@@ -111,10 +111,16 @@ class Store:
         self._lock(study_id)
         return EditedStudy(self._session, study_id)
 
-    def annotate(self, study_id: int, **values: str | Sequence[str] | bool) -> None:
-        """Write some of a study's `note`, `tags` and `archived`; it may run meanwhile."""
-        asked = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    def annotate(self, study_id: int, **values: str | Sequence[str] | Sequence[int] | bool) -> None:
+        """Write some of a study's `note`, `tags` and `archived`; it may run meanwhile.
+
+        With `numbers`, what `trial_notes.write` takes of these trials.
+        """
+        asked: dict[str, Any] = {name: list(one) if isinstance(one, tuple) else one for name, one in values.items()}
         QueueRequest(action="annotate", study="", row=asked).check()
+        if "numbers" in asked:
+            self._session.transact(lambda connection: trial_notes.write(connection, study_id, **asked))
+            return
         this = update(studies).where(studies.c.id == study_id).values(**values)
         self._session.transact(lambda connection: connection.execute(this))
 
@@ -335,8 +341,8 @@ def request_queue(url: str, request: QueueRequest) -> QueueEntry | None:
         return next((entry for entry in reader.queue() if entry.study == request.study), None)
 
 
-def annotate_study(url: str, study: str, **values: str | Sequence[str] | bool) -> None:
-    """Write some of a study's `note`, `tags` and `archived`; raises StudyError as `request_service` does."""
+def annotate_study(url: str, study: str, **values: str | Sequence[str] | Sequence[int] | bool) -> None:
+    """Write what `Store.annotate` takes; raises StudyError as `request_service` does."""
     with open_reader(url) as reader:
         reader.study(study)
     request_service(url, QueueRequest(action="annotate", study=study, row=values))

@@ -74,7 +74,7 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
     for kind, make in _REFUSALS.items():
         app.add_exception_handler(kind, _handler(make, name))
     for kind in STRANGE:
-        app.add_exception_handler(kind, _handler(partial(_refuse_strange, settings.database), name))
+        app.add_exception_handler(kind, _handler(partial(refuse_strange, url=settings.database), name))
     spared = spare(app, settings, trains)
     app.state.sparing = spared
     return Guard(spared.app if spared else app, settings, partial(_find_holder, settings.database, name))
@@ -92,10 +92,6 @@ class _ToolsEndpoint:
         await answer_http(scope, receive, send)
 
 
-def _refuse_strange(url: str, error: Exception, name: str) -> RefusalError:
-    return refuse_strange(error, url, name)
-
-
 def _find_holder(url: str, name: str, token: str) -> Holder | None:
     try:
         return find_holder(url, token)
@@ -103,7 +99,7 @@ def _find_holder(url: str, name: str, token: str) -> Holder | None:
         raise refuse_error(error, name) from None
 
 
-Make = Callable[[Any, str], RefusalError]
+Make = Callable[..., RefusalError]
 
 
 def _handler(make: Make, database: str) -> Callable[[Request, Exception], Response]:
@@ -121,13 +117,9 @@ def _refuse_values(error: RequestValidationError, database: str) -> RefusalError
     return RefusalError(422, f"{shorten(place)}: {first['msg']}")
 
 
-def _refuse_http(error: HTTPException, database: str) -> RefusalError:
-    return RefusalError(error.status_code, f"{error.detail}", error.headers)
-
-
 _REFUSALS: dict[type[Exception], Make] = {
     RefusalError: lambda error, database: error,
     GraftError: refuse_error,
     RequestValidationError: _refuse_values,
-    HTTPException: _refuse_http,
+    HTTPException: lambda error, _: RefusalError(error.status_code, f"{error.detail}", error.headers),
 }

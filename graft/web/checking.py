@@ -114,7 +114,8 @@ def _answer(connection: Connection, question: Callable[..., Any], values: tuple[
     signal.setitimer(signal.ITIMER_REAL, 2 * seconds)  # should the process that waits be gone
     with contextlib.suppress(OSError):
         os.nice(max(0, _PRIORITY - os.nice(0)))
-    used = int(_status("VmData").split()[0]) << 10
+    with open("/proc/self/status") as file:
+        used = next(int(line.split()[1]) << 10 for line in file if line.startswith("VmData"))
     resource.setrlimit(resource.RLIMIT_DATA, (used + _MEMORY_BYTES, used + _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -128,9 +129,3 @@ def _answer(connection: Connection, question: Callable[..., Any], values: tuple[
     connection.send_bytes(answer.encode())
     connection.close()
     os._exit(0)  # threads that a plug-in has begun are not waited for
-
-
-def _status(name: str) -> str:
-    """Return a line of what Linux tells of this process."""
-    with open("/proc/self/status") as file:
-        return next(line.partition(":")[2] for line in file if line.startswith(name))

@@ -10,12 +10,10 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Self, final
+from typing import final
 
 from graft.stored.studies import read_best, read_state
 from graft.web.models import Change, EndedTrial
-from graft.web.security.refusals import RefusalError
 from spaces.records import State
 from storage.frames import Reader
 from storage.frames.study import StudyReader
@@ -24,35 +22,6 @@ MOST_ENDED = 200
 """Trials that one event tells."""
 _SECONDS = 5.0
 """After so long counts are read again though no trial has ended: trials may have been started."""
-
-
-@dataclass(frozen=True, order=True)
-class Cursor:
-    """The last trial that ended."""
-
-    ended: int
-    """Its place in the order of ends, from 1 on; 0: none has ended."""
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """`17`; refused with 400 for what is none."""
-        if not (text.isascii() and text.isdecimal() and len(text) < 18):
-            raise RefusalError(400, f"{text[:40]!r} is no cursor; use the id of an event")
-        return cls(int(text))
-
-    @classmethod
-    def latest(cls, study: StudyReader) -> Self:
-        """Return the one after which nothing has happened yet."""
-        found = study.trials("ended IS NOT NULL", "ended DESC", 1, ("ended",))
-        return cls(found.item() if found.height else 0)
-
-    def __str__(self) -> str:
-        return str(self.ended)
-
-    @property
-    def condition(self) -> str:
-        """SQL for the trials that ended after it."""
-        return f"ended > {self.ended}"
 
 
 def describe_standing(state: str, planned: int, counts: Mapping[State, int]) -> str:
@@ -64,10 +33,13 @@ def describe_standing(state: str, planned: int, counts: Mapping[State, int]) -> 
 class Follower:
     """Looks at one study again and again."""
 
-    def __init__(self, reader: Reader, study: StudyReader, cursor: Cursor | None) -> None:
+    def __init__(self, reader: Reader, study: StudyReader, cursor: int | None) -> None:
         """`cursor`: where to go on; None: with what happens from now on."""
         self._reader, self._name = reader, str(study.row["name"])
-        self.cursor = cursor or Cursor.latest(study)
+        if cursor is None:
+            last = study.trials("ended IS NOT NULL", "ended DESC", 1, ("ended",))
+            cursor = last.item() if last.height else 0
+        self.cursor = cursor
         self._seen: tuple[object, ...] = ()
         self._told: Change | None = None
         self._read_at = 0.0
@@ -89,9 +61,9 @@ class Follower:
 
     def _read(self, study: StudyReader) -> Change:
         columns = ("number", "state", "steps", "objective", "ended")
-        rows = study.trials(self.cursor.condition, "ended", MOST_ENDED, columns)
+        rows = study.trials(f"ended > {self.cursor}", "ended", MOST_ENDED, columns)
         if rows.height:
-            self.cursor = Cursor(rows["ended"][-1])
+            self.cursor = rows["ended"][-1]
         best, number = read_best(self._reader, study.row)
         return Change(
             state=read_state(self._reader, study.row),

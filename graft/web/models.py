@@ -81,25 +81,6 @@ class TrialPage(BaseModel):
     """The cursor of the next page; null: this is the last one."""
 
 
-class MetricRow(BaseModel):
-    """One number of a validation that is kept."""
-
-    number: int
-    step: int
-    name: str
-    variant: str
-    condition: str
-    value: float | None
-
-
-class MetricPage(BaseModel):
-    """The metrics of some of a study's trials."""
-
-    metrics: list[MetricRow]
-    next: int | None
-    """The cursor of the next page; null: this is the last one."""
-
-
 class Point(BaseModel):
     """One number of a validation of one trial."""
 
@@ -108,6 +89,20 @@ class Point(BaseModel):
     variant: str
     condition: str
     value: float | None
+
+
+class MetricRow(Point):
+    """One number of a validation of a trial that is named."""
+
+    number: int
+
+
+class MetricPage(BaseModel):
+    """The metrics of some of a study's trials."""
+
+    metrics: list[MetricRow]
+    next: int | None
+    """The cursor of the next page; null: this is the last one."""
 
 
 class TrialDetails(BaseModel):
@@ -121,15 +116,6 @@ class TrialDetails(BaseModel):
     """In the order of steps."""
     replay: str
     """The command that trains it again and compares."""
-
-
-class Figure(BaseModel):
-    """A figure of the study's report."""
-
-    number: int
-    caption: str
-    svg: str
-    """An <svg> element that refers to nothing outside."""
 
 
 class WorkerRow(BaseModel):

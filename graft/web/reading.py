@@ -79,10 +79,10 @@ STRANGE = (
 """What reading rows that were edited by hand may end in."""
 
 
-def refuse_strange(error: Exception, url: str, name: str) -> RefusalError:
+def refuse_strange(error: Exception, name: str, url: str) -> RefusalError:
     """Return the answer to a client whose request met damaged rows; raises any other error again.
 
-    `url`, `name`: of the database, and what errors call it.
+    `name`, `url`: what errors call the database, and where it is.
     """
     damage = describe_damage(url)
     if damage is None:

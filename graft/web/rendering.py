@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from fastapi.responses import HTMLResponse, StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from graft.report.rendering.formatting import number, plain
 
@@ -21,6 +23,8 @@ _pages = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+# A long path breaks after a dot or an underscore, not in mid-word.
+_pages.filters["breakable"] = lambda path: Markup(re.sub("([._])", r"\1<wbr>", str(escape(path))))
 
 
 def render(page: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import multiprocessing
 import os
 import socket
@@ -10,7 +11,6 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
-from typing import Protocol
 
 import h11
 import uvicorn
@@ -31,12 +31,6 @@ _LOOK_SECONDS = 0.5
 """Between looks whether anything trains."""
 _LEAVE_SECONDS = 2
 """How long event streams may go on when the server is stopped."""
-
-
-class Shared(Protocol):
-    """A number that two processes share."""
-
-    value: int
 
 
 def plan_settings(
@@ -132,7 +126,7 @@ def serving(
         process.kill()
 
 
-def _answer_beside(settings: Settings, listener: socket.socket, is_training: Shared) -> None:
+def _answer_beside(settings: Settings, listener: socket.socket, is_training: ctypes.c_byte) -> None:
     warm_up()
     os.nice(LOWEST_PRIORITY)
     # Ctrl-C stops training first, and this process when nothing trains any more. Not by a session of its own: Linux

@@ -33,6 +33,7 @@ from storage.schema import (
     submissions,
     test_results,
     trial_id,
+    trial_notes,
     trials,
     workers,
 )
@@ -177,6 +178,6 @@ def delete_study(connection: Connection, study_id: int) -> None:
         connection.execute(delete(table).where(table.c.trial_id.between(first, last)))
     # Trials refer to architectures, and architectures to the study.
     own = (trials, architectures, workers, sources_table, fingerprints, changes, claims_table, test_results, reveals)
-    for table in (*own, submissions):
+    for table in (*own, trial_notes, submissions):
         connection.execute(delete(table).where(table.c.study_id == study_id))
     connection.execute(delete(studies).where(studies.c.id == study_id))

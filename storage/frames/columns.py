@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 from sqlalchemy import Boolean, DateTime, Double, Integer, Table
 
-from storage.schema import changes, claim_events, fingerprints, reveals, sources, studies, trials, workers
+from storage.schema import changes, claim_events, fingerprints, reveals, sources, studies, trial_notes, trials, workers
 
 Schema = Mapping[str, pl.DataType]
 
@@ -44,6 +44,7 @@ CHANGES: Schema = _schema(changes)
 CLAIM_EVENTS: Schema = _schema(claim_events)
 """`claims` is a JSON text."""
 REVEALS: Schema = _schema(reveals)
+TRIAL_NOTES: Schema = {name: kind for name, kind in _schema(trial_notes).items() if name != "study_id"}
 FINGERPRINTS: Schema = _schema(fingerprints)
 """`sources` is a JSON text."""
 METRICS: Schema = {

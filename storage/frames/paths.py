@@ -1,4 +1,7 @@
-"""Paths of a space in a user's SQL over trials: `optimizer.learning_rate > 1e-3`, `params.task.length`."""
+"""Paths of a space in a user's SQL over trials: `optimizer.learning_rate > 1e-3`, `params.task.length`.
+
+The words `starred`, `tags` and `note` stand for what people said of a trial.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import polars as pl
 
 from spaces.errors import StudyError
 from spaces.messages import no_such
+from storage import trial_notes
 from storage.frames.answers import Answers
 
 SECTIONS = "task|model|optimizer|averaging|learning|training|transfer|architecture"
@@ -16,16 +20,19 @@ SECTIONS = "task|model|optimizer|averaging|learning|training|transfer|architectu
 _PATH = re.compile(
     r"'(?:[^']|'')*'|\bparams\.(?P<path>[A-Za-z_]\w*(?:\.\w+)*)"
     rf"|\b(?P<knob>(?:{SECTIONS})(?:\.[A-Za-z_]\w*)+)"
+    rf"|(?<![\w.])(?P<said>{'|'.join(trial_notes.WORDS)})\b"
 )
 
 
 def spell_paths(answers: Answers, study_id: int, sql: str) -> str:
-    """Return the SQL with paths spelled out; texts in quotes stay as they are.
+    """Return the SQL with paths and words of notes spelled out; texts in quotes stay as they are.
 
     Raises StudyError for a path that no trial of the study has.
     """
 
     def spell(match: re.Match[str]) -> str:
+        if match["said"]:
+            return trial_notes.spell(match["said"])
         if match["knob"] is None:
             path = match["path"]
             return answers.reading.parameter(study_id, path) if path else match[0]

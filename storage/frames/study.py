@@ -24,6 +24,7 @@ from storage.frames.columns import (
     METRICS,
     REVEALS,
     SOURCES,
+    TRIAL_NOTES,
     TRIALS,
     WORKERS,
     Schema,
@@ -259,6 +260,10 @@ class StudyReader:
     def reveals(self) -> pl.DataFrame:
         """Return when the study's test results were opened, and by whom; columns REVEALS."""
         return self._read_table("reveals", REVEALS, "number")
+
+    def trial_notes(self) -> pl.DataFrame:
+        """Return the stars, tags and notes of the trials that have any, by number; columns TRIAL_NOTES."""
+        return self._read_table("trial_notes", TRIAL_NOTES, "number")
 
     def test_results(self) -> pl.DataFrame | None:
         """Return the metrics of trials on their test sets; columns METRICS. None before the study is revealed."""

@@ -343,6 +343,9 @@ def test_notes_tags_and_the_archive_are_written_by_the_service_of_a_file(tmp_pat
         {"note": 3},
         {"note": "x", "trials": 1},
         {"archived": 1},
+        {"numbers": ["3"], "note": "x"},
+        {"numbers": [3], "tags": ["a"]},
+        {"numbers": [3], "added": [4]},
     ],
 )
 def test_what_is_no_annotation_is_refused(row: dict[str, Any]):

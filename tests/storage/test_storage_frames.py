@@ -10,7 +10,8 @@ import pytest
 
 from spaces.errors import StorageError, StudyError
 from spaces.records import Metric, Report, TrialResult
-from storage import Reader, frames, open_reader
+from storage import Reader, annotate_study, frames, open_reader, open_store
+from storage.copying import copy
 from storage.frames.columns import METRICS, STUDIES, TRIALS
 from tests.support.databases import claimed, make_report, make_trial, raw
 
@@ -287,3 +288,25 @@ def test_trials_come_in_batches_too(url: str, monkeypatch: pytest.MonkeyPatch):
     with open_reader(url) as reader:
         assert [batch.height for batch in reader.study("study").trial_batches()] == [0, 3, 3, 1]
         assert numbers(reader.study("study").trials(sort="number DESC")) == [6, 5, 4, 3, 2, 1, 0]
+
+
+def test_stars_tags_and_notes_of_trials(url: str, reader: Reader, tmp_path: Path):
+    annotate_study(url, "study", numbers=[0, 3], starred=True, added=["b", "a"])
+    annotate_study(url, "study", numbers=[3, 4], removed=["b"], note="Odd.")
+    annotate_study(url, "study", numbers=[0], starred=False, removed=["a", "b"])
+    with pytest.raises(StudyError, match="the study has no trial 9"):
+        annotate_study(url, "study", numbers=[2, 9], note="None.")
+    study = reader.study("study")
+    rows = [(3, True, "a", "Odd."), (4, False, "", "Odd.")]
+    assert study.trial_notes().rows() == rows
+    assert numbers(study.trials("starred")) == [3]
+    assert numbers(study.trials("NOT starred AND note = 'Odd.' OR tags LIKE '%a%'")) == [3, 4]
+    assert numbers(study.trials("params.optimizer.learning_rate > 0 AND note <> ''", "tags DESC")) == [3, 4]
+    other = f"sqlite:///{tmp_path}/other.db"
+    [copied] = copy(url, other)
+    assert copied.new
+    with open_reader(other) as second:
+        assert second.study("study").trial_notes().rows() == rows
+    with open_store(url) as store:
+        store.edit(study.row["id"]).delete()
+    assert raw(url, "SELECT count(*) FROM trial_notes")[0][0] == 0

@@ -94,7 +94,7 @@ def test_the_best_non_linearities_are_those_of_the_best_trials(
     assert found.equals(every.join(found.select("id"), on="id", how="semi"))
 
 
-def test_a_sample_is_every_so_many_th_trial_and_the_best(ranked: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_sample_is_drawn_by_a_hash_and_has_the_best(ranked: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("graft.web.charts.sampling.MOST", 10)
     monkeypatch.setattr("graft.web.charts.sampling._BEST", 3)
     raw(ranked, "DELETE FROM architectures")
@@ -105,6 +105,8 @@ def test_a_sample_is_every_so_many_th_trial_and_the_best(ranked: str, monkeypatc
         best = reader.study("study").trials(top=3)["number"].to_list()
     assert sample.every == 4
     scored = set(everything["number"])
-    assert sample.trials["number"].to_list() == sorted((scored & set(range(0, 40, 4))) | set(best))
+    drawn = {number for number in range(40) if number * 2_654_435_761 // 65_536 % 4 == 0}
+    assert {number % 4 for number in drawn} == {0, 1, 2, 3}, "of four arms each has some"
+    assert sample.trials["number"].to_list() == sorted((scored & drawn) | set(best))
     feasible = sorted((one.objective, one.number) for one in map(result, sorted(scored)) if one.number % 13)
     assert best == [number for _, number in feasible[:3]]

@@ -1,4 +1,4 @@
-"""A study gets another name, a note, tags; it goes to the archive, or is deleted."""
+"""A study gets another name, a note, tags; it goes to the archive, or is deleted. Its trials get stars, tags, notes."""
 
 from __future__ import annotations
 
@@ -57,19 +57,52 @@ def remove_checkpoints(url: str, row: Mapping[str, Any]) -> None:
 
 def write_note(url: str, study: str, text: str) -> None:
     """Replace a study's note; on a server, or by the service of a file, it may run meanwhile."""
+    annotate_study(url, study, note=_check_note(text))
+
+
+def mark_trials(
+    url: str,
+    study: str,
+    numbers: Collection[int],
+    *,
+    starred: bool | None = None,
+    added: Collection[str] = (),
+    removed: Collection[str] = (),
+    note: str | None = None,
+) -> None:
+    """Star trials or not, add and remove tags, and replace the note; None leaves what is there.
+
+    The study may run meanwhile, as for `write_note`. Raises StudyError for a trial that the study does not have.
+    """
+    _check_tags(added, removed)
+    asked: dict[str, Any] = {"numbers": [*numbers], "added": [*added], "removed": [*removed]}
+    if starred is not None:
+        asked["starred"] = starred
+    if note is not None:
+        asked["note"] = _check_note(note)
+    annotate_study(url, study, **asked)
+
+
+def _check_note(text: str) -> str:
     if len(text) > LONGEST_NOTE:
         raise StudyError(f"the note has {len(text):,} characters; it may have {LONGEST_NOTE:,}")
-    annotate_study(url, study, note=text.replace("\0", " "))
+    return text.replace("\0", " ")
+
+
+def _check_tags(*several: Collection[str]) -> None:
+    for texts in several:
+        if isinstance(texts, str):  # whose letters would be tags
+            raise StudyError(f"tags: {texts!r} is one text; write [{texts!r}]")
+        for tag in texts:
+            if not _TAG.fullmatch(tag):
+                raise StudyError(
+                    f"tag {shorten(repr(tag))} must be a word of letters, digits, '.', ':', '+', '_' and '-'"
+                )
 
 
 def tag_study(url: str, study: str, added: Collection[str], removed: Collection[str] = ()) -> list[str]:
     """Add and remove tags of a study; the tags that it has now, sorted."""
-    for texts in (added, removed):
-        if isinstance(texts, str):  # whose letters would be tags
-            raise StudyError(f"tags: {texts!r} is one text; write [{texts!r}]")
-    for tag in (*added, *removed):
-        if not _TAG.fullmatch(tag):
-            raise StudyError(f"tag {shorten(repr(tag))} must be a word of letters, digits, '.', ':', '+', '_' and '-'")
+    _check_tags(added, removed)
     with open_reader(url) as reader:
         before = read_tags(reader.study(study).row)
     if missing := sorted(set(removed) - set(before)):

@@ -13,10 +13,11 @@ from graft.stored.trials import LISTED
 from spaces.errors import StudyError
 from spaces.messages import no_such, shorten
 from storage.frames.paths import SECTIONS
+from storage.trial_notes import WORDS
 
 LONGEST = 2_000
 """Characters of a condition or an order."""
-_COLUMNS = (*LISTED, "draws")
+_COLUMNS = (*LISTED, "draws", *WORDS)
 _IN_CONDITIONS = frozenset(["AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "LIKE", "TRUE", "FALSE"])
 _IN_ORDERS = _IN_CONDITIONS | frozenset(["ASC", "DESC", "NULLS", "FIRST", "LAST"])
 _BEFORE_PARENTHESIS = frozenset(["AND", "OR", "NOT", "IN", "BETWEEN", "LIKE"])

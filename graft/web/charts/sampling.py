@@ -15,6 +15,8 @@ MOST = 1_500
 _BEST = 30
 """The best trials, which every sample has."""
 _MOST_WORDS = 12
+_FACTOR, _DIVISOR = 2_654_435_761, 65_536
+"""The hash of a number by which trials are drawn (Knuth, TAOCP 3, 6.4): each k-th trial may be of one arm."""
 _WITH_PARAMS = ("number", "state", "objective", "second_objective", "params")
 
 
@@ -25,14 +27,14 @@ class Sample:
     trials: pl.DataFrame
     """number, state, objective, second_objective and a column for each of `params`."""
     every: int
-    """1: all of them; k: those whose number is divisible by k, and the best."""
+    """1: all of them; k: one in k, drawn by a hash of the numbers, and the best."""
 
     @property
     def note(self) -> str:
         """What of the study is shown, for the page; empty: all of it."""
         if self.every == 1:
             return ""
-        return f"A sample: every {self.every:,}th trial and the best {_BEST}, {self.trials.height:,} in all."
+        return f"A sample: one trial in {self.every:,} and the best {_BEST}, {self.trials.height:,} in all."
 
 
 def read_sample(study: StudyReader) -> Sample:
@@ -40,12 +42,19 @@ def read_sample(study: StudyReader) -> Sample:
     scored = "objective IS NOT NULL"
     highest = study.count_numbers()
     every = max(1, -(-highest // MOST))
-    # The numbers are written out: to find them by their remainders the database would read every trial.
-    numbers = ", ".join(map(str, range(0, highest, every))) or "NULL"
+    # The numbers are written out: to find them by a hash the database would read every trial.
+    drawn = pl.int_range(highest, eager=True)
+    drawn = drawn.filter(drawn * _FACTOR // _DIVISOR % every == 0)
+    numbers = ", ".join(map(str, drawn)) or "NULL"
     taken = study.trials(f"number IN ({numbers}) AND {scored}", columns=_WITH_PARAMS)
     best = study.trials(scored, top=_BEST, columns=_WITH_PARAMS)
     both = pl.concat([taken, best]).unique("number", keep="first").sort("number")
     return Sample(unpack_params(Renewal(study)(both)), every)
+
+
+def spell_draw(every: int) -> str:
+    """Return the SQL condition that a trial is among one in `every`, as in a sample."""
+    return f"(number * {_FACTOR} / {_DIVISOR}) % {every} = 0"
 
 
 def numeric_params(trials: pl.DataFrame) -> list[str]:

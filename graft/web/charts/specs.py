@@ -159,12 +159,11 @@ def draw_parallel(
         "series": [{"type": "parallel", "name": name, "datasetIndex": at} for at, (name, _) in enumerate(parts)],
         "parallelAxis": axes,
     }
-    bounds = {path: (_finite(low), _finite(high)) for path, (low, high) in ranges.items()}
+    bounds = {
+        path: (low if low > -math.inf else None, high if high < math.inf else None)
+        for path, (low, high) in ranges.items()
+    }
     return Chart(title="values of trials, and their objectives", option=option, link=link, ranges=bounds, height=360)
-
-
-def _finite(end: float) -> float | None:
-    return end if math.isfinite(end) else None
 
 
 def draw_effects(effects: Sequence[Effect], label: str, title: str, *, from_zero: bool = True) -> Chart:

@@ -10,9 +10,8 @@ import anyio
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from graft.web.events import Cursor, Follower
+from graft.web.events import Follower
 from graft.web.reading import OpenReader, OpenStudy, settings_of
-from graft.web.security.access import Holder
 from graft.web.security.guard import Counts, name_address, name_client
 from graft.web.security.refusals import RefusalError
 from graft.web.sparing import Sparing
@@ -51,15 +50,17 @@ def take_stream(request: Request) -> Generator[None]:
 def read_cursor(
     after: Annotated[str | None, Query(max_length=40, description="The id of the last event that you got.")] = None,
     last_event_id: Annotated[str | None, Header(max_length=40)] = None,
-) -> Cursor | None:
-    """Where a stream goes on; a browser that connects again says it by a header."""
+) -> int | None:
+    """Return where a stream goes on; a browser that connects again says it by a header."""
     text = last_event_id or after
-    return Cursor.parse(text) if text else None
+    if text and not (text.isascii() and text.isdecimal() and len(text) < 18):
+        raise RefusalError(400, f"{text[:40]!r} is no cursor; use the id of an event")
+    return int(text) if text else None
 
 
 @router.get("/studies/{study}/events", response_class=EventSourceResponse, dependencies=[Depends(take_stream)])
 async def send_events(
-    request: Request, stored: OpenStudy, reader: OpenReader, cursor: Annotated[Cursor | None, Depends(read_cursor)]
+    request: Request, stored: OpenStudy, reader: OpenReader, cursor: Annotated[int | None, Depends(read_cursor)]
 ) -> AsyncIterable[ServerSentEvent]:
     """Yield an event `change` at once and whenever trials start or end: `data` is a Change, `id` the cursor.
 
@@ -69,7 +70,8 @@ async def send_events(
         follower = await anyio.to_thread.run_sync(Follower, reader, stored, cursor)
         bell = await anyio.to_thread.run_sync(reader.listen, study_topic(stored.row["id"]))
         for _ in range(_LONGEST):
-            if not await anyio.to_thread.run_sync(_may_go_on, reader, request.state.holder):
+            digest: str = request.state.holder.digest
+            if digest and await anyio.to_thread.run_sync(reader.find_token, digest) is None:
                 return  # its token was revoked, or has expired
             try:
                 change = await anyio.to_thread.run_sync(follower.look)
@@ -81,11 +83,6 @@ async def send_events(
                 yield ServerSentEvent(event="change", data=change, id=str(follower.cursor), retry=_RETRY)
             if change is None or not change.more:
                 await _wait(reader, bell)
-
-
-def _may_go_on(reader: Reader, holder: Holder) -> bool:
-    """Return whether the token that opened a stream would open it now."""
-    return not holder.digest or reader.find_token(holder.digest) is not None
 
 
 def _forget_answers(request: Request) -> None:

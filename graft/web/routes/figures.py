@@ -10,7 +10,6 @@ from fastapi import APIRouter, Path, Response
 from graft.report.figures import draw_figures, figure_kinds
 from graft.report.rendering.document import Picture
 from graft.report.study import read
-from graft.web.models import Figure
 from graft.web.reading import OpenReader, OpenStudy
 from graft.web.security.refusals import RefusalError
 from spaces.errors import StudyError
@@ -30,9 +29,9 @@ def list_figures(stored: OpenStudy, reader: OpenReader) -> list[str]:
 
 
 @router.get("/{kind}")
-def show_figures(stored: OpenStudy, kind: Kind, reader: OpenReader) -> list[Figure]:
+def show_figures(stored: OpenStudy, kind: Kind, reader: OpenReader) -> list[Picture]:
     """All figures of a kind."""
-    return [Figure(**vars(picture)) for picture in _draw(reader, stored.row["name"], kind)]
+    return _draw(reader, stored.row["name"], kind)
 
 
 @router.get("/{kind}/{index}.svg", response_class=Response, responses={200: {"content": {"image/svg+xml": {}}}})

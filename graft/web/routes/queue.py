@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -25,19 +24,18 @@ from storage.tokens import Role
 router = APIRouter(tags=["queue"])
 
 
-def require(role: Role) -> Callable[[Request], Holder]:
-    """Who asks, if that is somebody of this role; refused with 403 otherwise."""
-
-    def check(request: Request) -> Holder:
-        holder: Holder = request.state.holder
-        if not holder.may(role):
-            raise RefusalError(403, f"the token {holder.name!r} has the role {holder.role}; this needs {role}")
-        return holder
-
-    return check
+def check_role(holder: Holder, role: Role) -> Holder:
+    """Return who asks; refused with 403 if what needs the role is not for them."""
+    if not holder.may(role):
+        raise RefusalError(403, f"the token {holder.name!r} has the role {holder.role}; this needs {role}")
+    return holder
 
 
-Submitter = Annotated[Holder, Depends(require("submit"))]
+def _require_submit(request: Request) -> Holder:
+    return check_role(request.state.holder, "submit")
+
+
+Submitter = Annotated[Holder, Depends(_require_submit)]
 
 
 @router.get("/queue")
@@ -78,22 +76,16 @@ def quotas_of(settings: Settings, holder: Holder) -> Quotas | None:
     return None if holder.requester is None else settings.quotas
 
 
-@router.post("/queue/{study}/pause")
-def pause(study: StudyName, holder: Submitter, request: Request, response: Response) -> Accepted:
-    """Have a study stopped, with everything kept, until it is resumed."""
-    return _send(request, holder, QueueRequest(action="pause", study=study), response)
-
-
-@router.post("/queue/{study}/resume")
-def resume(study: StudyName, holder: Submitter, request: Request, response: Response) -> Accepted:
-    """Have a study run again that was paused or cancelled, or failed."""
-    return _send(request, holder, QueueRequest(action="resume", study=study), response)
-
-
-@router.post("/queue/{study}/cancel")
-def cancel(study: StudyName, holder: Submitter, request: Request, response: Response) -> Accepted:
-    """Have a study stopped and taken out of the queue; what it has found stays."""
-    return _send(request, holder, QueueRequest(action="cancel", study=study), response)
+@router.post("/queue/{study}/{action}")
+def change(
+    study: StudyName,
+    action: Literal["pause", "resume", "cancel"],
+    holder: Submitter,
+    request: Request,
+    response: Response,
+) -> Accepted:
+    """Pause a study until it is resumed, resume one that was stopped or failed, or cancel it; what it found stays."""
+    return _send(request, holder, QueueRequest(action=action, study=study), response)
 
 
 @router.put("/queue/{study}/priority")

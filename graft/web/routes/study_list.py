@@ -20,7 +20,7 @@ from graft.web.charts.specs import draw_curves
 from graft.web.charts.study_charts import best_so_far
 from graft.web.reading import OpenReader, OpenStudy, record_page, settings_of
 from graft.web.rendering import render
-from graft.web.routes.queue import Submitter, check_change
+from graft.web.routes.queue import Submitter, check_change, check_role
 from graft.web.security.refusals import RefusalError
 from search.analysis.study.best_trials import summarise_best
 from spaces.errors import SpaceError, StudyError
@@ -123,8 +123,8 @@ async def change_study(
     url = settings_of(request).database
     text = parse_qs((await request.body()).decode(errors="replace")).get("text", [""])[0].strip()
     check_change(reader, name, holder)
-    if action in ("rename", "delete") and not holder.may("admin"):
-        raise RefusalError(403, f"the token {holder.name!r} has the role {holder.role}; this needs admin")
+    if action in ("rename", "delete"):
+        check_role(holder, "admin")
     if action == "note":
         write_note(url, name, text)
     elif action == "tags":

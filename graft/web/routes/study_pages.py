@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -136,7 +136,7 @@ def _draw_or_refuse(draw: Draw, database: str, request: Request) -> Mapping[str,
     except (GraftError, *STRANGE) as error:
         is_ours = isinstance(error, GraftError)
         url = settings_of(request).database
-        refusal = refuse_error(error, database) if is_ours else refuse_strange(error, url, database)
+        refusal = refuse_error(error, database) if is_ours else refuse_strange(error, database, url)
         log_refusal(refusal, request.scope)
         return {"refusal": refusal.reason}
 
@@ -183,7 +183,10 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
         "kept": shown.height,
         "of": best.height,
         "best_paths": paths,
-        "best_rows": [_best_row(row, paths) for row in shown.head(_ROWS).iter_rows(named=True)],
+        "best_rows": [
+            {**row, "values": [cell(row[PARAMS_PREFIX + path]) for path in paths]}
+            for row in shown.head(_ROWS).iter_rows(named=True)
+        ],
     }
 
 
@@ -204,23 +207,23 @@ def _list_fixed(stored: StudyReader, sample: Sample) -> list[tuple[str, str]]:
     return [(path, cell(value)) for path, value in flatten_config(config) if path not in paths]
 
 
-def _best_row(row: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    values = [cell(row[PARAMS_PREFIX + path]) for path in paths]
-    return {"number": row["number"], "state": row["state"], "objective": row["objective"], "values": values}
-
-
 @router.get("/studies/{study}/trials/{number}")
-def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader) -> HTMLResponse:
+def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, request: Request) -> HTMLResponse:
     """One trial: what it is, how it went, and where it comes from."""
     found = show_trial(stored, number, reader)
     trial, sample = found.trial, read_sample(stored)
     best = sample.trials.sort("objective", descending=stored.row["direction"] == "maximize").head(1)
+    said = next(
+        stored.trial_notes().filter(number=number).iter_rows(named=True), {"starred": False, "tags": "", "note": ""}
+    )
     return render(
         "trial",
         title=f"Trial {number} of {stored.row['name']}",
         name=stored.row["name"],
         objective=stored.row["objective"],
         trial=trial,
+        said=said,
+        may_change=request.state.holder.may("submit"),
         constraints=describe_constraints(trial.constraints),
         lineage=list(_follow_parents(stored, number, trial.parent, trial.parent_step)),
         replay=found.replay,

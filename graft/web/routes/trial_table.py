@@ -1,4 +1,4 @@
-"""The page with the table of a study's trials."""
+"""The page with the table of a study's trials, and what is said of them there and on a trial's page."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
-from fastapi import APIRouter, Query
-from fastapi.responses import HTMLResponse
+import polars as pl
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
 
 from graft.files import cell
+from graft.launching.editing.administration import mark_trials
 from graft.stored.params import Renewal
 from graft.stored.trials import LISTED, PARAMS_PREFIX, find_varying_params, unpack_params
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
+from graft.web.charts.sampling import spell_draw
 from graft.web.charts.specs import Effect, draw_effects
-from graft.web.reading import OpenReader, OpenStudy, refuse_error
+from graft.web.reading import OpenReader, OpenStudy, refuse_error, settings_of
 from graft.web.rendering import render
+from graft.web.routes.queue import Submitter, check_change
+from graft.web.security.refusals import RefusalError
 from search.analysis.study.value_groups import group_by_value
 from spaces.bounds import MOST_TRIALS
 from spaces.errors import StorageError, StudyError
 from storage.frames.study import StudyReader
+from storage.trial_notes import WORDS
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -40,6 +46,7 @@ Text = Annotated[str, Query(max_length=LONGEST)]
 def show_trials(
     stored: OpenStudy,
     reader: OpenReader,
+    request: Request,
     where: Text = "",
     sort: Text = "",
     group: Text = "",
@@ -52,14 +59,16 @@ def show_trials(
     """
     name: str = stored.row["name"]
     varying = sorted(find_varying_params(stored))
-    known = [*_COLUMNS, *varying]
+    notes = stored.trial_notes()
+    known = [*_COLUMNS, *WORDS, *varying]
+    said = [word for word in WORDS[1:] if (notes[word] != "").any()]
     has_second = ["second_objective"] * bool(stored.row["second_objective"])
     shown = [one for one in column if one in known or one.startswith(PARAMS_PREFIX)]
-    shown = shown or ["state", "objective", *has_second, *varying[:_MOST_VARYING], "steps"]
+    shown = shown or ["state", "objective", *has_second, *varying[:_MOST_VARYING], "steps", *said]
     chosen = {"where": where, "sort": sort, "group": group, "column": column}
     values: dict[str, Any] = {"rows": [], "following": None, "counted": 0, "groups": None, "error": ""}
     try:
-        values |= _read(stored, check_condition(where), check_order(sort), check_condition(group), cursor, shown)
+        values |= _read(stored, check_condition(where), check_order(sort), check_condition(group), cursor, shown, notes)
     except (StudyError, StorageError) as error:
         values["error"] = refuse_error(error, reader.database.name).reason
     return render(
@@ -68,6 +77,8 @@ def show_trials(
         title=f"Trials of {name}",
         name=name,
         all=stored.count_numbers(),
+        starred=int(notes["starred"].sum()),
+        may_change=request.state.holder.may("submit"),
         known=known,
         heads=[_head(one, sort, stored.row["direction"], chosen) for one in shown],
         columns=shown,
@@ -79,8 +90,47 @@ def show_trials(
     )
 
 
+@router.post("/studies/{study}/trials/marks")
+async def mark(
+    stored: OpenStudy,
+    reader: OpenReader,
+    holder: Submitter,
+    request: Request,
+    back: Annotated[int | None, Query(ge=0, lt=MOST_TRIALS)] = None,
+) -> Response:
+    """Star, tag and note the trials `number` of a form; `back`: the trial whose page is shown then.
+
+    A script, which asks for no page, gets none. Of the form's texts, `tags` are all that a trial is to have, `added`
+    and `removed` some.
+    """
+    form = parse_qs((await request.body()).decode(errors="replace"), keep_blank_values=True)
+    name: str = stored.row["name"]
+    check_change(reader, name, holder)
+    numbers = [int(text) for text in form.pop("number", []) if text.isdecimal() and len(text) < 10]
+    if not 0 < len(numbers) <= _ROWS:
+        raise RefusalError(400, f"{len(numbers)} trials; from 1 to {_ROWS} are marked at once")
+    text = {key: texts[-1].strip() for key, texts in form.items()}
+    added, removed = text.get("added", "").split(), text.get("removed", "").split()
+    if "tags" in text:
+        added = text["tags"].split()
+        before = stored.trial_notes().filter(pl.col("number").is_in(numbers))["tags"]
+        removed = [tag for tag in " ".join(before).split() if tag not in added]
+    starred = text["starred"] == "1" if "starred" in text else None
+    url = settings_of(request).database
+    mark_trials(url, name, numbers, starred=starred, added=added, removed=removed, note=text.get("note"))
+    if "text/html" not in request.headers.get("accept", ""):
+        return Response(status_code=204)
+    return RedirectResponse(f"/studies/{name}/trials{'' if back is None else f'/{back}'}", 303)
+
+
 def _read(
-    stored: StudyReader, where: str | None, sort: str | None, group: str | None, cursor: int, columns: Sequence[str]
+    stored: StudyReader,
+    where: str | None,
+    sort: str | None,
+    group: str | None,
+    cursor: int,
+    columns: Sequence[str],
+    notes: pl.DataFrame,
 ) -> dict[str, Any]:
     """Return what the database says of one page, and of the groups."""
     fitting = stored.numbers(where, sort)
@@ -90,6 +140,7 @@ def _read(
     listed = ", ".join(map(str, numbers)) or "NULL"
     page = stored.trials(f"number IN ({listed})", columns=(*LISTED, "draws"))
     page = numbers.to_frame().join(page, on="number", maintain_order="left")
+    page = page.join(notes, on="number", how="left", maintain_order="left")
     rows = unpack_params(Renewal(stored)(page)).to_dicts() if page.height else []
     is_last = start + _ROWS >= fitting.len()
     name = stored.row["name"]
@@ -108,7 +159,11 @@ def _write_row(study: str, row: Mapping[str, Any], columns: Sequence[str]) -> di
     name, number = shlex.quote(study), row["number"]
     return {
         "number": number,
-        "values": [(cell(row.get(column)), _is_number(row.get(column))) for column in columns],
+        "starred": bool(row["starred"]),
+        "values": [
+            (cell(one), isinstance(one, int | float) and one is not True and one is not False)
+            for one in map(row.get, columns)
+        ],
         "commands": {
             "replay": f"search replay {name} {number}",
             "enqueue": f"search enqueue {name} {' '.join(like)}",
@@ -117,14 +172,9 @@ def _write_row(study: str, row: Mapping[str, Any], columns: Sequence[str]) -> di
     }
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _group(stored: StudyReader, by: str, where: str | None, every: int) -> dict[str, Any]:
     """Return the groups as a table and as a chart, in which no difference is judged; of one in `every` trials."""
-    # A hash of the number: in an experiment each k-th trial may be of one arm.
-    taken = f"(number * 2654435761 / 65536) % {every} = 0" if every > 1 else None
+    taken = spell_draw(every) if every > 1 else None
     both = " AND ".join(f"({one})" for one in (where, taken) if one)
     rows = group_by_value(stored.values(by, both or None)).to_dicts()
     effects = [Effect(row["group"], row["mean"], row["low"], row["high"], f"{row['trials']} trials") for row in rows]

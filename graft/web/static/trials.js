@@ -62,7 +62,7 @@ choice.addEventListener("change", (event) => event.target.name === "column" && c
 function showTicked() {
   const ticked = [...document.querySelectorAll(".tick:checked")];
   document.getElementById("ticked").textContent = ticked.length ? `${ticked.length} ticked` : "Tick trials to compare them.";
-  for (const button of chosen.querySelectorAll("[data-act]")) button.disabled = !ticked.length;
+  for (const button of document.querySelectorAll("[data-act], [data-mark]")) button.disabled = !ticked.length;
   return ticked;
 }
 
@@ -84,33 +84,41 @@ async function act(name) {
   }
 }
 
-// Starred trials are kept in this browser, by study.
-const kept = `starred ${chosen?.dataset.study}`;
-const starred = new Set(JSON.parse(localStorage.getItem(kept) ?? "[]"));
-function showStars() {
-  for (const button of document.querySelectorAll(".star")) {
-    const isOn = starred.has(Number(button.dataset.star));
-    button.setAttribute("aria-pressed", isOn);
-    button.textContent = isOn ? "★" : "☆";
+// What is said of trials is kept by the server, for all who read the study; false: it refused, and says why.
+async function mark(values) {
+  let answer;
+  try {
+    answer = await fetch(`/studies/${chosen.dataset.study}/trials/marks`, { method: "POST", body: new URLSearchParams(values) });
+  } catch {
+    tell("no connection; nothing was changed");
+    return false;
   }
-  const all = document.getElementById("starred");
-  all.hidden = !starred.size;
-  all.textContent = `show ${starred.size} starred`;
+  if (answer.status === 204) return true;
+  tell(new DOMParser().parseFromString(await answer.text(), "text/html").querySelector(".error")?.textContent ?? "log in again");
+  return false;
 }
 
-function star(number) {
-  if (!starred.delete(number)) starred.add(number);
-  localStorage.setItem(kept, JSON.stringify([...starred]));
-  showStars();
+async function star(button) {
+  const isOn = button.getAttribute("aria-pressed") !== "true";
+  if (!await mark({ number: button.dataset.star, starred: isOn ? "1" : "0" })) return;
+  button.setAttribute("aria-pressed", isOn);
+  button.textContent = isOn ? "★" : "☆";
+  const all = document.getElementById("starred"), count = Number(all.textContent.match(/\d+/)[0]) + (isOn ? 1 : -1);
+  all.hidden = !count;
+  all.textContent = `show ${count} starred`;
+}
+
+async function markTicked(event) {
+  event.preventDefault();
+  const { added, note } = marks.elements, name = event.submitter.dataset.mark;
+  const said = [name, name === "note" ? note.value : added.value];
+  const ticked = showTicked().map(({ value }) => ["number", value]);
+  if (await mark([...ticked, said])) location.reload(); // the ticks stay
 }
 
 if (chosen) {
-  document.getElementById("trials").addEventListener("click", ({ target }) => target.dataset.star && star(Number(target.dataset.star)));
-  document.getElementById("starred").addEventListener("click", () => {
-    choice.elements.where.value = `number IN (${[...starred].join(", ")})`;
-    choice.requestSubmit();
-  });
-  showStars();
+  document.getElementById("trials").addEventListener("click", ({ target }) => target.dataset.star && star(target));
+  document.getElementById("marks")?.addEventListener("submit", markTicked);
   document.getElementById("trials").addEventListener("change", showTicked);
   chosen.addEventListener("click", ({ target }) => target.dataset.act && act(target.dataset.act));
   showTicked(); // a browser ticks again what was ticked before a reload

@@ -43,32 +43,34 @@ class Check(Arguments):
     space: Space
 
 
-class Advise(Arguments):
+class Advise(Check):
     """A space with a claim."""
 
-    space: Space
     pilot: int | None = Field(None, ge=3, le=100, description="Queue a study of so many other seeds, to advise by.")
 
 
-class Submit(Arguments):
+class Submit(Check):
     """A space to train."""
 
-    space: Space
     study: Study | None = Field(None, description="Its name, in place of the space's.")
     priority: int = Field(0, ge=PRIORITIES[0], le=PRIORITIES[-1])
 
 
-class Watch(Arguments):
-    """A study to wait for."""
+class OfStudy(Arguments):
+    """A study."""
 
     study: Study
+
+
+class Watch(OfStudy):
+    """A study to wait for."""
+
     seconds: float = Field(20.0, ge=0, le=50, description="Wait so long at most for its end.")
 
 
-class Query(Arguments):
+class Query(OfStudy):
     """The trials to list: a condition, an order, and how many."""
 
-    study: Study
     where: str | None = Field(None, max_length=LONGEST, description="optimizer.learning_rate > 1e-3 AND state = 'x'")
     sort: str | None = Field(None, max_length=LONGEST, description="steps DESC; objective: best first.")
     limit: int = Field(10, ge=1, le=200)
@@ -82,23 +84,15 @@ class Compare(Arguments):
     other: str = Field(max_length=250, description="STUDY:ARM, the one that it is compared with.")
 
 
-class OfStudy(Arguments):
-    """A study."""
-
-    study: Study
-
-
-class Show(Arguments):
+class Show(OfStudy):
     """A trial."""
 
-    study: Study
     number: int = Field(ge=0, lt=MOST_TRIALS)
 
 
-class Export(Arguments):
+class Export(OfStudy):
     """A table or a text of a study, and the part of it to give."""
 
-    study: Study
     what: Literal["trials", "metrics", "space", "claim"] = "trials"
     cursor: Cursor = 0
     bytes: int = Field(LARGEST // 2, ge=1, le=100_000, description="Of `text`, about.")

@@ -25,7 +25,7 @@ from graft.stored.trials import LISTED, find_varying_params, read_metrics, read_
 from graft.stored.waiting import wait_for_study
 from graft.web.charts.conditions import check_condition, check_order
 from graft.web.checking import Checker
-from graft.web.routes.queue import check_owner, quotas_of, send
+from graft.web.routes.queue import check_owner, check_role, quotas_of, send
 from graft.web.security.access import Holder
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import Settings
@@ -90,8 +90,9 @@ class Tool:
     run: Callable[[Caller, Any], dict[str, Any]]
     role: Role = "read"
     answer: Mapping[str, Any]
-    """JSON Schemas of what its answer has, by name; what is not `required` below may be missing."""
-    required: tuple[str, ...]
+    """JSON Schemas of what its answer has, by name."""
+    optional: tuple[str, ...] = ("next", "note", "service", "eta_seconds")
+    """What may be missing in an answer."""
 
 
 def _list(caller: Caller, asked: List) -> dict[str, Any]:
@@ -146,7 +147,7 @@ def _check(caller: Caller, asked: Check) -> dict[str, Any]:
 
 def _advise(caller: Caller, asked: Advise) -> dict[str, Any]:
     if asked.pilot is not None:
-        _require(caller, "submit")
+        check_role(caller.holder, "submit")
     values = caller.submitted(asked.space), caller.settings.database, asked.pilot
     found = caller.checker.ask(advise_space, values, caller.client)
     if asked.pilot is None:
@@ -290,13 +291,6 @@ def _file_of(text: str) -> io.BytesIO:
     return io.BytesIO(text.encode())
 
 
-def _require(caller: Caller, role: Role) -> None:
-    """Refuse a caller whose token has not the role."""
-    if not caller.holder.may(role):
-        holder = caller.holder
-        raise RefusalError(403, f"the token {holder.name!r} has the role {holder.role}; this needs {role}")
-
-
 _ROWS: Mapping[str, Any] = {"type": "array", "items": {"type": "object"}}
 _TEXT: Mapping[str, Any] = {"type": "string"}
 _TEXTS: Mapping[str, Any] = {"type": "array", "items": _TEXT}
@@ -318,7 +312,6 @@ TOOLS: Mapping[str, Tool] = {
             arguments=List,
             run=_list,
             answer={"rows": _ROWS, "next": _COUNT, "service": _TEXT},
-            required=("rows",),
         ),
         Tool(
             name="describe",
@@ -326,7 +319,7 @@ TOOLS: Mapping[str, Tool] = {
             arguments=Describe,
             run=_describe,
             answer={"name": _TEXT, "about": _TEXT, "rows": _ROWS, **_PART},
-            required=(),
+            optional=("name", "about", "rows", *_PART),
         ),
         Tool(
             name="check",
@@ -337,7 +330,6 @@ TOOLS: Mapping[str, Tool] = {
                 "good": {"const": True}, "study": _TEXT, "trials": _COUNT, "summary": _TEXT, "notes": _TEXTS,
                 "claims": _TEXTS,
             },
-            required=("good", "study", "trials", "summary", "notes", "claims"),
         ),
         Tool(
             name="advise",
@@ -346,7 +338,7 @@ TOOLS: Mapping[str, Tool] = {
             arguments=Advise,
             run=_advise,
             answer={"rows": _ROWS, "lines": _TEXTS, **_ENTRY, "next": _COUNT},
-            required=("rows",),
+            optional=("lines", *_ENTRY, "next"),
         ),
         Tool(
             name="submit",
@@ -355,7 +347,6 @@ TOOLS: Mapping[str, Tool] = {
             run=_submit,
             role="submit",
             answer=_ENTRY,
-            required=("study", "state"),
         ),
         Tool(
             name="watch",
@@ -367,7 +358,6 @@ TOOLS: Mapping[str, Tool] = {
                 "study": _TEXT, "outcome": _TEXT, "state": _TEXT, "planned": _COUNT, "ended": _COUNT,
                 "counts": {"type": "object"}, "eta_seconds": {"type": "number"}, "note": _TEXT,
             },
-            required=("study", "outcome", "state", "planned", "ended", "counts"),
         ),
         Tool(
             name="query",
@@ -375,7 +365,6 @@ TOOLS: Mapping[str, Tool] = {
             arguments=Query,
             run=_query,
             answer={"rows": _ROWS, "next": _COUNT, "objective": _TEXT, "direction": _TEXT, "note": _TEXT},
-            required=("rows", "objective", "direction"),
         ),
         Tool(
             name="compare",
@@ -384,7 +373,6 @@ TOOLS: Mapping[str, Tool] = {
             arguments=Compare,
             run=_compare,
             answer={"one": _TEXT, "than": _TEXT, "objective": _TEXT, "direction": _TEXT, "note": _TEXT},
-            required=("one", "than", "objective", "direction"),
         ),
         Tool(
             name="claim",
@@ -393,7 +381,6 @@ TOOLS: Mapping[str, Tool] = {
             arguments=OfStudy,
             run=_claim,
             answer=_VERDICTS,
-            required=("rows", "study", "state", "made_in_advance", "commands", "history"),
         ),
         Tool(
             name="reveal",
@@ -403,7 +390,6 @@ TOOLS: Mapping[str, Tool] = {
             run=_reveal,
             role="submit",
             answer=_VERDICTS,
-            required=("rows", "study", "state", "made_in_advance", "commands", "history"),
         ),
         Tool(
             name="show",
@@ -414,7 +400,6 @@ TOOLS: Mapping[str, Tool] = {
                 "rows": _ROWS, "study": _TEXT, "number": _COUNT, "state": _TEXT, "steps": _COUNT,
                 "config": {"type": "object"}, "replay": _TEXT, "next": _COUNT, "note": _TEXT,
             },
-            required=("rows", "study", "number", "state", "steps", "config", "replay"),
         ),
         Tool(
             name="export",
@@ -422,7 +407,6 @@ TOOLS: Mapping[str, Tool] = {
             arguments=Export,
             run=_export,
             answer=_PART,
-            required=("study", "bytes", "text"),
         ),
     )
 }  # fmt: skip
@@ -431,5 +415,5 @@ TOOLS: Mapping[str, Tool] = {
 
 def call(caller: Caller, tool: Tool, arguments: Arguments) -> dict[str, Any]:
     """Return a tool's answer; raises RefusalError or another GraftError, one line."""
-    _require(caller, tool.role)
+    check_role(caller.holder, tool.role)
     return tool.run(caller, arguments)

@@ -110,7 +110,7 @@ def _explain(error: Exception, caller: Caller | None) -> str:
         return refuse_error(error, name).reason
     if isinstance(error, STRANGE):
         try:
-            return refuse_strange(error, url, name).reason
+            return refuse_strange(error, name, url).reason
         except type(error):
             pass  # the rows are sound: the mistake is in Graft
     LOG.error("a tool failed", exc_info=error)
@@ -119,7 +119,11 @@ def _explain(error: Exception, caller: Caller | None) -> str:
 
 def _describe(tool: Tool) -> ListedTool:
     """Return a tool as a program reads it."""
-    answer = {"type": "object", "properties": tool.answer, "required": [*tool.required]}
+    answer = {
+        "type": "object",
+        "properties": tool.answer,
+        "required": [one for one in tool.answer if one not in tool.optional],
+    }
     return ListedTool(
         name=tool.name,
         description=tool.about,

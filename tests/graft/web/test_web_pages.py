@@ -352,7 +352,7 @@ def test_a_large_study_is_sampled_by_the_database_and_says_so(page: Browser, tmp
         started = time.process_time()  # others may have the cores
         text = client.get("/studies/demo").text
         taken = time.process_time() - started
-    assert "A sample: every 67th trial and the best 30" in text
+    assert "A sample: one trial in 67 and the best 30" in text
     assert "Pareto front" in text
     assert taken < 2, taken
     with serving(Settings(database=url)) as address:

@@ -18,11 +18,14 @@ from fastapi.testclient import TestClient
 from scipy.stats import t as student
 
 from graft.stored.export import export_study
+from graft.web.security.access import make_token
+from graft.web.settings import Settings
 from search.analysis.study.value_groups import group_by_value
 from storage import open_store
 from storage.frames import open_reader
 from tests.support.browser import Browser
 from tests.support.launches import wait_until
+from tests.support.servers import serving
 from tests.support.studies import write_study
 from tests.support.web import client_of
 from tests.support.web_arms import client as arms_client
@@ -30,6 +33,7 @@ from tests.support.web_charts import press
 from tests.support.web_pages import EVIL, SIZES, Shown, page, shown
 
 __all__ = ["arms_client", "page", "shown"]
+STAR = "document.querySelector('[data-star=\"N\"]')"
 AXE = Path(__file__).parents[2] / "data" / "axe" / "axe.min.js"
 
 
@@ -45,6 +49,16 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 def client(url: str) -> Iterator[TestClient]:
     with client_of(url) as found:
         yield found
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Iterator[str]:
+    """Yield the address of a server whose study no process runs."""
+    found = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(found) as store:
+        write_study(store)
+    with serving(Settings(database=found, rate=1000.0, burst=1000)) as address:
+        yield address
 
 
 def numbers_of(text: str) -> list[int]:
@@ -207,19 +221,66 @@ def test_trials_are_filtered_sorted_grouped_and_compared(page: Browser, shown: S
     assert not page.complaints
 
 
-def test_stars_are_kept_in_the_browser_and_choose_trials(page: Browser, shown: Shown) -> None:
-    page.open(f"{shown.address}/studies/demo/trials?sort=objective")
+def test_stars_tags_and_notes_of_trials_are_shared(page: Browser, quiet: str) -> None:
+    page.open(f"{quiet}/studies/demo/trials?sort=objective")
     assert page.run("document.getElementById('starred').hidden")
-    for number in (3, 6, 7, 7):
+    for number, is_on in ((3, "true"), (6, "true"), (7, "true"), (7, "false")):
         page.point(f".star[data-star='{number}']", click=True)
-    page.open(f"{shown.address}/studies/demo/trials")
-    pressed = "[...document.querySelectorAll('.star[aria-pressed=true]')].map(star => star.dataset.star)"
-    assert page.run(pressed) == ["3", "6"]
+        wait_until(lambda: page.run(f"{STAR.replace('N', str(number))}.ariaPressed") == is_on)  # noqa: B023 - at once
     assert page.run("document.getElementById('starred').innerText") == "show 2 starred"
+    for name, text in (("added", "odd thesis"), ("note", EVIL)):
+        page.run(
+            "for (const tick of document.querySelectorAll('.tick')) tick.checked = ['6', '9'].includes(tick.value)"
+        )
+        page.run("document.querySelector('.tick').dispatchEvent(new Event('change', {bubbles: true}))")
+        page.run(f"document.getElementById('{name}').value = {json.dumps(text)}")
+        page.run(f"window.here = 1; document.querySelector('[data-mark={name}]').click()")
+        wait_until(lambda: page.run("document.readyState === 'complete' && !window.here"))
+    page.open(f"{quiet}/studies/demo/trials/9")
+    assert page.run("[tags.value, note.value, document.querySelector('#marks [type=checkbox]').checked]") == [
+        "odd thesis",
+        EVIL,
+        False,
+    ]
+    page.run("tags.value = 'thesis', document.querySelector('#marks [type=checkbox]').checked = true")
+    page.run("window.here = 1; document.querySelector('#marks button').click()")
+    wait_until(lambda: page.run("document.readyState === 'complete' && !window.here"))
+    assert page.run("tags.value") == "thesis"
+    page.open(f"{quiet}/studies/demo/trials")
     page.run("window.here = 1; document.getElementById('starred').click()")
     wait_until(lambda: page.run("document.readyState === 'complete' && !window.here"))
-    assert page.run("[...document.querySelectorAll('.tick')].map(box => box.value)") == ["3", "6"]
+    assert page.run("[...document.querySelectorAll('.tick')].map(box => box.value)") == ["3", "6", "9"]
+    odd = urlencode({"where": "starred AND tags LIKE '%odd%'"})
+    page.open(f"{quiet}/studies/demo/trials?{odd}")
+    assert page.run("[...document.querySelectorAll('.tick')].map(box => box.value)") == ["6"]
+    assert page.run("document.getElementById('trials').innerText").count(EVIL) == 1
     assert not page.complaints
+
+
+@pytest.mark.parametrize(
+    ("role", "status", "told"),
+    [("read", 403, "this needs submit"), ("submit", 403, "was launched, not submitted"), ("admin", 204, "")],
+)
+def test_who_may_change_a_study_may_mark_its_trials(tmp_path: Path, role: str, status: int, told: str) -> None:
+    found = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(found) as store:
+        write_study(store)
+    headers = {"Authorization": f"Bearer {make_token(found, role, role)}"}
+    with client_of(found, needs_token=True) as client:
+        form = {"number": "3", "starred": "1"}
+        answer = client.post("/studies/demo/trials/marks", data=form, headers={**headers, "Accept": "*/*"})
+        table = client.get("/studies/demo/trials", headers=headers).text
+    assert answer.status_code == status
+    assert told in answer.text
+    assert ('id="marks"' in table) == (role != "read")
+    assert ("★" in table) == (role == "admin")
+
+
+@pytest.mark.parametrize("form", [{}, {"number": "99", "note": "x"}, {"number": "3", "added": "<b>"}])
+def test_marks_of_no_trial_are_refused(client: TestClient, form: dict[str, str]) -> None:
+    answer = client.post("/studies/demo/trials/marks", data=form)
+    assert answer.status_code == 400
+    assert any(word in answer.text for word in ("0 trials; from 1", "the study has no trial 99", "must be a word"))
 
 
 @pytest.mark.parametrize("size", SIZES)
