@@ -34,14 +34,18 @@ _ASKS = 128
 _REDRAWN = 4
 """Later, times that each configuration of a pool is in it, with other numbers; a pool then serves _POOL trials."""
 _TREES = 40
+_SAMPLED = 8
+"""Trees of a forest, drawn at random, whose mean a trial is chosen by."""
 _JUDGED = 512
 """Trials on which the prior is judged; later ones are the search's own model's alone."""
 _KNOWN = 1000
 """Trials of its own that a model is fitted to at most: the newest half and the best."""
 _FEWEST = 8
 """Trials with an objective before the search's own model is fitted."""
-_PRIOR_WORTH = 32.0
-"""A prior that ranks the search's trials perfectly counts as much as so many of them."""
+_EVERY = 4
+"""Before a model is fitted, one trial of so many is near the portfolio, until that is spent."""
+_DOUBT = 8
+"""Trials, as if seen before, that shrink what is seen of a model's rank correlation."""
 
 
 @final
@@ -49,13 +53,14 @@ _PRIOR_WORTH = 32.0
 class Learned(Sampler):
     """Learns where good trials lie from trials on other tasks first, and from its own as they come.
 
-    Until eight trials have ended, every second one is near a portfolio, settings of which one is good on each task that
+    Until eight trials have ended, every fourth one is near a portfolio, settings of which one is good on each task that
     the prior knows, until the portfolio is spent; the others are random. So a wrong prior costs the trials of its
     portfolio. Later a share `floor` of the trials is random. Each other trial is the best of a pool of random
-    configurations by one tree, drawn at random, of two forests: the prior's, over the trials of other tasks, and the
-    search's own, over quantiles of what it was told (Thompson sampling; Kandasamy et al., AISTATS 2018; Salinas et al.,
-    ICML 2020). The prior's weight is its rank correlation with what was told, and falls with the number of trials; at 0
-    or below it has none. Hundreds can be asked for at once, without waiting.
+    configurations by a few trees, drawn at random, of two forests: the prior's, over the trials of other tasks, and the
+    search's own, over quantiles of what it was told (as in Thompson sampling; Kandasamy et al., AISTATS 2018; Salinas
+    et al., ICML 2020). A forest's weight is the square of its rank correlation with what was told, the own one's out of
+    bag; at 0 or below it has none, and where neither has any, all trials are random. Hundreds can be asked for at once,
+    without waiting.
 
     Needs scikit-learn: `pip install 'graft-search[learn]'`. Draws that a group shares are random.
     """
@@ -123,7 +128,7 @@ class LearnedStrategy(Strategy):
         self._asked: set[bytes] = set()
         self._pool: _Pool | None = None
         self._model: Any = None
-        self._fitted, self._trust = 0, 1.0
+        self._fitted, self._trust, self._own_trust = 0, 0.0, 0.0
         self._asked |= {self._to_point(one.draws).tobytes() for one in outcomes}
         self.tell(outcomes)
 
@@ -151,9 +156,9 @@ class LearnedStrategy(Strategy):
             if word >= self._settings.floor * 2.0**64:
                 pool = self._draw_pool(number)
                 row = self._best(number, pool)
-        elif number % 2 == 0 and number // 2 < self._settings.portfolio:
+        elif number % _EVERY == 0 and number // _EVERY < self._settings.portfolio:
             pool = self._draw_pool(number)
-            row = self._near_portfolio(number // 2, pool)
+            row = self._near_portfolio(number // _EVERY, pool)
         if pool is None or row is None:
             return self._random.ask(range(number, number + 1))[0]
         pool.is_taken[row] = True
@@ -215,14 +220,16 @@ class LearnedStrategy(Strategy):
         distances[pool.is_taken] = np.inf
         return int(np.argmin(distances))
 
-    def _best(self, number: int, pool: _Pool) -> int:
-        assert pool.own is not None, "a trial is chosen by a model before one was fitted"
+    def _best(self, number: int, pool: _Pool) -> int | None:
+        """Return the best row by a tree of each model, or None where neither model ranks better than chance."""
+        trust = (self._trust if pool.prior is not None else 0.0), self._own_trust
+        if max(trust) <= 0:
+            return None
         rng = np.random.default_rng([self._space.search.seed % 2**63, number])
-        score = pool.own[rng.integers(_TREES)] + 1e-6 * rng.random(len(pool.points))  # ties
-        if pool.prior is not None:
-            worth = _PRIOR_WORTH * self._trust
-            weight = worth / (worth + self._fitted)
-            score = weight * pool.prior[rng.integers(_TREES)] + (1 - weight) * score
+        score = 1e-6 * rng.random(len(pool.points))  # ties
+        for trees, worth in zip((pool.prior, pool.own), trust, strict=True):
+            if trees is not None:
+                score += worth**2 * trees[rng.choice(_TREES, _SAMPLED, replace=False)].mean(axis=0)
         score[pool.is_taken] = np.inf
         return int(np.argmin(score))
 
@@ -231,19 +238,17 @@ class LearnedStrategy(Strategy):
         self._fitted = len(self._costs)
         points, costs = np.stack(self._known), np.array(self._costs)
         judged = len(self._rows)
-        predicted = self._forest.predict(np.stack(self._rows))
-        with np.errstate(invalid="ignore"):
-            found = np.nan_to_num(np.corrcoef(to_quantiles(predicted), to_quantiles(costs[:judged]))[0, 1])
-        # As if eight trials had been seen before, on which the prior ranked half right.
-        self._trust = max(0.0, (8 * 0.5 + judged * float(found)) / (8 + judged))
+        found = _correlate(self._forest.predict(np.stack(self._rows)), costs[:judged])
+        self._trust = max(0.0, (_DOUBT * 0.5 + judged * found) / (_DOUBT + judged))  # a priori it ranks half right
         quantiles = to_quantiles(costs)
         if self._fitted > _KNOWN:
             best = np.argsort(costs, kind="stable")[: _KNOWN // 2]
             kept = np.union1d(best, np.arange(self._fitted - _KNOWN // 2, self._fitted))
             points, quantiles = points[kept], quantiles[kept]
-        self._model = fit_forest(
-            _to_columns(points, self._draws), quantiles, _TREES, self._space.search.seed + self._fitted
-        )
+        columns, seed = _to_columns(points, self._draws), self._space.search.seed + self._fitted
+        self._model = fit_forest(columns, quantiles, _TREES, seed, out_of_bag=True)
+        found = _correlate(self._model.oob_prediction_, quantiles)
+        self._own_trust = max(0.0, len(columns) * found / (_DOUBT + len(columns)))
         if self._pool is not None:
             self._pool.own = self._predict(self._pool.points)
 
@@ -258,6 +263,12 @@ def _to_columns(points: Floats, draws: Sequence[Draw]) -> NDArray[np.float32]:
         if draw.choices is not None and draw.choices > 2:
             columns.append(np.floor(points[:, [column]] * draw.choices) == np.arange(draw.choices))
     return np.hstack(columns).astype(np.float32)
+
+
+def _correlate(predicted: Floats, costs: Floats) -> float:
+    """Return Spearman's rank correlation; 0 where one of the two is constant."""
+    with np.errstate(invalid="ignore"):
+        return float(np.nan_to_num(np.corrcoef(to_quantiles(predicted), to_quantiles(costs))[0, 1]))
 
 
 def _rank(row: NDArray[np.float32], rows: NDArray[np.float32]) -> Floats:

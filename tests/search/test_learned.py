@@ -84,7 +84,7 @@ def test_before_anything_is_told_only_the_portfolio_is_not_random(tmp_path: Path
         here.search.sampler.begin(here, []).ask(range(256)), cold.search.sampler.begin(cold, []).ask(range(256)),
         strict=True,
     )  # fmt: skip
-    assert [warm.number for warm, random in asked if warm.draws != random.draws] == [0, 2, 4, 6]
+    assert [warm.number for warm, random in asked if warm.draws != random.draws] == [0, 4, 8, 12]
 
 
 @pytest.mark.parametrize("body", [PLAIN, CONDITIONAL])
