@@ -31,8 +31,10 @@ _POOL = 768
 """Configurations drawn at random, of which the next trials are chosen."""
 _ASKS = 128
 """Trials after which the pool is drawn again, while the prior counts."""
-_REDRAWN = 4
-"""Later, times that each configuration of a pool is in it, with other numbers; a pool then serves _POOL trials."""
+_LATER = 384
+"""Configurations drawn for a later pool, which serves _POOL trials."""
+_REDRAWN = 8
+"""Times that each of these is in the pool, with other numbers."""
 _TREES = 40
 _SAMPLED = 8
 """Trees of a forest, drawn at random, whose mean a trial is chosen by."""
@@ -177,7 +179,7 @@ class LearnedStrategy(Strategy):
         key = number // (_ASKS if is_judged else _POOL), group
         if self._pool is not None and self._pool.key == key:
             return self._pool
-        points = self._points.rows((number // _ASKS + group) * _POOL, _POOL)
+        points = self._points.rows((number // _ASKS + group) * _POOL, _POOL if is_judged else _LATER)
         if self._space.search.group > 1:
             points[:, : len(self._space.group_draws)] = self._groups.rows(group, 1)
         trials = [self._resolve(number, point) for point in points.tolist()]
