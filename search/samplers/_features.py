@@ -72,8 +72,10 @@ class Encoder:
         ).reshape(len(rows), len(self.names))
 
 
-def fit_forest(rows: NDArray[np.float32], targets: Floats, trees: int, seed: int) -> Any:
+def fit_forest(rows: NDArray[np.float32], targets: Floats, trees: int, seed: int, *, out_of_bag: bool = False) -> Any:
     """Fit extremely randomised trees; raises PluginError, one line, where scikit-learn is not installed.
+
+    `out_of_bag`: fit each tree to a bootstrap sample; `oob_prediction_` is then what the trees without a row predict.
 
     Source: Geurts, Ernst, Wehenkel, "Extremely randomized trees", Machine Learning 2006.
     """
@@ -81,7 +83,14 @@ def fit_forest(rows: NDArray[np.float32], targets: Floats, trees: int, seed: int
         from sklearn.ensemble import ExtraTreesRegressor
     except ModuleNotFoundError:
         raise PluginError("learning from trials needs scikit-learn: pip install 'graft-search[learn]'") from None
-    forest = ExtraTreesRegressor(trees, min_samples_leaf=2, max_features=0.5, random_state=seed % 2**32)
+    forest = ExtraTreesRegressor(
+        trees,
+        min_samples_leaf=2,
+        max_features=0.5,
+        random_state=seed % 2**32,
+        bootstrap=out_of_bag,
+        oob_score=out_of_bag,
+    )
     return forest.fit(rows, targets)
 
 

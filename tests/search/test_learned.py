@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from search.samplers._features import Encoder, flatten
 from search.samplers._prior import PACKAGED, Source, choose_portfolio, learn_prior, read_prior, write_prior
 from spaces.errors import PluginError
 from spaces.records import Trial
-from tests.support.search_spaces import PLAIN, bowl, ended, search_once, space
+from tests.support.search_spaces import CONDITIONAL, PLAIN, bowl, ended, search_once, space
 
 pytestmark = pytest.mark.fast
 
@@ -59,6 +62,47 @@ def test_a_resumed_search_knows_what_the_first_was_told(tmp_path: Path) -> None:
     assert first.ask(range(128, 160)) == again.ask(range(128, 160))
 
 
+def test_a_resumed_search_asks_nothing_again(tmp_path: Path) -> None:
+    """Its pool is the one of the first search, of which the best have been asked; eight trials are still open."""
+    here = space(PLAIN, sampler=prior_of(tmp_path / "prior.npz", bowl), trials=300)
+    first = here.search.sampler.begin(here, [])
+    early = [ended(trial, bowl(trial)) for trial in first.ask(range(32))]
+    first.tell(early)
+    late = first.ask(range(32, 72))
+    outcomes = [*early, *(ended(trial, bowl(trial)) for trial in late[:32])]
+    waiting = [replace(ended(trial, None), state="queued") for trial in late[32:]]
+    again = here.search.sampler.begin(here, [*outcomes, *waiting]).ask(range(72, 120))
+    draws = [tuple(one.draws.values()) for one in (*outcomes, *waiting, *again)]
+    assert len(set(draws)) == len(draws)
+
+
+def test_before_anything_is_told_only_the_portfolio_is_not_random(tmp_path: Path) -> None:
+    """So that a wrong prior costs at most these trials, however many lanes there are."""
+    here = space(PLAIN, sampler=prior_of(tmp_path / "prior.npz", bowl), trials=300)
+    cold = space(PLAIN, trials=300)
+    asked = zip(
+        here.search.sampler.begin(here, []).ask(range(256)), cold.search.sampler.begin(cold, []).ask(range(256)),
+        strict=True,
+    )  # fmt: skip
+    assert [warm.number for warm, random in asked if warm.draws != random.draws] == [0, 4, 8, 12]
+
+
+@pytest.mark.parametrize("body", [PLAIN, CONDITIONAL])
+def test_late_pools_hold_trials_of_the_space(tmp_path: Path, body: str) -> None:
+    """The prior is no longer asked; the numbers of a configuration are drawn again, its choices are not."""
+    cost = np.random.default_rng(0)
+    group = 1 if body == PLAIN else 64
+    here = space(body, sampler=prior_of(tmp_path / "prior.npz", bowl), trials=2000, group=group)
+    trials = here.search.sampler.begin(here, []).ask(range(600))
+    outcomes = [ended(trial, cost.random()) for trial in trials]
+    late = here.search.sampler.begin(here, outcomes).ask(range(600, 700))
+    assert late == [here.resolve(trial.number, trial.draws) for trial in late]
+    assert len({tuple(trial.draws.values()) for trial in late}) == 100
+    shared = [draw.name for draw in here.group_draws]
+    for name in shared if group > 1 else []:
+        assert len({(trial.group, trial.draws[name]) for trial in late}) == len({trial.group for trial in late})
+
+
 def test_a_portfolio_is_chosen_greedily() -> None:
     regrets = np.array([[0.0, 0.4, 0.9], [0.9, 0.4, 0.0]])
     assert choose_portfolio(regrets, 3) == [1, 0, 2]
@@ -82,3 +126,38 @@ def test_a_file_that_is_no_prior_is_one_line(tmp_path: Path) -> None:
     here = space(PLAIN, sampler=f"{{learned: {{prior: {tmp_path}/prior.npz}}}}")
     with pytest.raises(PluginError, match="is no file of `search learn`"):
         here.search.sampler.begin(here, [])
+
+
+def test_without_scikit_learn_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sampler = prior_of(tmp_path / "prior.npz", bowl)
+    for module in [name for name in sys.modules if name.partition(".")[0] == "sklearn"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    (tmp_path / "other.npz").write_bytes((tmp_path / "prior.npz").read_bytes())  # its forest has not been fitted yet
+    here = space(PLAIN, sampler=sampler.replace("prior.npz", "other.npz"))
+    with pytest.raises(PluginError) as found:
+        here.search.sampler.begin(here, [])
+    assert str(found.value) == "learning from trials needs scikit-learn: pip install 'graft-search[learn]'"
+
+
+def test_help_and_other_samplers_do_not_import_scikit_learn(tmp_path: Path) -> None:
+    code = """
+import sys
+import graft
+from cli.main import main
+
+def search(*words):
+    sys.argv = ["search", *words]
+    try:
+        main()
+    except SystemExit as leaving:
+        assert not leaving.code, leaving.code
+
+search("--help")
+search("launch", "--help")
+search("launch", "quick/set_complement", "--trials", "2", "--device", "cpu", "--workers", "1",
+       "--set", "training.steps=4", "--set", "training.validate_every=4", "--set", "search.sampler=random")
+print([name for name in sys.modules if name.partition(".")[0] == "sklearn"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
