@@ -368,7 +368,7 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "value of no number": (("show", "demo", "x"), "Invalid value for 'N': 'x' should be a valid integer"),
     "value out of range": (("trials", "demo", "--top", "0"), "'0' should be greater than or equal to 1"),
     "value beyond any integer": (("trials", "demo", "--top", "9" * 40), "should be less than or equal to 1000000000"),
-    "command almost known": (("lanch",), "No such command 'lanch'. Did you mean 'launch'? See `search --help`"),
+    "command almost known": (("lauch",), "No such command 'lauch'. Did you mean 'launch'? See `search --help`"),
     "database in memory": (("studies", "--storage", ":memory:"), "needs a file that outlives the process"),
     "database that is a device": (("studies", "--storage", "/dev/null"), "/dev/null is a device or a pipe"),
     "address without a port": (("serve", "--http", "nope"), "--http nope: write ADDRESS:PORT"),
