@@ -61,13 +61,13 @@ def test_launch_dry_run_and_check_name_what_a_masked_loss_lacks(
     monkeypatch.setattr(timing, "TURNS", 1)
     status, out, error = called(monkeypatch, capsys, "launch", "space.yaml", "--device=cpu", "--dry-run")
     assert status == 0, error
-    assert re.search(rf"step +traced: the loss of masked .*{MEND}", out)
+    assert re.search(rf"step +generated: the loss of masked .*{MEND}", out)
     status, _, error = called(monkeypatch, capsys, "launch", "space.yaml", "--device=cpu", "--workers=1", "--pack=2")
     assert status == 0, error
-    assert len(re.findall(rf"note: trials train by recorded operations, .*{MEND}", error)) == 1
+    assert len(re.findall(rf"note: trials train by code generated from a recording, .*{MEND}", error)) == 1
     status, out, _ = called(monkeypatch, capsys, "plugin", "check", str(masked))
     assert status == 0, out
-    assert re.search(rf"  step: traced: the loss of masked .*{MEND}", out)
+    assert re.search(rf"  step: generated: the loss of masked .*{MEND}", out)
 
 
 @pytest.mark.parametrize("line", ["        return 'squared'\n", "        return 'margin'\n", None])

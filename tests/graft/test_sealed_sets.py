@@ -198,7 +198,7 @@ OTHERS = {
 }  # fmt: skip
 """Commands that show no results of a study, or as `serve` and `dashboard` do, by addresses that are walked below."""
 ELSEWHERE = {
-    "refit", "evaluate", "report paper", "report transfer", "report nonlinearities", "report attention",
+    "refit", "evaluate", "learn", "report paper", "report transfer", "report nonlinearities", "report attention",
     "report temperature", "report norms", "report evaluations",
 }  # fmt: skip
 """Commands of other kinds of studies, or of other models: they read the tables that `query` shows, or train again on
