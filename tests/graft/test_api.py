@@ -301,7 +301,7 @@ def test_a_class_of_a_cell_is_a_plug_in(cell: Callable[[str], dict[str, Any]], t
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:walks. trials train by recorded operations")
+@pytest.mark.filterwarnings("ignore:walks. trials train by code generated from a recording")
 def test_texts_that_import_one_another_are_plug_ins(tmp_path: Path):
     """A task of one's own, what it imports, a scorer and a sampler, handed over as texts."""
     from graft.testing.writing import write_template
