@@ -23,7 +23,7 @@ jax.config.update("jax_default_matmul_precision", "highest")  # float32 as ours,
 STEPS = 20
 """Steps of a call: what starting one costs is shared by them."""
 RATE, BETA1, BETA2, EPSILON, DECAY, CLIP = 1e-4, 0.9, 0.999, 1e-8, 0.01, 1.0
-"""Of AdamW and clipping."""
+"""The constants of AdamW and of gradient clipping."""
 
 Arrays = Mapping[str, Any]
 Weigh = Callable[[Any, Any, Arrays], Any]

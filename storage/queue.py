@@ -40,9 +40,9 @@ from storage.schema import Now, studies, submissions
 Action = Literal[
     "submit", "pause", "resume", "cancel", "reprioritise", "annotate", "look", "reveal", "make_token", "revoke_token"
 ]
-"""The last five change nothing in the queue: `annotate` writes a note, tags or the mark of the archive of a study, or
-what is said of some of its trials,
-`look` that interim results of a study with a claim were shown, `reveal` that its test sets are opened."""
+"""The last five change nothing in the queue: `annotate` writes a note, tags or the archive's mark of a study, or stars,
+tags and notes of its trials; `look` records that interim results of a study with a claim were shown, `reveal` that its
+test sets are opened."""
 _FROM: Mapping[Action, tuple[QueueState, ...]] = {
     "pause": ("waiting", "running", "paused"),
     "resume": ("paused", "cancelled", "failed", "waiting", "running"),
@@ -60,7 +60,7 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
 """What a submission says of its study."""
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
 _OF_TRIALS: Mapping[str, type] = {"numbers": list, "starred": bool, "added": list, "removed": list, "note": str}
-"""What `trial_notes.write` takes."""
+"""Fields of an annotation of trials: the arguments of `trial_notes.write`, and their types."""
 _TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": (int, float, NoneType)}
 _LOOK: Mapping[str, tuple[type, ...]] = {"command": (str,), "version": (str,), "results": (int,)}
 _REVEAL: Mapping[str, tuple[type, ...]] = {"person": (str,), "version": (str,)}
@@ -109,8 +109,8 @@ class QueueRequest:
     terms: Terms = field(default_factory=Terms)
     """Of a submission; a reprioritisation has its priority here."""
     row: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of a submission: the study, as `new_study.row_of` gives it; of an annotation: some of note, tags, archived,
-    or what `trial_notes.write` takes."""
+    """The study of a submission, as `new_study.row_of` gives it; or the changes of an annotation: some of a study's
+    `note`, `tags` and `archived`, or the arguments of `trial_notes.write`."""
     bundles: tuple[Bundle, ...] = ()
     by: str | None = None
     """The token on whose behalf it is made, which may change only the entries of the owner of that name; None: a person

@@ -1,4 +1,4 @@
-"""What the sampler `learned` knows before its first trial: trials of many tasks as rows, and a portfolio."""
+"""The prior of the sampler `learned`: trials of many tasks as rows, and a portfolio of settings."""
 
 from __future__ import annotations
 

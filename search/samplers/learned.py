@@ -97,9 +97,9 @@ class _Pool:
     model: str
     """The configurations' model; empty where they differ in it."""
     prior: Floats | None
-    """What each tree of the prior predicts, [trees, configurations]."""
+    """Predictions of each tree of the prior, [trees, configurations]."""
     own: Floats | None
-    """What each tree of the search's own model predicts, once it is fitted."""
+    """Predictions of each tree of the search's own model; None until it is fitted."""
     is_taken: NDArray[np.bool_]
 
 

@@ -15,7 +15,7 @@ from search.samplers._prior import Source
 from storage import open_reader
 
 _SECTIONS = ("model", "optimizer", "averaging", "training.batch")
-"""What of a configuration of a database is learnt from; a table keeps no more."""
+"""Sections of a stored configuration that a prior learns from; a table of trials keeps no others."""
 _FEWEST = 8
 """Trials of a study or a task below which nothing is learnt from it."""
 
