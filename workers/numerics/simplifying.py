@@ -198,11 +198,12 @@ def _compute(operation: Operation) -> list[Any] | None:
 def _needed(operations: Sequence[Operation], needed: set[Slot]) -> list[Operation]:
     """Those of whose results some are needed, and those that write."""
     kept: list[Operation] = []
+    needed = set(needed)
     for operation in reversed(operations):
         schema: Any = getattr(operation.function, "_schema", None)
-        if schema is None or schema.is_mutable or needed & slots_in(operation.results):
+        if schema is None or schema.is_mutable or not needed.isdisjoint(slots_in(operation.results)):
             kept.append(operation)
-            needed = needed | slots_in(operation.arguments)
+            needed |= slots_in(operation.arguments)
     return kept[::-1]
 
 
