@@ -25,6 +25,7 @@ from workers.engine import lane_programs
 from workers.engine.dropout_masks import draw_masks
 from workers.engine.pack import Pack
 from workers.engine.step import TracedStep, describe_step, method_of, step_of
+from workers.networks.activations._spline import interpolate
 from workers.networks.attention import fused_causal_attention
 from workers.numerics.fusion.values import CannotFuse
 from workers.numerics.programs.indices import Index, Variable, linear, unravel
@@ -83,6 +84,14 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Any]] = {
         x.gather(-1, n[..., None]),
         torch.zeros(3, 4, 5).to(x).scatter_add(-1, n[..., None], x[..., :1]),
         x[0].tril() + x[0].triu(1),
+    ],
+    "long scatters": lambda x, y, z, n: [
+        torch.ones(3, 6, 5).to(x).scatter_add(1, n.repeat(1, 3)[..., None].expand(3, 12, 5), x.repeat(1, 3, 1)),
+        torch.zeros(5).to(x).scatter_add(0, n.flatten(), x[..., 0].flatten()),
+    ],
+    "splines": lambda x, y, z, n: [
+        interpolate(x * 2, z, -2.0, 3.0),
+        interpolate(y.mT[:, 1:], z * z, torch.tensor(-1.0).double(), torch.tensor(1.5).double()),
     ],
     "products": lambda x, y, z, n: [
         x @ y,
@@ -179,7 +188,7 @@ def test_memory_that_is_in_use_at_the_same_time_does_not_overlap() -> None:
     assert sum(isinstance(one, Kernel) for one in schedule(lowering.steps, [lowering.results[0].buffer])) >= 4
     uses: dict[int, list[int]] = {}
     for number, one in enumerate(program._schedule):
-        buffers = one.arguments if isinstance(one, Kernel) else [one.left.buffer, one.right.buffer, one.to.buffer]
+        buffers = one.arguments if isinstance(one, Kernel) else one.buffers
         for buffer in buffers:
             uses.setdefault(id(buffer), []).append(number)
     made = [(key, offset, offset + program._size(key)) for key, offset in program._offsets.items()]

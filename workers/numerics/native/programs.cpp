@@ -1,9 +1,10 @@
-// Programs at work: kernels and products one after another, for one lane after another.
+// Programs at work: kernels and calls one after another, for one lane after another.
 //
 // A lane's memory is the same for all lanes, so that it is in the nearest caches once the first has gone through it.
 #include <memory>
 
 #include "products.hpp"
+#include "splines.hpp"
 
 using namespace registers;
 
@@ -41,8 +42,8 @@ template <typename T> void multiply_all(void *const *at, const int64_t *sizes) {
     T *packed = as_it_is ? nullptr : room<T, 0>(std::size_t(padded(columns, PANEL<T>)) * count);
     T *aside = is_whole ? nullptr : room<T, 1>(std::size_t(rows) * width);
     Start<T> start = zero<T>();
-    if (at[3]) {
-        const T *from = (const T *)at[3] + offsets[3];
+    if (at[2]) {
+        const T *from = (const T *)at[2] + offsets[2];
         start = {from, 0};
         if (!is_whole) {
             T *row = room<T, 2>(width);
@@ -54,7 +55,7 @@ template <typename T> void multiply_all(void *const *at, const int64_t *sizes) {
     for (int64_t n = 0; n < batch; n++) {
         const T *a = (const T *)at[0] + offsets[0] + n * strides[0];
         const T *b = (const T *)at[1] + offsets[1] + n * strides[3];
-        T *y = (T *)at[2] + offsets[2] + n * strides[6], *to = is_whole ? y : aside;
+        T *y = (T *)at[3] + offsets[3] + n * strides[6], *to = is_whole ? y : aside;
         const std::ptrdiff_t y_stride = is_whole ? strides[7] : width;
         std::ptrdiff_t a_row = strides[1], a_column = strides[2];
         if (packed && (n == 0 || strides[3])) pack(packed, b, strides[4], strides[5], count, columns);
@@ -78,11 +79,38 @@ template <typename T> void multiply_all(void *const *at, const int64_t *sizes) {
     }
 }
 
+// The spline of a lane, whose memory each thread keeps.
+template <typename T> Spline<T> &spline_of(const T *knots, int count, const double *low, const double *scale) {
+    static thread_local Spline<T> spline;
+    spline.knots = count, spline.low = T(*low), spline.scale = T(*scale);
+    spline.read(knots);
+    return spline;
+}
+template <typename T> T *argument(void *const *at, const int64_t *offsets, int n) { return (T *)at[n] + offsets[n]; }
+
+template <typename T> void interpolate(void *const *at, const int64_t *sizes) {
+    const int64_t *own = sizes + 2;
+    spline_of(argument<T>(at, own, 1), int(sizes[1]), argument<double>(at, own, 2), argument<double>(at, own, 3))
+        .values(argument<T>(at, own, 0), argument<T>(at, own, 4), sizes[0]);
+}
+template <typename T> void interpolate_gradient(void *const *at, const int64_t *sizes) {
+    const int64_t *own = sizes + 2;
+    T *by_knots = argument<T>(at, own, 6);
+    std::fill_n(by_knots, sizes[1], T(0));
+    spline_of(argument<T>(at, own, 2), int(sizes[1]), argument<double>(at, own, 3), argument<double>(at, own, 4))
+        .gradients(argument<T>(at, own, 0), argument<T>(at, own, 1), argument<T>(at, own, 5), by_knots, sizes[0]);
+}
+
 } // namespace
 
+// Calls of a program: where tensors start, and sizes; behind these where in each tensor the first number is.
 extern "C" {
 void product_float32(void *const *at, const int64_t *sizes) { multiply_all<float>(at, sizes); }
 void product_float64(void *const *at, const int64_t *sizes) { multiply_all<double>(at, sizes); }
+void spline_float32(void *const *at, const int64_t *sizes) { interpolate<float>(at, sizes); }
+void spline_float64(void *const *at, const int64_t *sizes) { interpolate<double>(at, sizes); }
+void spline_gradient_float32(void *const *at, const int64_t *sizes) { interpolate_gradient<float>(at, sizes); }
+void spline_gradient_float64(void *const *at, const int64_t *sizes) { interpolate_gradient<double>(at, sizes); }
 
 // `places`: where the first lane's tensors start; `steps`: bytes from one lane to the next, 0 for what lanes share.
 // `fault`: gets an index that is out of bounds, and the size that it is to be below; kernels get it after their tensors.

@@ -18,9 +18,7 @@ int forward(int lanes, std::ptrdiff_t count, int n, const T *points, const T *kn
     Spline<T> spline;
     for (int lane = 0; lane < lanes; lane++, points += count, values += count) {
         read(spline, lane, n, knots, low, scale);
-        spline.each(points, count, [&](auto first, auto here, I<T>, V<T> share, V<T> left, V<T> rise) {
-            Spline<T>::write_first(left + share * rise, values + first, here);
-        });
+        spline.values(points, values, count);
     }
     return 0;
 } catch (const std::exception &) {
@@ -34,14 +32,9 @@ int backward(int lanes, std::ptrdiff_t count, int n, const T *gradient, const T 
     Spline<T> spline;
     for (int lane = 0; lane < lanes; lane++, points += count, gradient += count, points_gradient += count) {
         read(spline, lane, n, knots, low, scale);
-        spline.each(points, count, [&](auto first, auto here, I<T> cell, V<T> share, V<T>, V<T> rise) {
-            const V<T> slope = Spline<T>::read_first(gradient + first, here);
-            Spline<T>::write_first(slope * rise * spline.scale, points_gradient + first, here);
-            if (knots_gradient) spline.learn_from(cell, share, slope);
-        });
-        if (!knots_gradient) continue;
-        std::fill_n(knots_gradient + std::size_t(lane) * n, n, T(0));
-        spline.write(knots_gradient + std::size_t(lane) * n);
+        T *by_knots = knots_gradient ? knots_gradient + std::size_t(lane) * n : nullptr;
+        if (by_knots) std::fill_n(by_knots, n, T(0));
+        spline.gradients(gradient, points, points_gradient, by_knots, count);
     }
     return 0;
 } catch (const std::exception &) {

@@ -26,6 +26,20 @@ template <typename T> class Spline {
         for (int n = 0; n < knots; n++) cells_[n + 1] = {values[n], n + 1 < knots ? values[n + 1] - values[n] : T(0)};
         sums_.assign(std::size_t(COPIES) * (knots + 1), Pair{0, 0});
     }
+    void values(const T *points, T *to, std::ptrdiff_t count) const {
+        each(points, count, [&](auto first, auto here, I<T>, V<T> share, V<T> left, V<T> rise) {
+            write_first(left + share * rise, to + first, here);
+        });
+    }
+    // Gradients by points and, unless it is null, by knots, to which it adds.
+    void gradients(const T *gradient, const T *points, T *by_points, T *by_knots, std::ptrdiff_t count) {
+        each(points, count, [&](auto first, auto here, I<T> cell, V<T> share, V<T>, V<T> rise) {
+            const V<T> slope = read_first(gradient + first, here);
+            write_first(slope * rise * scale, by_points + first, here);
+            if (by_knots) learn_from(cell, share, slope);
+        });
+        if (by_knots) write(by_knots);
+    }
     // Values, and slopes in place of points.
     void apply(T *points, T *values, std::ptrdiff_t count) const {
         each(points, count, [&](auto first, auto here, I<T>, V<T> share, V<T> left, V<T> rise) {

@@ -1,4 +1,4 @@
-"""A recording as loops and products.
+"""A recording as loops and calls.
 
 What is cheap, or needed once, is computed where it is needed; what a product reads, what is dear and needed several
 times, sums and results are stored, in the order of elements that torch's own tensors have.
@@ -21,9 +21,9 @@ from workers.numerics.programs.recording import Recording, name_of
 from workers.numerics.programs.values import (
     Body,
     Buffer,
+    Call,
     Lazy,
     Loops,
-    Product,
     Stored,
     Value,
     element,
@@ -35,6 +35,7 @@ _LIGHT = 4
 _HEAVY = 40
 """Weight of what is stored even if it is used once: texts must not grow without bound."""
 _SHORT_SCATTER = 8
+"""Numbers of a row that each element looks through for its own."""
 _DIVISIONS = frozenset({"remainder", "floor_divide", "div"})
 _VIEWS = frozenset(
     {
@@ -44,7 +45,10 @@ _VIEWS = frozenset(
     }
 )
 """Operations that say other axes of the same numbers."""
-_EXTERN = frozenset({"mm", "bmm", "addmm", "baddbmm"})
+_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
+_SPLINES = ("graft::spline", "graft::spline_gradient")
+_CALLS = frozenset({*_PRODUCTS, *_SPLINES})
+"""Operations that read memory."""
 _KEYWORDS = frozenset(
     {
         *("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse_grad"),
@@ -60,10 +64,10 @@ def knows(name: str) -> bool:
 
 
 class Lowering:
-    """A recording's loops and products, in the order of the recording; raises CannotFuse."""
+    """A recording's loops and calls, in the order of the recording; raises CannotFuse."""
 
     def __init__(self, recording: Recording) -> None:
-        self.steps: list[Loops | Product] = []
+        self.steps: list[Loops | Call] = []
         self.results: list[Stored] = []
         self._kinds = recording.kinds
         self._values: dict[Slot, Any] = {}
@@ -109,7 +113,7 @@ class Lowering:
                     root = roots.get(leaf, leaf)
                     self._uses[root] = self._uses.get(root, 0) + 1
                     self._spread[root] = max(self._spread.get(root, 0), size)
-            if name in _EXTERN:
+            if name in _CALLS:
                 self._stored |= read
         for slot in slots_in(recording.results):
             self._stored.add(roots.get(slot, slot))
@@ -491,7 +495,7 @@ class Lowering:
         axis = positional[1] % max(1, len(kind.shape))
         others = [number for number in range(len(kind.shape)) if number != axis]
         if index.shape[axis] > _SHORT_SCATTER or any(index.shape[one] != kind.shape[one] for one in others):
-            raise CannotFuse("a long scatter")
+            return self._scatter(operation.results[0], source, axis, index, added)
 
         def load(body: Body, indices: Sequence[Index]) -> str:
             total = element(body, source, indices, kind.dtype)
@@ -505,6 +509,31 @@ class Lowering:
 
         weight = 2 + _weight([source, index, added])
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, weight))
+
+    def _scatter(self, slot: Slot, source: Any, axis: int, index: Any, added: Any) -> None:
+        """Add numbers where an index says, one after another, to zeros, and to these the source."""
+        kind = self._kinds[slot]
+        to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
+        sizes, order, places = _loops_over(index.shape)
+
+        def place(body: Body, indices: Sequence[Index]) -> Index:
+            own = places(indices)
+            own[axis] = body.read_index(element(body, index, own, torch.int64), kind.shape[axis])
+            return linear(0, to.strides, own)
+
+        self.steps.append(
+            Loops(
+                axes=sizes,
+                value=lambda body, indices: element(body, added, places(indices), kind.dtype),
+                dtype=kind.dtype,
+                buffer=to.buffer,
+                place=place,
+                how="sum",
+                reduced=frozenset(number for number, at in enumerate(order) if at == axis),
+                is_scattered=True,
+            )
+        )
+        self._define(slot, _formula("{0} + {1}", [source, to], kind, kind.dtype))
 
     def triangle(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
         """Keep what is on one side of a diagonal."""
@@ -616,10 +645,36 @@ class Lowering:
             raise CannotFuse("a product of nothing")
         is_row = isinstance(row, Stored) and row.shape == kind.shape[-1:] and row.strides == (1,)
         if kind.numel:
-            self.steps.append(Product(left, right, _batched(to), row if isinstance(row, Stored) and is_row else None))
+            batch = _batched(to)
+            sizes = [*left.shape, right.shape[2], *left.strides, *right.strides, *batch.strides[:2]]
+            added = row if isinstance(row, Stored) and is_row else None
+            self.steps.append(Call("product", [left, right, added], [batch], sizes))
         self._values[slot] = to
         if row is not None and not is_row:
             self._define(slot, _formula("{0} + {1}", [to, row], kind, kind.dtype))
+
+    # -- splines -----------------------------------------------------------------------------------------------------
+
+    def spline(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
+        """Interpolate between learned knots, or take the gradient of that."""
+        *values, knots, low, scale = (self._dense(leaf) for leaf in positional)
+        written: list[Stored] = []
+        for slot in operation.results:
+            kind = self._kinds[slot]
+            written.append(Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape)))
+            self._values[slot] = written[-1]
+        sizes = [math.prod(values[0].shape), math.prod(knots.shape)]
+        if sizes[0]:
+            name = name_of(operation.function).removeprefix("graft::")
+            self.steps.append(Call(name, [*values, knots, low, scale], written, sizes))
+
+    def _dense(self, leaf: Any) -> Stored:
+        """Return numbers in memory that lie there side by side, in their order."""
+        value = self._in_memory(leaf)
+        strides = contiguous_strides(value.shape)
+        if any(own != dense for own, dense, size in zip(value.strides, strides, value.shape, strict=True) if size > 1):
+            return self._store(value, strides)
+        return value
 
 
 _HANDLERS: dict[str, Callable[[Lowering, Operation, list[Any], Mapping[str, Any]], None]] = {
@@ -639,7 +694,8 @@ _HANDLERS: dict[str, Callable[[Lowering, Operation, list[Any], Mapping[str, Any]
     **dict.fromkeys(("cat", "stack"), Lowering.join),
     "constant_pad_nd": Lowering.pad,
     **dict.fromkeys(("slice_backward", "select_backward"), Lowering.slice_gradient),
-    **dict.fromkeys(_EXTERN, Lowering.product),
+    **dict.fromkeys(_PRODUCTS, Lowering.product),
+    **dict.fromkeys(_SPLINES, Lowering.spline),
 }
 
 

@@ -17,7 +17,7 @@ from workers.numerics.native.building import Unit
 from workers.numerics.programs.lowering import Lowering, knows
 from workers.numerics.programs.recording import record
 from workers.numerics.programs.scheduling import PREAMBLE, Kernel, schedule
-from workers.numerics.programs.values import Buffer, Product
+from workers.numerics.programs.values import Buffer, Call
 
 _LINE = 64
 """Bytes that memory of a lane is aligned to."""
@@ -76,9 +76,9 @@ class Program:
         calls: list[int] = []
         for one in self._schedule:
             own = [numbers[id(buffer)] if buffer else -1 for buffer in _buffers_of(one)]
-            sizes = one.numbers if isinstance(one, Product) else []
-            if isinstance(one, Product):
-                function = getattr(runtime, f"product_{str(one.to.dtype).removeprefix('torch.')}")
+            sizes = one.numbers if isinstance(one, Call) else []
+            if isinstance(one, Call):
+                function = getattr(runtime, one.function)
             else:
                 unit, name = self._names[one.text]
                 function = getattr(libraries[unit], name)
@@ -163,12 +163,9 @@ class Program:
         return -(-buffer.numel * buffer.dtype.itemsize // _LINE) * _LINE
 
 
-def _buffers_of(one: Kernel | Product) -> list[Buffer | None]:
+def _buffers_of(one: Kernel | Call) -> list[Buffer | None]:
     """Return what a call reads and writes, in the order of its arguments."""
-    if isinstance(one, Kernel):
-        return [*one.arguments]
-    # The address of a view is that of its buffer: products get offsets beside their sizes.
-    return [one.left.buffer, one.right.buffer, one.to.buffer, one.row.buffer if one.row else None]
+    return [*one.arguments] if isinstance(one, Kernel) else one.buffers
 
 
 def _units(texts: Sequence[str]) -> tuple[list[Unit], dict[str, tuple[int, str]]]:

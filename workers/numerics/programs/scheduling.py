@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from workers.numerics.fusion.kernels import ARITHMETIC
 from workers.numerics.fusion.values import TYPES
 from workers.numerics.programs.indices import Index, Variable
-from workers.numerics.programs.values import Body, Buffer, Loops, Product
+from workers.numerics.programs.values import Body, Buffer, Call, Loops
 
 _MOST = 48
 """Loops of a kernel: a compiler takes long for larger ones."""
@@ -51,8 +51,8 @@ class _Written:
     """True if results are joined to what is there already, which is filled before the first row."""
 
 
-def schedule(steps: Sequence[Loops | Product], results: Sequence[Buffer]) -> list[Kernel | Product]:
-    """Return kernels and products in the order in which they are to run."""
+def schedule(steps: Sequence[Loops | Call], results: Sequence[Buffer]) -> list[Kernel | Call]:
+    """Return kernels and calls in the order in which they are to run."""
     schedule = _Schedule()
     for step in steps:
         schedule.add(step)
@@ -67,18 +67,19 @@ def schedule(steps: Sequence[Loops | Product], results: Sequence[Buffer]) -> lis
 
 class _Schedule:
     def __init__(self) -> None:
-        self.done: list[Kernel | Product] = []
+        self.done: list[Kernel | Call] = []
         self.last_read: dict[int, int] = {}
-        """Id of a buffer -> the last kernel or product that reads it."""
+        """Id of a buffer -> the last kernel or call that reads it."""
         self._made: dict[int, int] = {}
         """Id of a buffer -> the last one that writes it."""
         self._writers: dict[int, list[Loops]] = {}
 
-    def add(self, step: Loops | Product) -> None:
-        if isinstance(step, Product):
-            read = [one.buffer for one in (step.left, step.right, step.row) if one]
+    def add(self, step: Loops | Call) -> None:
+        if isinstance(step, Call):
+            read = [one.buffer for one in step.read if one]
             self.done.append(step)
-            self._note(len(self.done) - 1, read, step.to.buffer)
+            for one in step.written:
+                self._note(len(self.done) - 1, read, one.buffer)
             return
         body = write_loops(step, step.axes[:-1])
         assert body, "loops have rows of their own"

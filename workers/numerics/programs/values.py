@@ -1,4 +1,4 @@
-"""The parts of a program: memory, values that are computed where they are used, loops and products."""
+"""The parts of a program: memory, values that are computed where they are used, loops and calls."""
 
 from __future__ import annotations
 
@@ -92,20 +92,29 @@ class Loops:
 
 
 @dataclass(eq=False)
-class Product:
-    """Matrix products of a batch, and a row that is added to each."""
+class Call:
+    """A call of a function of programs.cpp: a matrix product, or a spline."""
 
-    left: Stored
-    right: Stored
-    to: Stored
-    row: Stored | None = None
+    name: str
+    """The name without its precision, which is that of the first tensor that is written."""
+    read: Sequence[Stored | None]
+    written: Sequence[Stored]
+    sizes: Sequence[int]
+
+    @property
+    def function(self) -> str:
+        """The name of the function in the library."""
+        return f"{self.name}_{str(self.written[0].dtype).removeprefix('torch.')}"
+
+    @property
+    def buffers(self) -> list[Buffer | None]:
+        """The memory of its arguments in their order: of a view, that of the whole."""
+        return [one.buffer if one else None for one in (*self.read, *self.written)]
 
     @property
     def numbers(self) -> list[int]:
-        """Sizes and strides as programs.hpp reads them."""
-        offsets = [one.offset if one else 0 for one in (self.left, self.right, self.to, self.row)]
-        strides = [*self.left.strides, *self.right.strides, *self.to.strides[:2]]
-        return [*self.left.shape, self.right.shape[2], *strides, *offsets]
+        """Sizes, and where in its memory each argument starts."""
+        return [*self.sizes, *(one.offset if one else 0 for one in (*self.read, *self.written))]
 
 
 _CHANGES = re.compile(r"\b(v\d+|c)\b")
