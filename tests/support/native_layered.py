@@ -12,7 +12,7 @@ from torch.func import grad_and_value, vmap
 from tests.support.trials import config
 from workers.data.tasks import Batch
 from workers.engine.step import obstacle
-from workers.networks.gradients import NativeGradient
+from workers.networks.gradients.native_models import NativeModel, native_model
 from workers.numerics.randomness import Purpose, Streams, keep_mask
 from workers.training.recipe import Recipe, layout_of
 
@@ -118,17 +118,17 @@ class Case:
         return vmap(one)(self.knobs, self.parameters, self.batch, keep)
 
     def native(self, lanes: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        function = gradient_of(self.recipe)
+        computed = native_of(self.recipe)
         bound = self.recipe.bind({path: values[lanes] for path, values in self.knobs.items()})
         batch = {name: tensor[lanes] for name, tensor in self.batch.items()}
         streams = [Streams(state=stream.state[lanes]) for stream in self.streams]
-        return function(bound.model, bound.task, self.parameters[lanes], batch, streams)
+        return computed.gradient(bound.model, bound.task, self.parameters[lanes], batch, streams)
 
 
-def gradient_of(recipe: Recipe) -> NativeGradient:
-    function = recipe.model.native_gradient(recipe.task, recipe.dtype, CPU)
-    assert function, obstacle(recipe, CPU)
-    return function
+def native_of(recipe: Recipe) -> NativeModel:
+    found = native_model(recipe.model, recipe.task, recipe.dtype, CPU)
+    assert found, obstacle(recipe, CPU)
+    return found
 
 
 def assert_torchs(recipe: Recipe, seed: int = 0) -> None:

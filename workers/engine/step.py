@@ -24,7 +24,8 @@ from workers.engine.dropout_masks import SiteStreams, draw_masks, has_masks
 from workers.engine.fused.step import FusedStep
 from workers.engine.lane_programs import LaneGradient, gradient_by_program
 from workers.engine.machine.devices import WIDTHS
-from workers.networks.models import NativeGradient
+from workers.networks.gradients.native_models import NativeModel, native_model
+from workers.networks.gradients.native_models import find_obstacle as find_native_obstacle
 from workers.numerics import native
 from workers.numerics.fusion import fuses_on
 from workers.numerics.processors import instruction_set
@@ -62,9 +63,9 @@ def step_of(recipe: Recipe, structure: str, device: torch.device, lanes: int = U
     if device.type == "cuda" and fused.obstacle(recipe, device, lanes) is None:
         return fused.make_step(recipe, device)
     may_be_native = recipe.learning.is_plain and recipe.training.autocast == "none"
-    gradient = recipe.model.native_gradient(recipe.task, recipe.dtype, device) if may_be_native else None
-    if gradient:
-        return NativeStep(recipe, device, gradient)
+    computed = native_model(recipe.model, recipe.task, recipe.dtype, device) if may_be_native else None
+    if computed:
+        return NativeStep(recipe, computed)
     generated = gradient_by_program(recipe, device)
     return TracedStep(recipe, structure, device) if isinstance(generated, str) else GeneratedStep(recipe, generated)
 
@@ -85,7 +86,7 @@ def obstacle(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES) -> 
         return "the native steps learn weights alone"
     if recipe.training.autocast != "none":
         return "the native steps know no training.autocast"
-    return recipe.model.obstacle(recipe.task, recipe.dtype, device)
+    return find_native_obstacle(recipe.model, recipe.task, recipe.dtype, device)
 
 
 def describe_step(config: Mapping[str, Any], device: str, lanes: int = USUAL_LANES) -> str:
@@ -189,15 +190,15 @@ class GeneratedStep:
 
 
 class NativeStep:
-    """Loss and gradient by the model's own code, lane by lane; so are clipping, optimizer and average, or traced.
+    """Loss and gradient in C++, lane by lane; so are clipping, optimizer and average, or traced.
 
     A batch that may be taken in parts is taken as a whole: the code works through it in blocks of its own.
     """
 
-    def __init__(self, recipe: Recipe, device: torch.device, gradient: NativeGradient) -> None:
+    def __init__(self, recipe: Recipe, computed: NativeModel) -> None:
         self._recipe = recipe
         self._bound: tuple[Knobs, Recipe] = {}, recipe
-        self._gradient = gradient
+        self._gradient = computed.gradient
         self._sites = len(recipe.model.dropout_sites(recipe.task, 1, recipe.task.context))
         self.kind = f"native {native.instruction_set()}"
         self._update = _update_of(recipe)

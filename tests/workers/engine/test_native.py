@@ -20,6 +20,7 @@ from tests.support.native import lanes_alone_and_together, recipe_of
 from tests.support.trials import FIRST_STEP, config, trial
 from workers.engine import lane_programs
 from workers.engine.step import NativeStep, TracedStep, begin_loading, step_of
+from workers.networks.gradients.native_models import native_model
 from workers.networks.models.minimal import Minimal
 from workers.networks.scorers import Scorer
 from workers.numerics import native
@@ -98,14 +99,14 @@ def test_it_covers_every_scorer_of_one_head(name: str) -> None:
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
 def test_what_is_no_number_shows_in_the_loss(dropout: tuple[float, float], broken: float) -> None:
     recipe = recipe_of((7, 5, 9, 3, 6, 16), dropout)
-    function = recipe.model.native_gradient(recipe.task, torch.float32, torch.device("cpu"))
+    computed = native_model(recipe.model, recipe.task, torch.float32, torch.device("cpu"))
     layout, seeds = layout_of(recipe), torch.arange(2)
     parameters = layout.initial(seeds).float()
     parameters[1, : 7 * 9] = broken
     streams = Streams.of(seeds, Purpose.DROPOUT, 0)
     batch = recipe.task.training(streams, 16, FIRST_STEP)
-    assert function is not None
-    _, loss = function(recipe.model, recipe.task, parameters, batch, [streams, streams])
+    assert computed is not None
+    _, loss = computed.gradient(recipe.model, recipe.task, parameters, batch, [streams, streams])
     assert loss.isfinite().tolist() == [True, False]
 
 
@@ -283,4 +284,4 @@ def test_a_broken_library_in_the_cache_is_compiled_anew(small_sources: Path, tmp
 def test_other_models_and_devices_have_no_native_step() -> None:
     recipe = recipe_of((7, 5, 9, 3, 6, 16), (0.0, 0.0))
     assert isinstance(recipe.model, Minimal)
-    assert recipe.model.native_gradient(recipe.task, torch.float32, torch.device("cuda")) is None
+    assert native_model(recipe.model, recipe.task, torch.float32, torch.device("cuda")) is None

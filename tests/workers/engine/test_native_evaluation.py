@@ -20,6 +20,7 @@ from tests.support.trials import config, trial
 from workers.data.tasks import Batch, Task
 from workers.engine.pack import Pack, evaluation
 from workers.engine.pack.evaluation import describe_evaluation, obstacle
+from workers.networks.gradients.native_models import native_model
 from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams
 from workers.training.recipe import Recipe, evaluation_sets
@@ -38,10 +39,10 @@ def sets_of(case: Case, count: int) -> dict[str, Batch]:
 
 def native_outputs(case: Case, batch: Batch, lanes: slice = slice(None), label: str = "") -> Tensor:
     recipe = case.recipe.bind({path: values[lanes] for path, values in case.knobs.items()})
-    function = case.recipe.model.evaluations()[label].native_outputs(case.recipe.task, case.recipe.dtype, CPU)
-    assert function, obstacle(case.recipe, label, CPU)
+    computed = native_model(case.recipe.model.evaluations()[label], case.recipe.task, case.recipe.dtype, CPU)
+    assert computed, obstacle(case.recipe, label, CPU)
     own = {name: tensor[lanes] for name, tensor in batch.items()}
-    return function(recipe.model.evaluations()[label], recipe.task, case.parameters[lanes], own)
+    return computed.outputs(recipe.model.evaluations()[label], recipe.task, case.parameters[lanes], own)
 
 
 def models_outputs(case: Case, batch: Batch, label: str = "") -> Tensor:

@@ -29,7 +29,8 @@ from tests.support.native_layered import (
 )
 from tests.support.trials import config, trial
 from workers.data.tasks import Task
-from workers.engine.step import NativeStep, TracedStep, obstacle, step_of
+from workers.engine.step import NativeStep, obstacle, step_of
+from workers.networks.gradients.native_models import find_obstacle, native_model
 from workers.networks.scorers import Scorer
 from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams
@@ -199,21 +200,21 @@ def test_a_loss_is_the_sum_over_positions_that_its_task_says(name: str, task: di
     ],
     ids=str,
 )
-def test_what_is_not_covered_says_why_and_is_traced(model: dict[str, Any], reason: str) -> None:
+def test_what_is_not_covered_says_why(model: dict[str, Any], reason: str) -> None:
     recipe = recipe_of(COMPLEMENT, {"name": "transformer", **model})
     assert reason in (obstacle(recipe, CPU) or "")
-    assert isinstance(step_of(recipe, "one", CPU), TracedStep)
+    assert not isinstance(step_of(recipe, "one", CPU), NativeStep)
 
 
 def test_every_scorer_is_covered_or_says_why() -> None:
     for name in plugins.names(Scorer):
         recipe = recipe_of(COMPLEMENT, {"name": "transformer", "scorer": {"name": name}})
-        assert (obstacle(recipe, CPU) is None) == (
-            recipe.model.native_gradient(recipe.task, recipe.dtype, CPU) is not None
-        )
+        found = native_model(recipe.model, recipe.task, recipe.dtype, CPU)
+        assert (obstacle(recipe, CPU) is None) == (found is not None)
 
 
 def test_another_device_has_no_native_step() -> None:
     recipe, device = recipe_of(COMPLEMENT, {"name": "transformer"}), torch.device("cuda")
-    assert recipe.model.obstacle(recipe.task, recipe.dtype, device) == "the native step runs on a CPU, not on cuda"
+    found = find_obstacle(recipe.model, recipe.task, recipe.dtype, device)
+    assert found == "the native step runs on a CPU, not on cuda"
     assert obstacle(recipe, device) == "the fused step knows the minimal transformer on set complement alone"

@@ -20,9 +20,9 @@ from tests.support.padding import knobs_of, settings
 from tests.support.plug_ins import example
 from tests.support.search_spaces import FAMILIES
 from tests.support.trials import FIRST_STEP, config, set_parameters, trial
+from workers.engine import step
 from workers.engine.pack import Pack
 from workers.engine.replay import retrain
-from workers.networks.models.minimal import Minimal
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.numerics import native, randomness
 from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
@@ -42,7 +42,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "native" and not native.available():
         pytest.skip("no C++ compiler here")
     if request.param == "traced":
-        monkeypatch.setattr(Minimal, "native_gradient", lambda *_: None)
+        monkeypatch.setattr(step, "native_model", lambda *_: None)
         monkeypatch.setattr(randomness, "library", lambda _: None)
     return request.param
 

@@ -20,7 +20,8 @@ from spaces import plugins
 from spaces.records import Metric
 from workers.data.tasks import Batch
 from workers.engine.pack.lane_tensors import LaneTensors
-from workers.networks.gradients import NativeOutputs
+from workers.networks.gradients.native_models import NativeModel, native_model
+from workers.networks.gradients.native_models import find_obstacle as find_native_obstacle
 from workers.numerics.layout import Layout
 from workers.numerics.tracing import Traced
 from workers.training.averaging import RAW, Variant
@@ -44,7 +45,7 @@ def obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
         return "the native outputs are those of one model"
     if recipe.training.diagnostics:
         return "diagnostics read attention weights"
-    return recipe.model.evaluations()[label].obstacle(recipe.task, recipe.dtype, device)
+    return find_native_obstacle(recipe.model.evaluations()[label], recipe.task, recipe.dtype, device)
 
 
 class EvaluateLanes(Protocol):
@@ -59,8 +60,8 @@ class EvaluateLanes(Protocol):
 class NativeEvaluation:
     """Outputs by the model's own code, lane by lane, and metrics of them, traced."""
 
-    def __init__(self, recipe: Recipe, label: str, outputs: NativeOutputs, device: torch.device) -> None:
-        self._recipe, self._label, self._outputs = recipe, label, outputs
+    def __init__(self, recipe: Recipe, label: str, computed: NativeModel, device: torch.device) -> None:
+        self._recipe, self._label, self._outputs = recipe, label, computed.outputs
         self._metrics = Traced(("metrics", metrics_key(recipe), str(device)), vmap(self._metrics_of_one))
 
     def __call__(self, knobs: Batch, flat: Tensor, batch: Batch, /) -> dict[str, Tensor]:
@@ -89,9 +90,9 @@ class Evaluation:
         """Return the fastest evaluation with the model of this label; traced ones of equal keys share recordings."""
         recipe, device = self._recipe, self._device
         if obstacle(recipe, label, device) is None:
-            outputs = recipe.model.evaluations()[label].native_outputs(recipe.task, recipe.dtype, device)
-            if outputs:
-                return NativeEvaluation(recipe, label, outputs, device)
+            computed = native_model(recipe.model.evaluations()[label], recipe.task, recipe.dtype, device)
+            if computed:
+                return NativeEvaluation(recipe, label, computed, device)
         return Traced(("evaluate", label, key, str(device)), vmap(partial(self._evaluate_one, label)))
 
     def metrics(self, tensors: LaneTensors, sets: Mapping[str, Batch]) -> list[tuple[Metric, ...]]:

@@ -21,13 +21,12 @@ from spaces.plugins import name_of
 from workers.data.tasks import Batch, Task, VectorTask
 from workers.networks.activations import Activation
 from workers.networks.activations.spline import Spline
-from workers.networks.gradients import NativeGradient, NativeOutputs, activating
-from workers.networks.gradients._layered_model import Layered
+from workers.networks.gradients import activating
 from workers.networks.gradients.generated import Number
 from workers.networks.gradients.plans import (
     LOSSES,
     call,
-    find_obstacle,
+    find_library_obstacle,
     function_of,
     gradient_tensors,
     per_lane,
@@ -45,6 +44,7 @@ from workers.networks.gradients.scoring import (
     scorers_of_heads,
 )
 from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
+from workers.networks.models._layers import Layered
 from workers.networks.positions import Position
 from workers.networks.positions.alibi import Alibi, slopes
 from workers.networks.positions.learned import Learned
@@ -94,12 +94,12 @@ class _Plan(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
 
 
-def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Why the model's gradient on this task is not computed here; None: it is."""
+def find_obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Return why the model's gradient on this task is not computed here, or None."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
         activating.begin_compiling(_activation_of(model), dtype)
-    if reason := find_obstacle("layered", dtype, device):
+    if reason := find_library_obstacle("layered", dtype, device):
         return reason
     if task.position_loss is None:
         return unknown_loss(task)
@@ -111,18 +111,6 @@ def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.devic
 def _activation_of(model: Layered) -> Activation | None:
     """Return the activation, if there is an MLP."""
     return model.activation if model.mlp_multiple else None
-
-
-def native_gradient(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-    """Return the native gradient; None where there is an obstacle."""
-    if obstacle(model, task, dtype, device) is not None:
-        return None
-    return _Gradient(model, task, dtype)
-
-
-def native_outputs(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-    """Return the native outputs; None where the gradient has an obstacle."""
-    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
 
 
 _POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoidal, Alibi)
@@ -155,7 +143,7 @@ class _Tables:
         return are_of(self.seen, (tensor for tensor, _ in self.seen) if model is self.model else _tensors_of(model))
 
 
-class _Gradient:
+class NativeLayered:
     """One structure of a model on one task; what follows from it alone is made once."""
 
     def __init__(self, model: Layered, task: Task, dtype: torch.dtype) -> None:
@@ -188,7 +176,7 @@ class _Gradient:
         }
         self._dropout = sum(1 << bit for bit, used in enumerate(on) if used)
 
-    def __call__(
+    def gradient(
         self, model: Layered, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
         tensors = gradient_tensors(task, parameters, batch, self._blocks)
@@ -278,7 +266,7 @@ def _structure_of(model: Layered, task: Task) -> dict[str, int]:
     """Sizes and choices as plan.hpp has them."""
     parameters, has_mlp = model.parameters(task), model.mlp_multiple > 0
     unembedding = parameters.get("unembedding") or parameters.get("read_out")
-    assert task.position_loss, "obstacle() knows all others"
+    assert task.position_loss, "find_obstacle() knows all others"
     return {
         "width": model.width,
         "heads": model.heads,

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from workers.data.tasks import Batch, Task, VectorTask
-from workers.networks.gradients import NativeGradient, NativeOutputs
 from workers.networks.gradients.plans import (
     LOSSES,
     call,
-    find_obstacle,
+    find_library_obstacle,
     function_of,
     gradient_tensors,
     per_lane,
     starts_of,
     unknown_loss,
 )
-from workers.numerics.parameters import Parameter
+from workers.networks.models.linearised_attention import LinearisedAttention
 from workers.numerics.randomness import Streams
 
 _PARAMETERS = ("score_of_inputs", "score_of_label", "value_of_inputs", "value_of_label")
@@ -35,25 +34,15 @@ _TENSORS = (
 )
 
 
-class Linearised(Protocol):
-    """What is read of `workers.networks.models.linearised_attention`."""
-
-    @property
-    def estimated(self) -> bool: ...
-    @property
-    def centred(self) -> bool: ...
-    def parameters(self, task: Task, /) -> Mapping[str, Parameter]: ...
-
-
 class _Plan(ctypes.Structure):
     """`LinearisedPlan` of linearised.hpp."""
 
     _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
 
 
-def obstacle(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Why the model's gradient on this task is not computed here; None: it is."""
-    if reason := find_obstacle("linearised", dtype, device):
+def find_obstacle(model: LinearisedAttention, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Return why the model's gradient on this task is not computed here, or None."""
+    if reason := find_library_obstacle("linearised", dtype, device):
         return reason
     if task.position_loss not in LOSSES or not isinstance(task, VectorTask) or task.outputs != 1:
         return unknown_loss(task)
@@ -62,28 +51,18 @@ def obstacle(model: Linearised, task: Task, dtype: torch.dtype, device: torch.de
     return "an estimated temperature is not in the native step" if model.estimated else None
 
 
-def native_gradient(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-    """Return the native gradient; None where there is an obstacle."""
-    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
-
-
-def native_outputs(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-    """Return the native outputs; None where the gradient has an obstacle."""
-    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
-
-
-class _Gradient:
+class NativeLinearisedAttention:
     """One structure of a model on one task; what follows from it alone is made once."""
 
-    def __init__(self, model: Linearised, task: Task, dtype: torch.dtype) -> None:
-        assert task.position_loss, "obstacle() knows all others"
+    def __init__(self, model: LinearisedAttention, task: Task, dtype: torch.dtype) -> None:
+        assert task.position_loss, "find_obstacle() knows all others"
         self._function = function_of("linearised", dtype)
         self._dtype = dtype
         starts, total = starts_of(model.parameters(task))
         self._places = torch.tensor([starts[name] for name in _PARAMETERS])
         self._sizes = {"total": total, "loss": LOSSES.index(task.position_loss)}
 
-    def __call__(
+    def gradient(
         self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
         tensors = gradient_tensors(task, parameters, batch)

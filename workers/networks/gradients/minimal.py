@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,8 +17,8 @@ from torch import Tensor
 from spaces import plugins
 from spaces.plugins import actual, name_of
 from workers.data.tasks import Batch, NextToken, Task
-from workers.networks.gradients import NativeGradient, NativeOutputs, activating
-from workers.networks.gradients.plans import find_obstacle, function_of, per_lane, starts_of
+from workers.networks.gradients import activating
+from workers.networks.gradients.plans import find_library_obstacle, function_of, per_lane, starts_of
 from workers.networks.gradients.scoring import (
     begin_compiling,
     described,
@@ -29,9 +29,9 @@ from workers.networks.gradients.scoring import (
     placing_of,
 )
 from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
-from workers.networks.scorers import KernelScorer, Scorer
+from workers.networks.models.minimal import Minimal
+from workers.networks.scorers import KernelScorer
 from workers.numerics.native import address
-from workers.numerics.parameters import Parameter
 from workers.numerics.randomness import Streams, drop_bytes
 from workers.numerics.tensors import Versions, are_of, versions_of
 
@@ -39,47 +39,15 @@ _SITES, _WHOLE_TOKENS = (1, 2), 4
 """Bits of the argument that says which dropout sites are on, and whether they drop entries of per-token matrices."""
 
 
-class Minimal(Protocol):
-    """What the gradient reads of `workers.networks.models.minimal.Minimal`, which imports this module."""
-
-    @property
-    def scorer(self) -> Scorer: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def key_width(self) -> int: ...
-    @property
-    def value_width(self) -> int: ...
-    @property
-    def norm_epsilon(self) -> float: ...
-    @property
-    def embedding_dropout(self) -> float: ...
-    @property
-    def residual_dropout(self) -> float: ...
-    @property
-    def dropout_unit(self) -> str: ...
-    def parameters(self, task: Task, /) -> Mapping[str, Parameter]: ...
-
-
-def obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Why the model's gradient on this task is not computed here; None: it is."""
+def find_obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Return why the model's gradient on this task is not computed here, or None."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
-    if reason := find_obstacle("minimal", dtype, device):
+    if reason := find_library_obstacle("minimal", dtype, device):
         return reason
     if not isinstance(task, NextToken):
         return f"the loss of {name_of(task)} is not known to the native step"
     return find_scorer_obstacle(model.scorer, dtype)
-
-
-def native_gradient(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-    """Return the native gradient; None where there is an obstacle."""
-    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
-
-
-def native_outputs(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-    """Return the native outputs; None where the gradient has an obstacle."""
-    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
 
 
 @dataclass(frozen=True)
@@ -101,7 +69,7 @@ class _Tables:
         return model is self.model and length == self.length and are_of(self.seen, (own for own, _ in self.seen))
 
 
-class _Gradient:
+class NativeMinimal:
     """One shape of the model; `model` says by its rates which dropout sites are on.
 
     A lane whose actual sizes are smaller is computed at these, from a copy of its parameters without the padding.
@@ -123,7 +91,7 @@ class _Gradient:
         self._whole_tokens = _WHOLE_TOKENS if model.dropout_unit == "token" else 0
         self._tables: _Tables | None = None
 
-    def __call__(
+    def gradient(
         self, model: Minimal, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(task, NextToken)

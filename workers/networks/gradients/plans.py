@@ -22,7 +22,7 @@ SUFFIXES = {torch.float32: "float32", torch.float64: "float64"}
 """Of the native functions' names."""
 
 
-def find_obstacle(name: str, dtype: torch.dtype, device: torch.device) -> str | None:
+def find_library_obstacle(name: str, dtype: torch.dtype, device: torch.device) -> str | None:
     """Return why the gradient of this name cannot be computed in C++ in this precision on this device, or None."""
     if device.type != "cpu":
         return f"the native step runs on a CPU, not on {device.type}"

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from workers.data.tasks import Batch, SetTask, Task
 from workers.networks.activations.gelu import Gelu
-from workers.networks.gradients import NativeGradient, NativeOutputs, activating
+from workers.networks.gradients import activating
 from workers.networks.gradients.plans import (
     call,
-    find_obstacle,
+    find_library_obstacle,
     function_of,
     gradient_tensors,
     per_lane,
@@ -34,8 +34,7 @@ from workers.networks.gradients.scoring import (
     placing_of,
 )
 from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
-from workers.networks.scorers import Scorer
-from workers.numerics.parameters import Parameter
+from workers.networks.models.attention_pooling import AttentionPooling
 from workers.numerics.randomness import Streams
 
 _MAPS = ("item_in", "item_out", "query_in", "query_out", "query", "key_value", "output", "class_in", "class_out")
@@ -63,48 +62,28 @@ _ACTIVATION = Gelu(form="tanh")
 """Of the model's own maps."""
 
 
-class Pooling(Protocol):
-    """What is read of `workers.networks.models.attention_pooling`."""
-
-    @property
-    def width(self) -> int: ...
-    @property
-    def scorer(self) -> Scorer: ...
-    def parameters(self, task: Task, /) -> Mapping[str, Parameter]: ...
-
-
 class _Plan(ctypes.Structure):
     """`PoolingPlan` of pooling.hpp."""
 
     _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
 
 
-def obstacle(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Why the model's gradient on this task is not computed here; None: it is."""
+def find_obstacle(model: AttentionPooling, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Return why the model's gradient on this task is not computed here, or None."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
         activating.begin_compiling(_ACTIVATION, dtype)
-    if reason := find_obstacle("pooling", dtype, device):
+    if reason := find_library_obstacle("pooling", dtype, device):
         return reason
     if task.position_loss != "cross_entropy":
         return unknown_loss(task)
     return activating.find_obstacle(_ACTIVATION, dtype) or find_scorer_obstacle(model.scorer, dtype)
 
 
-def native_gradient(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-    """Return the native gradient; None where there is an obstacle."""
-    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
-
-
-def native_outputs(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-    """Return the native outputs; None where the gradient has an obstacle."""
-    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
-
-
-class _Gradient:
+class NativeAttentionPooling:
     """One structure of a model on one task; what follows from it alone is made once."""
 
-    def __init__(self, model: Pooling, task: Task, dtype: torch.dtype) -> None:
+    def __init__(self, model: AttentionPooling, task: Task, dtype: torch.dtype) -> None:
         assert isinstance(task, SetTask), "the model checked its task"
         self._function = function_of("pooling", dtype)
         self._dtype = dtype
@@ -131,7 +110,7 @@ class _Gradient:
             "total": total,
         }
 
-    def __call__(
+    def gradient(
         self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
         tensors = gradient_tensors(task, parameters, batch)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-import torch
 from torch import Tensor
 
 from spaces import plugins
@@ -15,7 +14,6 @@ from spaces.errors import PluginError
 from spaces.records import LearnedSpline
 from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
 from workers.networks.frozen_splines import FORMS, with_frozen_splines
-from workers.networks.gradients import NativeGradient, NativeOutputs
 from workers.networks.scorers import Scorer
 from workers.numerics.parameters import Parameter, Parameters
 
@@ -109,22 +107,6 @@ class Model(ABC):
             if isinstance(scorer, Scorer):
                 return {label: plugins.replace(self, {field: other}) for label, other in scorer.evaluations().items()}
         return {"": self}
-
-    def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-        """Return a faster way to the gradient of this model on this task and device; None: torch's own."""
-        return None
-
-    def native_outputs(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-        """Return a faster way to this model's outputs on sets of this task and device; None: torch's own."""
-        return None
-
-    def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-        """Why there is no faster way to gradient and outputs, in a few words; None: there is one."""
-        return (
-            None
-            if self.native_gradient(task, dtype, device)
-            else f"the model {plugins.name_of(self)} has no native step"
-        )
 
 
 Kind = TypeVar("Kind", TokenTask, VectorTask, SetTask)

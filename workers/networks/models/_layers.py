@@ -20,7 +20,6 @@ from spaces.plugins.fields import flag, knob, option, part, size
 from spaces.records import Params
 from workers.data.tasks import Batch, Task, is_given
 from workers.networks.activations import Activation
-from workers.networks.gradients import NativeGradient, NativeOutputs, layered
 from workers.networks.models import HIGHEST_RATE, Attention, Model, Site
 from workers.networks.models._blocks import Canon, Linear, Mlp, Norm, SelfAttention, dropout
 from workers.networks.models._initialisation import INITIALISATIONS, Initialisation
@@ -222,15 +221,6 @@ class Layered(Model):
             shown.append(self._attention.show(given, visible, own))
             stream = self._apply_layer(stream, visible, own, {})
         return shown
-
-    def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-        return layered.native_gradient(self, task, dtype, device)
-
-    def native_outputs(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-        return layered.native_outputs(self, task, dtype, device)
-
-    def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-        return layered.obstacle(self, task, dtype, device)
 
     def _embed(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
         """Return the stream [N, s, d] that the first layer gets."""

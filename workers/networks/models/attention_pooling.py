@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import torch
 from torch import Tensor
 
 from spaces.plugins import Examples
 from spaces.plugins.fields import part, size
 from workers.data.tasks import Batch, SetTask, Task, is_given
 from workers.networks.activations.gelu import Gelu
-from workers.networks.gradients import NativeGradient, NativeOutputs, pooling
 from workers.networks.models import Affine, Attention, Model, Site, require_task
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.numerics.parameters import Constant, Parameter, Parameters, lecun_normal, under, within
@@ -85,15 +83,6 @@ class AttentionPooling(Model):
                 key_from=Affine(items, key[None], bias[None]),
             )
         ]
-
-    def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-        return pooling.native_gradient(self, task, dtype, device)
-
-    def native_outputs(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-        return pooling.native_outputs(self, task, dtype, device)
-
-    def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-        return pooling.obstacle(self, task, dtype, device)
 
     def _read(self, parameters: Parameters, batch: Batch) -> tuple[Tensor, Tensor]:
         """psi_x of the items [N, n, d] and psi_q of the query [N, d]."""

@@ -13,7 +13,6 @@ from spaces.errors import PluginError
 from spaces.plugins import name_of, replace
 from spaces.plugins.fields import flag, knob, text
 from workers.data.tasks import Batch, Task, VectorTask, is_given
-from workers.networks.gradients import NativeGradient, NativeOutputs, linearised
 from workers.networks.models import Model, Site, require_task
 from workers.numerics.parameters import Constant, Parameter, Parameters
 from workers.numerics.temperature import sweep
@@ -92,15 +91,6 @@ class LinearisedAttention(Model):
         covariance = (whole - own * (1 + given / others)) / others
         average = (mean - centred / others) @ value  # of the others
         return average + covariance / self._temperature(centred, given, parameters)
-
-    def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-        return linearised.native_gradient(self, task, dtype, device)
-
-    def native_outputs(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-        return linearised.native_outputs(self, task, dtype, device)
-
-    def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-        return linearised.obstacle(self, task, dtype, device)
 
     def _temperature(self, centred: Tensor, given: Tensor, parameters: Parameters) -> float | Tensor:
         """As it is, or [N, 1, o] if it is estimated from the rows, around their mean where that is taken off."""

@@ -13,14 +13,11 @@ from torch import Tensor
 from spaces.plugins import Examples, actual, name_of, replace
 from spaces.plugins.fields import knob, option, part, size
 from workers.data.tasks import Batch, Task, TokenTask
-from workers.networks.gradients import minimal as minimal_native
 from workers.networks.models import (
     HIGHEST_RATE,
     Affine,
     Attention,
     Model,
-    NativeGradient,
-    NativeOutputs,
     Site,
     check_causality,
     drop,
@@ -138,15 +135,6 @@ class Minimal(Model):
     def evaluations(self) -> Mapping[str, Model]:
         off = {"embedding_dropout": 0.0, "residual_dropout": 0.0}
         return {label: replace(model, off) for label, model in super().evaluations().items()}
-
-    def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
-        return minimal_native.native_gradient(self, task, dtype, device)
-
-    def native_outputs(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
-        return minimal_native.native_outputs(self, task, dtype, device)
-
-    def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-        return minimal_native.obstacle(self, task, dtype, device)
 
     def _per_occurrence(self, parameters: Parameters, tokens: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
         if "embedding" in keep:

@@ -489,13 +489,14 @@ class Lowering:
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, 2 + _weight([source, index])))
 
     def scatter_add(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Add a few numbers of each row where an index says: each element looks for those that are its own."""
+        """Add numbers where an index says; of a few in each row, each element looks for those that are its own."""
         source, index, added = (self._operand(positional[number]) for number in (0, 2, 3))
         kind = self._kinds[operation.results[0]]
         axis = positional[1] % max(1, len(kind.shape))
         others = [number for number in range(len(kind.shape)) if number != axis]
         if index.shape[axis] > _SHORT_SCATTER or any(index.shape[one] != kind.shape[one] for one in others):
-            return self._scatter(operation.results[0], source, axis, index, added)
+            self._scatter(operation.results[0], source, axis, index, added)
+            return
 
         def load(body: Body, indices: Sequence[Index]) -> str:
             total = element(body, source, indices, kind.dtype)
