@@ -127,10 +127,11 @@ def _write(scorer: Scorer, dtype: torch.dtype) -> Program:
         raise NotOfRows(f"{unfit} is more than a number a head")
     learned = {name: float(value) for name, value in starts(parameters).items()}
 
-    def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
+    def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Number]) -> Tensor:
         return plugins.bind(scorer, told).weigh(logits, visible, own)
 
-    return write_scorer(weigh, learned, example_knobs(scorer), dtype)
+    simpler = scorer.SIMPLER if isinstance(scorer, LogitScorer) else {}
+    return write_scorer(weigh, learned, example_knobs(scorer), dtype, simpler)
 
 
 def _compare(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import final
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -64,6 +64,9 @@ class Scorer(ABC):
 
 class LogitScorer(Scorer):
     """A scorer that depends on the scaled logits alone; positions may add to these and a model may cap them."""
+
+    SIMPLER: ClassVar[Mapping[str, Sequence[float]]] = {}
+    """Knob -> values for which `weigh` is simpler with a plain number; native steps have functions for each of them."""
 
     def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return self.of_logits(scaled_logits(widen(query), widen(key)), visible, learned).to(query.dtype)

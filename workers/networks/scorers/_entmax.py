@@ -2,7 +2,8 @@
 
 p_j = [1 + a (z_j - t)]_+ ^ (1 / a) with a = alpha - 1 and the t for which the row sums to 1 (Peters, Niculae and
 Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6, with tau = a t - 1). Written with log1p it meets softmax
-as a falls to 0, where t becomes the log of softmax's sum.
+as a falls to 0, where t becomes the log of softmax's sum. For alpha = 2 and 1.5 the power is the number itself and its
+square, which a plain number as alpha chooses.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ STEPS = 60
 """Most steps of the search; a row stops by itself, after five or so where alpha <= 2, later where it is steeper. On a
 GPU all are made: to know that every row has stopped would cost a wait at each."""
 _NEXT_TO_SOFTMAX = 1e-6
+POWERS = {1.5: 2, 2.0: 1}
+"""1 / a where it is a whole number, by alpha."""
+_ANY = 0
+"""Stands for it where it is another number, or one for each row."""
 
 
 def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float) -> Tensor:
@@ -29,11 +34,12 @@ def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float) -> Tensor:
     """
     z = logits.masked_fill(~visible, -math.inf)
     z = z - z.amax(-1, keepdim=True).detach()
+    power = _ANY if isinstance(alpha, Tensor) else POWERS.get(alpha, _ANY)
     a = torch.as_tensor(alpha, dtype=z.dtype, device=z.device).clamp(min=1 + _NEXT_TO_SOFTMAX) - 1
     a = a.expand(*z.shape[:-1], 1)
     search = _search if is_recording() else _threshold
-    found = search(z.detach(), a.detach(), visible_keys(visible, logits))
-    weights: Tensor = _Entmax.apply(z, a, found)
+    found = search(z.detach(), a.detach(), visible_keys(visible, logits), power)
+    weights: Tensor = _Entmax.apply(z, a, found, power)
     return weights
 
 
@@ -43,25 +49,31 @@ class _Entmax(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(z: Tensor, a: Tensor, t: Tensor) -> Tensor:
-        return _powers(z, a, t)[0]
+    def forward(z: Tensor, a: Tensor, t: Tensor, power: int) -> Tensor:
+        return _powers(z, a, t, power)[0]
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: Tensor) -> None:
         ctx.save_for_backward(output, inputs[1])
+        ctx.power = inputs[3]
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         weights, a = ctx.saved_tensors
         positive = weights > 0
-        logarithms = torch.where(positive, weights, 1).log()
-        slopes = torch.where(positive, ((1 - a) * logarithms).exp(), 0)  # dp / dz at fixed t
+        logarithms = torch.where(positive, weights, 1).log() if ctx.power == _ANY else weights
+        if ctx.power == 1:  # dp / dz at fixed t
+            slopes = torch.where(positive, 1, weights)
+        elif ctx.power == 2:
+            slopes = weights.sqrt()
+        else:
+            slopes = torch.where(positive, ((1 - a) * logarithms).exp(), 0)
         inner = (slopes * gradient).sum(-1, keepdim=True) / slopes.sum(-1, keepdim=True)
         by_logits = slopes * (gradient - inner)
         if not ctx.needs_input_grad[1]:
-            return by_logits, None, None
+            return by_logits, None, None, None
         bent = weights * logarithms.square() * _curvature(a * logarithms)  # -dp / da at fixed t
-        return by_logits, (bent * (inner - gradient)).sum(-1, keepdim=True), None
+        return by_logits, (bent * (inner - gradient)).sum(-1, keepdim=True), None, None
 
 
 def _curvature(m: Tensor) -> Tensor:
@@ -75,12 +87,12 @@ def _curvature(m: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("graft::entmax_threshold", mutates_args=())
-def _threshold(z: Tensor, a: Tensor, keys: Tensor) -> Tensor:
+def _threshold(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
     """T [..., q, 1]: one operation for the engine's recordings, however many steps it takes."""
-    return _search(z, a, keys)
+    return _search(z, a, keys, power)
 
 
-def _search(z: Tensor, a: Tensor, keys: Tensor) -> Tensor:
+def _search(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
     """T [..., q, 1] by Newton's method for (sum of p)^a = 1, halving its bracket where a step would leave it.
 
     That power of the sum is the norm of [1 + a (z - t)]_+ with exponent 1 / a, which is linear in t where all keys
@@ -90,13 +102,18 @@ def _search(z: Tensor, a: Tensor, keys: Tensor) -> Tensor:
     close = 16 * torch.finfo(z.dtype).eps
 
     def step(low: Tensor, high: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        powers, base = _powers(z, a, t)
-        total, slope = powers.sum(-1, keepdim=True), (powers / (1 + base)).sum(-1, keepdim=True)
+        powers, slopes = _powers(z, a, t, power)
+        total, slope = powers.sum(-1, keepdim=True), slopes.sum(-1, keepdim=True)
         excess = total - 1
         is_open = excess.abs() > close
         low = torch.where(is_open & (excess >= 0), t, low)
         high = torch.where(is_open & (excess < 0), t, high)
-        new = t - total * torch.expm1(-a * total.log()) / (a * slope)
+        if power == 1:
+            new = t + (total - 1) / slope
+        elif power == 2:
+            new = t + 2 * (total - total.sqrt()) / slope
+        else:
+            new = t - total * torch.expm1(-a * total.log()) / (a * slope)
         # A step back to `low`, from which this one came, would go on for ever; one that moves nothing has arrived.
         inside = ((new > low) | (new == t)) & (new <= high)
         return low, high, torch.where(is_open, torch.where(inside, new, (low + high) / 2), t)
@@ -106,24 +123,28 @@ def _search(z: Tensor, a: Tensor, keys: Tensor) -> Tensor:
 
 
 @_threshold.register_fake
-def _threshold_shape(z: Tensor, a: Tensor, keys: Tensor) -> Tensor:
+def _threshold_shape(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
     return (z[..., :1] + a + keys).clone()
 
 
 @_threshold.register_vmap
 def _threshold_stacked(
-    info: object, dims: tuple[int | None, ...], z: Tensor, a: Tensor, keys: Tensor
+    info: object, dims: tuple[int | None, ...], z: Tensor, a: Tensor, keys: Tensor, power: int
 ) -> tuple[Tensor, int]:
     stacked = [
-        one.movedim(dim, 0) if dim is not None else one[None] for one, dim in zip((z, a, keys), dims, strict=True)
+        one.movedim(dim, 0) if dim is not None else one[None] for one, dim in zip((z, a, keys), dims[:3], strict=True)
     ]
     z, a, keys = (one.reshape(one.shape[0], *[1] * (stacked[0].ndim - one.ndim), *one.shape[1:]) for one in stacked)
-    return _threshold(z, a, keys), 0
+    return _threshold(z, a, keys, power), 0
 
 
-def _powers(z: Tensor, a: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """[1 + a (z - t)]_+ ^ (1 / a), and a (z - t) where that is not 0; what is no number stays none."""
+def _powers(z: Tensor, a: Tensor, t: Tensor, power: int) -> tuple[Tensor, Tensor]:
+    """[1 + a (z - t)]_+ ^ (1 / a), and its slope by z; what is no number stays none."""
+    if power:
+        root = torch.relu(1 + (z - t) / power)
+        return (root, torch.where(root > 0, 1, root)) if power == 1 else (root.square(), root)
     base = a * (z - t)
     is_zero = base <= -1
     base = torch.where(is_zero, 0, base)
-    return torch.where(is_zero, 0, (torch.log1p(base) / a).exp()), base
+    powers = torch.where(is_zero, 0, (torch.log1p(base) / a).exp())
+    return powers, powers / (1 + base)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from spaces.plugins import Examples
 from spaces.plugins.fields import knob
 from workers.networks.scorers import LogitScorer
-from workers.networks.scorers._entmax import entmax
+from workers.networks.scorers._entmax import POWERS, entmax
 from workers.numerics.parameters import Parameters
 
 
@@ -21,6 +22,7 @@ class Entmax(LogitScorer):
     Source: Peters, Niculae and Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6.
     """
 
+    SIMPLER: ClassVar[Mapping[str, Sequence[float]]] = {"alpha": tuple(POWERS)}
     EXAMPLES: ClassVar[Examples] = ({}, {"alpha": 1.0}, {"alpha": 2.0}, {"alpha": 3.0})
 
     alpha: float = knob(1.5, low=1, high=4)

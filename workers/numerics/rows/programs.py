@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.values import TYPES
+from workers.numerics.fusion.values import TYPES, spell
 from workers.numerics.rows import loops
 from workers.numerics.rows.nodes import Graph, Level, Node, NotOfRows, Operand, operands_of, reachable
 from workers.numerics.rows.reading import KEYS, QUERIES, Reader, Spot
@@ -21,7 +21,7 @@ from workers.numerics.rows.writing import Function, write_function, write_number
 from workers.numerics.simplifying import Slot
 from workers.numerics.tensors import gradients
 
-Weigh = Callable[[Tensor, Tensor, Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]
+Weigh = Callable[[Tensor, Tensor, Mapping[str, Tensor], Mapping[str, Tensor | float]], Tensor]
 """Weights [h, q, k] from logits [h, q, k], what is visible [q, k], what is learned [h] and knobs []."""
 
 
@@ -45,19 +45,81 @@ _WEIGH = (
     "const T *given, const T *logits, T *weights, T *kept, std::ptrdiff_t stride, const int *visible, int rows, "
     "int all, int end"
 )
+_FINISH = "const T *given, const T *totals, T *to"
 _GRADIENT = (
     "const T *given, const T *logits, const T *weights, const T *kept, T *gradient, T *totals, std::ptrdiff_t stride, "
     "const int *visible, int rows, int all, int end"
 )
 
 
-def write_scorer(weigh: Weigh, learned: Mapping[str, float], knobs: Mapping[str, float], dtype: torch.dtype) -> Program:
+def write_scorer(
+    weigh: Weigh,
+    learned: Mapping[str, float],
+    knobs: Mapping[str, float],
+    dtype: torch.dtype,
+    simpler: Mapping[str, Sequence[float]] | None = None,
+) -> Program:
     """Return the program of a scorer that learns one number a head of each name; raises NotOfRows.
 
-    The values of what is learned and of knobs are an example's: none is written into the program.
+    The values of what is learned and of knobs are an example's: none is written into the program. `simpler`: values of
+    knobs for which the program has functions of their own, recorded with the plain number in the knob's place.
     """
+    places = {name: len(learned) + n for n, name in enumerate(knobs)}
+    programs = {"": _write(weigh, learned, knobs, dtype, {})}
+    conditions: list[tuple[str, str]] = []
+    for name, values in (simpler or {}).items():
+        for value in values:
+            own = f"special_{len(conditions)}"
+            programs[own] = _write(weigh, learned, knobs, dtype, {name: value})
+            conditions.append((own, f"given[{places[name]} * W<T>] == {spell(value, dtype)}"))
+    if len(programs) > 1:
+        programs["general"] = programs.pop("")
+    functions = [f"namespace {name} {{\n{one.text}}}" if name else one.text for name, one in programs.items()]
+    if conditions:
+        functions += [_choose(*one, conditions) for one in _DISPATCHED]
+    every = programs.values()
+    reads_logits = any(one.reads_logits for one in every)
+    text = "\n".join(
+        [
+            f"typedef {TYPES[dtype]} T;",
+            f"constexpr bool reads_logits = {str(reads_logits).lower()};",
+            '#include "row_functions.hpp"',
+            "namespace rows {",
+            *functions,
+            "}",
+            "SCORER",
+            "",
+        ]
+    )
+    kept, totals = (max(getattr(one, field) for one in every) for field in ("kept", "totals"))
+    return Program(text, len(learned) + len(knobs), len(learned), kept, totals, reads_logits)
+
+
+_DISPATCHED = (
+    ("template <typename Keys> void weigh", _WEIGH, "weigh<Keys>"),
+    ("template <typename Keys> void gradient", _GRADIENT, "gradient<Keys>"),
+    ("void finish_numbers", _FINISH, "finish_numbers"),
+)
+"""Functions: what they are declared as, their parameters, and how they are called."""
+
+
+def _choose(declared: str, parameters: str, call: str, conditions: Sequence[tuple[str, str]]) -> str:
+    """Return a function that calls the one for the knobs of the head."""
+    names = ", ".join(one.split("*")[-1].split()[-1] for one in parameters.split(", "))
+    lines = [f"    if ({condition}) return {space}::{call}({names});" for space, condition in conditions]
+    return "\n".join([f"{declared}({parameters}) {{", *lines, f"    general::{call}({names});", "}", ""])
+
+
+def _write(
+    weigh: Weigh,
+    learned: Mapping[str, float],
+    knobs: Mapping[str, float],
+    dtype: torch.dtype,
+    plain: Mapping[str, float],
+) -> Program:
+    """Return the functions of a scorer with plain numbers in place of some knobs."""
     graph = Graph()
-    inputs = _record(graph, weigh, learned, knobs, dtype)
+    inputs = _record(graph, weigh, learned, knobs, dtype, plain)
     weights, forward = inputs.weights, set(reachable([inputs.weights]))
     known = _given_back(graph, weights)
     kept = _find_kept([*inputs.gradients, *_divisors(known)], forward, set(known))
@@ -65,7 +127,7 @@ def write_scorer(weigh: Weigh, learned: Mapping[str, float], knobs: Mapping[str,
     stop = {*kept, weights} if isinstance(weights, Node) else {*kept}
     nodes = _reachable_before(roots, stop)
     totals = [node for node in nodes if node.what == "total"]
-    head = {node: f"load<T>(given + {n} * W<T>)" for n, node in enumerate(inputs.given)}
+    head = {node: f"load<T>(given + {n} * W<T>)" for n, node in enumerate(inputs.given) if node}
     rows = {inputs.count: "number(T(visible[r]))", inputs.all: "number(T(all))"}
     forward_function = Function(
         name="weigh",
@@ -90,19 +152,11 @@ def write_scorer(weigh: Weigh, learned: Mapping[str, float], knobs: Mapping[str,
     )
     reads_logits = inputs.logits in nodes
     sums = {node: f"load<T>(totals + {n} * W<T>)" for n, node in enumerate(totals)}
-    finish = write_numbers("void finish_numbers(const T *given, const T *totals, T *to)", roots[1:], dtype, head | sums)
     text = "\n".join(
         [
-            f"typedef {TYPES[dtype]} T;",
-            f"constexpr bool reads_logits = {str(reads_logits).lower()};",
-            '#include "row_functions.hpp"',
-            "namespace rows {",
             write_function(forward_function, dtype, head),
             write_function(backward_function, dtype, head),
-            finish,
-            "}",
-            "SCORER",
-            "",
+            write_numbers(f"void finish_numbers({_FINISH})", roots[1:], dtype, head | sums),
         ]
     )
     return Program(text, len(inputs.given), len(learned), len(kept), len(totals), reads_logits)
@@ -112,7 +166,8 @@ def write_scorer(weigh: Weigh, learned: Mapping[str, float], knobs: Mapping[str,
 class _Read:
     """A scorer that was recorded and read."""
 
-    given: list[Node]
+    given: list[Node | None]
+    """None: a plain number."""
     logits: Node
     gradient: Node
     count: Node
@@ -123,19 +178,24 @@ class _Read:
 
 
 def _record(
-    graph: Graph, weigh: Weigh, learned: Mapping[str, float], knobs: Mapping[str, float], dtype: torch.dtype
+    graph: Graph,
+    weigh: Weigh,
+    learned: Mapping[str, float],
+    knobs: Mapping[str, float],
+    dtype: torch.dtype,
+    plain: Mapping[str, float],
 ) -> _Read:
     generator = torch.Generator().manual_seed(1)
     logits, gradient = (torch.randn(1, QUERIES, KEYS, dtype=dtype, generator=generator) for _ in range(2))
     visible = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril(KEYS - QUERIES)
     numbers = {name: torch.full((1,), value, dtype=dtype) for name, value in learned.items()}
-    given_knobs = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
+    given_knobs = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items() if name not in plain}
     wanted = [logits, *numbers.values()]
     for leaf in wanted:
         leaf.requires_grad_()
     recording = Recording([logits, gradient, visible, *numbers.values(), *given_knobs.values()])
     with recording, loops.recording(), torch.enable_grad():
-        weights = weigh(logits, visible, numbers, given_knobs)
+        weights = weigh(logits, visible, numbers, {**given_knobs, **plain})
         if weights.shape != logits.shape:
             raise NotOfRows("its weights have another shape than its logits")
         found: list[Tensor | None] = [None] * len(wanted)
@@ -151,10 +211,11 @@ def _record(
     know(logits, nodes["logits"], None)
     know(gradient, nodes["gradient"], None)
     know(visible, True, False)
-    given: list[Node] = []
-    for name, tensor in (*numbers.items(), *given_knobs.items()):
-        given.append(graph.input(f"given {len(given)} {name}", Level.HEAD))
-        know(tensor, given[-1], given[-1])
+    given: list[Node | None] = []
+    for name, tensor in (*numbers.items(), *((name, given_knobs.get(name)) for name in knobs)):
+        given.append(None if tensor is None else graph.input(f"given {len(given)} {name}", Level.HEAD))
+        if tensor is not None and given[-1]:
+            know(tensor, given[-1], given[-1])
     reader = Reader(graph, spots, dtype)
     reader.read(recording.operations)
     result = reader.spot(recording.slot(weights))
