@@ -36,14 +36,14 @@ class Case:
         """Return a trial's configuration, in float32, that never ends and never validates."""
         task = dict(self.task)
         if task.get("corpus") == "letters":
-            task["corpus"] = {"name": "file", "path": _letters()}
+            task["corpus"] = {"name": "file", "path": letters_file()}
         one = config(steps=_FOREVER, every=_FOREVER, dtype="float32", averaging={"name": self.averaging})
         one["training"]["batch"] = self.batch
         return {**one, "task": task, "model": dict(self.model)}
 
 
 @cache
-def _letters() -> str:
+def letters_file() -> str:
     """Return a file of 26 letters, which with the end of a text are 27 tokens."""
     path = Path(tempfile.mkdtemp(prefix="letters-")) / "letters.txt"
     path.write_text("".join(random.Random(0).choices(string.ascii_lowercase, k=100_000)))
