@@ -1,4 +1,4 @@
-"""What bounds models of width 128 to 512: packs in float32 and with bfloat16 products, beside a plain loop and the peak.
+"""What bounds models of width 128 to 512: packs in float32 and with bfloat16 products, a plain loop and the peak.
 
     python -m benchmarks.wide [--widths 128,256,512] [--lanes 2] [--seconds 2]
 
@@ -51,7 +51,7 @@ def measure(width: int, lanes: int, seconds: float) -> list[str]:
     """Return the rows of a width: float32, bfloat16 products, the plain loop."""
     trials = {"float32": trial_of(width), "bfloat16 products": trial_of(width, autocast="bfloat16")}
     packs = {name: pack_of(one, lanes) for name, one in trials.items()}
-    plain = plain_loop(trials["float32"].config)
+    plain = plain_loop({**trials["float32"].config})
     with FlopCounterMode(display=False) as counter:
         plain()
     flops = counter.get_total_flops()
