@@ -1,11 +1,13 @@
 """Packs by compilers of whatever one writes, beside Graft's: JAX, and torch.func.vmap under torch.compile.
 
     python -m benchmarks.compilers [CASE ...] [--lanes 8] [--seconds 2] [--limit 300] [--ways graft,vmap,map,compile]
+                                   [--isa avx2]
 
 Each way in a process of its own on one core, by its processor time: a step of all lanes, the fastest of several calls
 (of 20 steps in JAX), none of them compiling. `compile` takes Graft's own torch code; JAX has the same models written in
 JAX, whose losses are held against Graft's first. Both have AdamW and clipping, and batches that they need not draw;
-Graft's pack draws its own. `--limit`: seconds after which a way is given up. JAX: `pip install jax`.
+Graft's pack draws its own. `--limit`: seconds after which a way is given up. `--isa`: the vector instructions that all
+of them are kept to. JAX: `pip install jax`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import torch
 from benchmarks.compiled import compiled_step, jax_seconds, start_of
 from benchmarks.machine import processor
 from benchmarks.peers.commands import ROOT
-from benchmarks.scorers import config_of, pack_of
+from benchmarks.scorers import ISA, config_of, pack_of
 from graft.plugins.collecting import plugins_asked_for
 from spaces.plugins.active import using
 from tests.support.outside_parts import write_parts
@@ -56,10 +58,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--limit", type=float, default=300.0)
     parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--isa", choices=ISA)
     parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if unknown := {*asked.cases} - {*NAMES}:
         parser.error(f"no such case: {', '.join(sorted(unknown))}; choose from {', '.join(NAMES)}")
+    if asked.isa and os.environ.get("ATEN_CPU_CAPABILITY") != ISA[asked.isa]["ATEN_CPU_CAPABILITY"]:
+        command = [sys.executable, "-m", "benchmarks.compilers", *sys.argv[1:]]  # torch reads this once, as it starts
+        raise SystemExit(subprocess.run(command, env={**os.environ, **ISA[asked.isa]}).returncode)
     if asked.one:
         print(measure(asked.cases[0], asked.one, asked.lanes, asked.seconds))
         return
@@ -82,7 +88,9 @@ def main() -> None:
 def in_process(case: str, way: str, lanes: int, seconds: float, limit: float) -> float | None:
     """Return processor seconds of a step of all lanes; None where it took longer than `limit` to find out."""
     command = [sys.executable, "-m", "benchmarks.compilers", case, "--one", way, "--lanes", f"{lanes}"]
-    threads = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    most = os.environ.get("ATEN_CPU_CAPABILITY", "").upper()
+    flags = ["--xla_cpu_multi_thread_eigen=false", *([f"--xla_cpu_max_isa={most}"] if most else [])]
+    threads = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": " ".join(flags)}
     core = {min(os.sched_getaffinity(0))}
     try:
         done = subprocess.run(
