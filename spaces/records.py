@@ -1,7 +1,9 @@
 """The plain values that cross the seam between search, workers and storage.
 
-Legend: a *trial* is one fully resolved configuration with a seed; a *group* is the trials that share one draw of the
-structural parameters; a *structure* is everything of a configuration that cannot differ between the lanes of a pack.
+Legend: a *trial* is one fully resolved configuration with a seed; a *group* is the trials that share one draw
+of the structural parameters; a *pack* trains trials side by side, one in each of its *lanes*; a *structure*
+is the part of a configuration that cannot differ between the lanes of a pack; a *fence* counts the starts of
+a trial.
 """
 
 from __future__ import annotations
@@ -14,152 +16,157 @@ from typing import Any, Literal, NamedTuple
 State = Literal["queued", "running", "finished", "pruned", "diverged", "failed"]
 Scalar = int | float | str | bool
 Draws = Mapping[str, float]
-"""A sampler's own coordinates: name of a draw -> u in [0, 1)."""
+"""The coordinates that a sampler chose: name of a draw -> u in [0, 1)."""
 Params = Mapping[str, Scalar]
-"""Dotted path -> value: of what was drawn (`optimizer.learning_rate` -> 0.003), and of the facts that follow from it
-(`task.generalisation_gap` -> 4)."""
+"""Dotted path -> value, for drawn values (`optimizer.learning_rate` -> 0.003) and for facts that follow from
+them (`task.generalisation_gap` -> 4)."""
 
 Constraints = Mapping[str, float | None]
-"""A constraint as the space writes it -> how far beyond its bound a trial is: broken above 0. None stands for a number
-that is not finite, and is broken too."""
+"""Text of a constraint in the space -> how far a trial is beyond its bound; above 0 the constraint is broken.
+None stands for a number that is not finite and counts as broken."""
 
 
 def is_feasible(constraints: Constraints | None) -> bool:
-    """Return whether none of a trial's constraints is broken; of a trial without any it is true."""
+    """Return whether a trial breaks no constraint; True if it has none."""
     return all(excess is not None and excess <= 0 for excess in (constraints or {}).values())
 
 
 def describe_constraints(constraints: Constraints | None) -> list[str]:
-    """Return whether a trial is feasible, in a line; after it a line for each constraint that it breaks."""
+    """Say in a line whether a trial is feasible, in others which constraints it breaks; no lines for None."""
     if constraints is None:
         return []
     broken = {text: excess for text, excess in constraints.items() if excess is None or excess > 0}
-    by = {
+    amounts = {
         text: "by what is no finite number" if excess is None else f"by {excess:.6g}" for text, excess in broken.items()
     }
-    return ["not feasible" if broken else "feasible", *(f"{text}: broken {much}" for text, much in by.items())]
+    return [
+        "not feasible" if broken else "feasible",
+        *(f"{text}: broken {amount}" for text, amount in amounts.items()),
+    ]
 
 
 TRAINED = "scorer=trained"
-"""In a metric's condition: evaluated with the scorer of training, where validation has another."""
+"""Part of a metric's condition: evaluated with the scorer of training, where validation uses another."""
 
 TERMINAL: frozenset[State] = frozenset({"finished", "pruned", "diverged", "failed"})
+"""States of a trial that has ended."""
 
 
 class Ancestor(NamedTuple):
-    """A trial whose state another one took over."""
+    """A trial whose state a later trial took over."""
 
     number: int
     seed: int
     config: Mapping[str, Any]
     until: int
-    """The step at which the next of the lineage took over."""
+    """The step at which the next trial of the lineage took over."""
 
 
 class StoredTrial(NamedTuple):
-    """A trial of a lineage as it is stored: enough for a space to resolve it again."""
+    """The stored values of one trial of a lineage, from which a space resolves it again."""
 
     number: int
     draws: Draws
     parent_step: int = 0
-    """The step at which it took over the state of the trial before it; 0 for the first."""
+    """The step at which it took over the state of the trial before it; 0 for the first trial of a lineage."""
     params: Params = MappingProxyType({})
     config: Mapping[str, Any] = MappingProxyType({})
-    """As it is stored: where its architecture was found elsewhere, the draws alone do not give it."""
+    """The stored configuration: if another trial found its architecture, the draws alone do not give it."""
 
 
 Component = Literal["mlp", "attention"]
-"""The part of a model that a learned non-linearity is in."""
+"""The part of a model that holds a learned non-linearity."""
 
 
 class LearnedSpline(NamedTuple):
-    """A non-linearity that a trial learned: lines between values at evenly spaced points, constant beyond them."""
+    """A learned non-linearity: straight lines between evenly spaced knots, constant outside [low, high]."""
 
     component: Component
     low: float
     high: float
     knots: tuple[float, ...]
-    """Values from `low` to `high`, both included."""
+    """The values at the knots, from `low` to `high`, both included."""
 
 
 class TrialStart(NamedTuple):
-    """One start of a trial: `fence` counts them, so that what a worker says of an earlier one is recognised."""
+    """One start of a trial. `fence` counts the starts: late messages about an earlier start are ignored."""
 
     number: int
     fence: int
 
 
 class Checkpoint(NamedTuple):
-    """Where the state of a running trial is stored, so that training can resume from there."""
+    """The place where the state of a running trial is stored, so that training can resume from it."""
 
     number: int
     fence: int
-    """Of the start that wrote it."""
+    """The fence of the start that wrote it."""
     step: int
     path: str
-    """A file, or a URL that fsspec knows, with the states of a whole pack."""
+    """A file, or a URL that fsspec knows, which holds the states of a whole pack."""
     row: int
     """The trial's row in the file's tensors."""
     sha256: str
-    """Checksum of the file, in hexadecimal digits."""
+    """SHA-256 of the file, in hexadecimal digits."""
     controller_state: Mapping[str, Any] | None = None
-    """What the controller knew of the trial at this step, JSON values; None as a worker sends it."""
+    """What the controller knew of the trial at this step, as JSON values; None in what a worker sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One fully resolved configuration with a seed; everything a worker needs to train it alone.
+    """One fully resolved configuration with a seed: everything that a worker needs to train it alone.
 
-    A trial with a `lineage` starts from the state that another trial had: parameters, moments, averages and step
-    counter. Training its ancestors one after the other, each until the next took over, gives that state again.
+    A trial with a `lineage` starts from another trial's state: parameters, optimizer moments, averages and
+    step counter. Training its ancestors one after the other, each until the next took over, gives that state
+    again.
     """
 
     number: int
-    """In the study, 0 .. n-1."""
+    """Its number in the study, from 0."""
     group: int
     """Group number: trials of a group share the draws of the space's `group:` block."""
     seed: int
     """63-bit seed of all the trial's randomness: initial weights, data, dropout."""
     draws: Draws
-    """With the space they determine the trial."""
+    """The sampler's coordinates, from which the space resolves the trial."""
     params: Params
-    """Of every leaf that depends on a draw, and the facts that follow from them."""
+    """The values of all leaves that depend on a draw, and the facts that follow from them."""
     config: Mapping[str, Any]
     """Resolved configuration, plug-ins as {"name": ..., field: value}, every default filled in; JSON values only."""
     structure: str
-    """Canonical JSON of what the trials of one pack must have in common (names, sizes, options; no knobs)."""
+    """Canonical JSON of what all trials of a pack have in common: names, sizes and options, but no knobs."""
     lineage: tuple[Ancestor, ...] = ()
-    """Whose state it starts from, the first of the lineage first; empty for a trial that starts from step 0."""
+    """The ancestors whose state it starts from, oldest first; empty for a trial that starts from step 0."""
     evaluation_seed: int | None = None
-    """63-bit seed of the sets that it is evaluated on, where trials share them; None: they come from its own seed."""
+    """63-bit seed of its evaluation sets, where trials share them; None: they come from its own seed."""
     architecture_trial: int | None = None
-    """Number of the trial whose architecture it has, in stage two of a transfer; None elsewhere."""
+    """Number of the trial that found its architecture, in stage two of a transfer; None elsewhere."""
     tested: bool = False
-    """Whether it is evaluated on its test sets, too: draws of the validation sets' kinds from a stream of their own."""
+    """Whether it is also evaluated on test sets: like its validation sets, from another random stream."""
     fence: int = field(default=0, compare=False)
-    """How often it was started, this time included; 0 for one that no worker has."""
+    """How often it was started, this start included; 0 for a trial that no worker has."""
     checkpoints: tuple[Checkpoint, ...] = field(default=(), compare=False)
-    """Those that its own training can resume from, the newest first; empty: it has to start again."""
+    """Checkpoints from which its own training can resume, the newest first; empty: it has to start again."""
 
     @property
     def start(self) -> TrialStart:
-        """Which start of the trial it is."""
+        """The trial's number with its fence: this start of it."""
         return TrialStart(self.number, self.fence)
 
     @property
     def parent(self) -> int | None:
-        """Number of the trial whose state this one took over."""
+        """Number of the trial whose state this one took over; None without a lineage."""
         return self.lineage[-1].number if self.lineage else None
 
     @property
     def parent_step(self) -> int:
-        """The step at which it took it over: where its own training starts."""
+        """The step at which it took over its parent's state and starts to train; 0 without a parent."""
         return self.lineage[-1].until if self.lineage else 0
 
     @property
     def checkpoint_step(self) -> int:
         """The step of its furthest checkpoint; 0 if it has none."""
-        return max((one.step for one in self.checkpoints), default=0)
+        return max((checkpoint.step for checkpoint in self.checkpoints), default=0)
 
 
 class Metric(NamedTuple):
@@ -169,16 +176,16 @@ class Metric(NamedTuple):
     variant: str
     """Which parameters were evaluated: `raw`, `ema` or `bema`."""
     condition: str
-    """The shifted evaluation set it belongs to, for example `length=64`; empty for the validation set."""
+    """The shifted evaluation set that was used, for example `length=64`; empty for the validation set."""
     value: float
 
 
 DATA = "data "
-"""How the name of a file or folder of data starts among the sources of a fingerprint: `data pairs.npz`."""
+"""The start of the names of data files and folders among a fingerprint's sources: `data pairs.npz`."""
 
 
 class Fingerprint(NamedTuple):
-    """What determines the numbers of an optimizer step and an evaluation, beside a trial's configuration and seed.
+    """The conditions that determine a trial's numbers beside its configuration and seed.
 
     Equal fingerprints give equal bits.
     """
@@ -186,25 +193,24 @@ class Fingerprint(NamedTuple):
     numerics: int
     """The version of the numerics (`workers.numerics.version`)."""
     code: str
-    """SHA-256 of the code of Graft that computes; 16 hexadecimal digits, as of `sources`."""
+    """SHA-256 of the parts of Graft's code that compute: 16 hexadecimal digits, as in `sources`."""
     torch: str
-    """Its version."""
+    """The version of torch."""
     processor: str
     """Instruction set and name: `AVX2, AMD EPYC`, `cuda 9.0, NVIDIA H200`."""
     compiler: str
-    """What compiled a native step; empty for other steps."""
+    """The compiler of a native or generated step; empty for other steps."""
     step_kind: str
-    """What computed the steps: `native AVX2`, `traced AVX512`, `traced cuda 9.0`."""
+    """The kind of optimizer step: `native AVX2`, `traced AVX512`, `traced cuda 9.0`."""
     sources: tuple[tuple[str, str], ...]
-    """The trial's plug-ins, sorted, each with the SHA-256 of its source: (`averaging bema`, `9f86d081884c7d65`).
-
-    And what it reads from disk, with the SHA-256 of its content: (`data pairs.npz`, `2c26b46b68ffc68f`).
-    """
+    """The trial's plug-ins with the SHA-256 of their source, (`averaging bema`, `9f86d081884c7d65`), and the
+    files and folders that it reads with that of their content, (`data pairs.npz`, `2c26b46b68ffc68f`); sorted
+    together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Metrics of one trial at one step, and whether its worker trains it further."""
+    """The metrics of one trial at one step, and whether its worker trains it further."""
 
     number: int
     step: int
@@ -213,72 +219,72 @@ class Report:
     error: str | None = None
     """Why the trial diverged or failed; None otherwise."""
     splines: tuple[LearnedSpline, ...] = ()
-    """The non-linearities that a trial which finished has learned."""
+    """The learned non-linearities of a trial that finished; empty for other reports."""
     fence: int = 0
-    """Of the start that it comes from."""
+    """The fence of the start that it comes from."""
     fingerprint: Fingerprint | None = None
-    """What determined its numbers; None where no step was made."""
+    """The conditions that determined its numbers; None if no step was made."""
     sealed: tuple[Metric, ...] = ()
-    """Metrics on the test sets, where the trial is `tested`. The store alone reads them, and keeps them sealed."""
+    """Metrics of a `tested` trial on its test sets. Only the store reads them, and it keeps them sealed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A worker's free lanes. `structure` None means that its device is empty and takes any structure."""
+    """A worker's offer of free lanes. `structure` None: its device is empty and takes any structure."""
 
     worker: str
     lanes: int
     structure: str | None = None
     common: tuple[str, ...] = ()
-    """What its device trains for other studies: where that is asked for, lanes beside theirs cost the least."""
+    """Structures that its device trains for other studies: trials of these cost the least, as they join."""
     host: str = ""
     device: str = ""
     steps: int = 0
-    """Optimizer steps of all lanes together since the worker's last offer."""
+    """Optimizer steps since the worker's last offer, summed over lanes."""
     room: int = 0
-    """What these steps would have been with no lane free, for lane utilisation."""
+    """What `steps` would be if no lane had been free; their quotient is lane utilisation."""
     holds: tuple[TrialStart, ...] = ()
-    """The trials that it trains now; whatever else it was given and has not ended is requeued."""
+    """The trials that it trains now; other trials that it was given and that have not ended are requeued."""
     log: str = ""
-    """The file of the worker's log."""
+    """Path of the worker's log file."""
     saved: tuple[Checkpoint, ...] = ()
-    """Checkpoints since its last offer, at the steps where its lanes are; no report of the same call is later."""
+    """Checkpoints since its last offer, at the steps of its lanes; no report of the same call is later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directives:
-    """What the controller answers: trials to drop, trials to train in free lanes."""
+    """The controller's answer to an offer: numbers of trials to stop, and trials to start in free lanes."""
 
     stop: tuple[int, ...] = ()
     start: tuple[Trial, ...] = ()
     done: bool = False
     """True when the study will never need this worker again."""
     lease_lost: bool = False
-    """True when the worker's lease has expired: it drops all trials and restarts as a new worker."""
+    """True when the worker's lease has expired: the worker drops all trials and restarts as a new one."""
     save: bool = False
-    """True when the worker is about to be dismissed: it writes a checkpoint, if it can, and exchanges at once."""
+    """True before the worker is dismissed: it writes a checkpoint, if it can, and exchanges at once."""
     rounds: float = 0.0
-    """How many times over the waiting trials would fill all running lanes; wide packs need a long queue."""
+    """Waiting trials per running one; a worker widens its packs only when many wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """How a trial ended, as the controller decides; written before anyone acts on it."""
+    """The end of a trial, as the controller decides it; written before anyone acts on it."""
 
     number: int
     state: State
     objective: float | None
     error: str | None = None
     fence: int = 0
-    """Of the start that ended."""
+    """The fence of the start that ended."""
     second_objective: float | None = None
     constraints: Constraints | None = None
-    """None: the space has none, or no validation tells."""
+    """None if the space has no constraints, or if the trial has no validation to rate them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a sampler learns from a trial that ended (objective None: diverged or failed)."""
+    """A trial as a sampler learns of it; `objective` is None if it diverged, failed or has not ended."""
 
     number: int
     group: int
@@ -296,7 +302,7 @@ class Outcome:
 
 
 class WorkerStatus(NamedTuple):
-    """What is known of a worker that is alive, or that was dismissed."""
+    """The last known status of a worker that is alive or was dismissed."""
 
     worker: str
     host: str
@@ -304,11 +310,11 @@ class WorkerStatus(NamedTuple):
     log: str
     state: Literal["running", "done"]
     steps: int
-    """Optimizer steps of its lanes since it started."""
+    """Optimizer steps since it started, summed over its lanes."""
     room: int
-    """What they would have been with no lane free."""
+    """What `steps` would be if no lane had been free."""
     seconds: float
-    """Since it was last seen."""
+    """Seconds since it was last seen."""
 
 
 class QueuedTrial(NamedTuple):
@@ -316,13 +322,13 @@ class QueuedTrial(NamedTuple):
 
     number: int
     crashes: int = 0
-    """Workers that crashed while they trained it, since its last checkpoint."""
+    """Crashes of workers that were training it, since its last checkpoint."""
     checkpoints: tuple[Checkpoint, ...] = ()
-    """Those that it can resume from, the newest first."""
+    """Checkpoints from which it can resume, the newest first."""
 
 
 class TimeLeft(NamedTuple):
-    """Seconds until all trials of a study have ended."""
+    """An estimate of the seconds until all trials of a study have ended: at least, at most."""
 
     least: float
     most: float
@@ -330,35 +336,36 @@ class TimeLeft(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a study stands: by its controller, which knows what was done since it began, or by its database."""
+    """The progress of a study, as its controller (since its own start) or its database knows it."""
 
     planned: int
-    """Trials of the whole study, copies of a population made so far included; a grid may have fewer."""
+    """Trials of the whole study, including copies made so far by a population; a grid may have fewer."""
     counts: Mapping[State, int]
-    """Trials by state; one that has never been started is in none. `running` is the number of busy lanes."""
+    """Trials by state; planned ones that are not stored yet are in none. `running` counts the busy lanes."""
     objective: str
     best: float | None
-    """The best objective of all trials that ended, in the user's direction; None where trials have different ones."""
+    """The best objective of all ended trials, in the user's direction; None if none can be called the
+    best."""
     best_number: int | None
     steps: int
-    """Optimizer steps that reports stand for, summed over trials."""
+    """Optimizer steps that reports cover, summed over trials."""
     model_steps: int
-    """Optimizer steps that workers made, summed over lanes; those of trials that were restarted included."""
+    """Optimizer steps that workers made, summed over lanes, including steps that were lost and made again."""
     lane_room: int
-    """What these would have been with no lane free."""
+    """What `model_steps` would be if no lane had been free."""
     reports: int = 0
-    """Reports recorded by this controller; a database does not count them."""
+    """Reports that this controller has recorded; 0 from a database, which does not count them."""
     stopping: bool = False
-    """Whether a controller dismisses its workers before the study is finished."""
+    """Whether the controller is dismissing its workers before the study is finished."""
     time_left: TimeLeft | None = None
-    """Until all trials have ended; `None` where nothing tells."""
+    """The time until all trials have ended; None if it cannot be estimated."""
 
     @property
     def ended(self) -> int:
-        """Trials that will not train again."""
+        """The number of trials that have ended."""
         return sum(count for state, count in self.counts.items() if state in TERMINAL)
 
     @property
     def utilisation(self) -> float | None:
-        """Lane utilisation; None before the first step."""
+        """Model-steps as a fraction of those that full packs would make; None before the first step."""
         return self.model_steps / self.lane_room if self.lane_room else None

@@ -1,8 +1,11 @@
-"""A transfer: architectures found on each of several tasks, and every one of them tried on each task.
+"""The space of a transfer study: find an architecture on each of several tasks, train each on every task.
 
-Stage one is a search on each task; the best trial's *architecture*, what stands at chosen paths of its configuration
-and what it learned there, is carried to stage two, where it is trained on every task beside the baseline, with the
-same seeds. Source: paper 002, sections 2 and 3.2.
+Stage one is a search on each source task. Its best trial's *architecture* is what its configuration has at
+chosen paths, with the splines that it learned there. Stage two trains the architectures on every target task
+beside the baseline, with the same seeds. Source: paper 002, sections 2 and 3.2.
+
+Legend: a *domain* is one task of the transfer; a *form* says how learned splines stand in another trial
+(`list_forms`); a *pair* numbers the trials of equal architecture and target, each with a seed of its own.
 """
 
 from __future__ import annotations
@@ -24,31 +27,34 @@ from spaces.settings import Search
 from spaces.space import DrawnSpace, Space
 
 BASELINE = "baseline"
-"""The source of trials in stage two that are trained as their task's own space has it."""
+"""The source name of stage-two trials without a found architecture: the target's own space, unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Domain:
-    """One task of a transfer: how architectures are found on it, and how it is trained in stage two."""
+    """One task of a transfer, with its spaces for the two stages."""
 
     name: str
     searched: DrawnSpace | None
-    """Stage one: the task's own space with the architecture's distributions in it; None: nothing is found here."""
+    """Stage one: the task's space with distributions for the architecture; None: the task is no source."""
     baseline: DrawnSpace
-    """Stage two without an architecture."""
+    """Stage two: the task's space as it is without a found architecture."""
     is_target: bool
-    """Whether architectures are tried here."""
+    """Whether architectures are trained on this task in stage two."""
 
 
 class StageOne(NamedTuple):
-    """Stage one: trial `number` of the search on a domain."""
+    """A trial of stage one: trial `number` of the search on a domain, given by its index."""
 
     domain: int
     number: int
 
 
 class StageTwo(NamedTuple):
-    """Stage two: what was found on `source` (None: the baseline) as a form, on `target` with the seed of `pair`."""
+    """A trial of stage two: the architecture found on `source` (None: the baseline), trained on `target`.
+
+    Both are indices of domains. All sources and forms have the same seed on one `target` and `pair`.
+    """
 
     source: int | None
     form: str
@@ -59,49 +65,51 @@ class StageTwo(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TransferSpace(Space):
-    """Trials 0, 1, .. are the searches of stage one, domain by domain; then come the baseline and the sources, form
-    by form, on every target. `search.trials` is the number of both.
+    """The space of both stages; `search.trials` is the number of their trials.
+
+    Trials 0, 1, ... are the searches of stage one, domain by domain. Then come the rows of stage two: first
+    the baseline, then each source in each form. A row goes through the targets, a target through its pairs.
     """
 
     domains: Sequence[Domain]
     paths: Sequence[str]
-    """What an architecture is: dotted paths of a configuration."""
+    """The dotted paths of a configuration that make up an architecture."""
     forms: Sequence[str]
-    """Forms of what was learned, each tried (`list_forms`)."""
+    """The forms in which stage two trains each source, some of `list_forms`."""
     tried: int
-    """Trials of stage one on each domain that has one."""
+    """Trials of stage one on each source."""
     pairs: int
-    """Trials of each source on each target."""
+    """Trials of each row of stage two on each target."""
     families: Families
 
     @cached_property
     def sources(self) -> Sequence[int]:
-        """The domains that architectures are found on."""
+        """Indices of the domains on which architectures are found."""
         return [number for number, domain in enumerate(self.domains) if domain.searched]
 
     @cached_property
     def targets(self) -> Sequence[int]:
-        """The domains that they are tried on."""
+        """Indices of the domains on which stage two trains them."""
         return [number for number, domain in enumerate(self.domains) if domain.is_target]
 
     @property
     def planned(self) -> int:
-        """Trials of both stages."""
+        """The number of trials of both stages."""
         rows = 1 + len(self.sources) * len(self.forms)
         return self.tried * len(self.sources) + rows * len(self.targets) * self.pairs
 
     def stage_of(self, number: int) -> StageOne | StageTwo:
         """Return the part of the study that a trial number belongs to."""
-        first = self.tried * len(self.sources)
-        if number < first:
-            source, own = divmod(number, self.tried)
-            return StageOne(self.sources[source], own)
-        rest, pair = divmod(number - first, self.pairs)
-        row, target = divmod(rest, len(self.targets))
+        first_of_stage_two = self.tried * len(self.sources)
+        if number < first_of_stage_two:
+            index, search_number = divmod(number, self.tried)
+            return StageOne(self.sources[index], search_number)
+        rest, pair = divmod(number - first_of_stage_two, self.pairs)
+        row, column = divmod(rest, len(self.targets))
         if row == 0:
-            return StageTwo(None, self.forms[0], self.targets[target], pair)
-        source, form = divmod(row - 1, len(self.forms))
-        return StageTwo(self.sources[source], self.forms[form], self.targets[target], pair)
+            return StageTwo(None, self.forms[0], self.targets[column], pair)
+        index, form = divmod(row - 1, len(self.forms))
+        return StageTwo(self.sources[index], self.forms[form], self.targets[column], pair)
 
     @property
     def tells_best(self) -> bool:
@@ -117,7 +125,7 @@ class TransferSpace(Space):
         return self.domains[domain].baseline.search
 
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
-        """Trial `number` with these coordinates; in stage two that of the baseline with the same task and seed."""
+        """Return trial `number` with these coordinates; in stage two it is the baseline's (see `carry`)."""
         stage = self.stage_of(number)
         if isinstance(stage, StageTwo):
             base = self.domains[stage.target].baseline.sample(stage.pair, coordinate_of)
@@ -127,50 +135,50 @@ class TransferSpace(Space):
         return self.renumber(stage.domain, searched.sample(stage.number, coordinate_of))
 
     def renumber(self, domain: int, trial: Trial) -> Trial:
-        """Return a trial of a domain's own search as the study numbers it."""
+        """Return a trial of a domain's search with the number, group and seed that it has in the study."""
         number = self.sources.index(domain) * self.tried + trial.number
         params = {"transfer.task": self.domains[domain].name, **trial.params}
         return replace(trial, number=number, group=domain, seed=trial_seed(self.search.seed, number), params=params)
 
-    def carry(self, number: int, found: Trial | None, learned: Sequence[LearnedSpline]) -> Trial:
-        """Return a trial of stage two with the architecture of a trial of stage one (None: the baseline).
+    def carry(self, number: int, best: Trial | None, learned: Sequence[LearnedSpline]) -> Trial:
+        """Return a trial of stage two with the architecture of `best` and its splines (None: the baseline).
 
-        What the space draws beside the architecture is drawn by target and pair, so that sources differ in nothing
-        else. Raises SpaceError or PluginError if the target cannot have it.
+        All other draws follow from target and pair alone, so that sources differ in nothing else. Raises
+        SpaceError or PluginError if the target cannot have the architecture.
         """
         stage = self.stage_of(number)
         assert isinstance(stage, StageTwo), "an architecture is carried to stage two"
         key = f"{self.search.seed}/{stage.target}/{stage.pair}"
         base = self.domains[stage.target].baseline.sample(stage.pair, partial(_draw_coordinate, key))
         trial = self._renumber_pair(number, stage, base)
-        if found is None:
+        if best is None:
             return trial
-        config = dict(found.config)
+        config = dict(best.config)
         for section, family in self.families.items():
             if isinstance(family, HoldsSplines):
                 config[section] = family.with_splines(config[section], learned, stage.form)
-        return self._with_architecture(trial, found.number, config)
+        return self._with_architecture(trial, best.number, config)
 
     def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
         stored = lineage[-1]
         stage = self.stage_of(stored.number)
         trial = super().restore(lineage)
-        source = stored.params.get("architecture.trial")
-        if isinstance(stage, StageOne) or stage.source is None or not isinstance(source, int):
+        finder = stored.params.get("architecture.trial")
+        if isinstance(stage, StageOne) or stage.source is None or not isinstance(finder, int):
             return trial
-        return self._with_architecture(trial, source, stored.config)
+        return self._with_architecture(trial, finder, stored.config)  # the draws alone do not give it
 
     def check(self, samples: int = 200) -> None:
-        """Check the spaces of all domains; the architectures are known only once they are found."""
+        """Check the spaces of all domains, but no architecture: they are known only after stage one."""
         for domain in self.domains:
             domain.baseline.check(samples)
             if domain.searched:
                 domain.searched.check(samples)
 
     def _renumber_pair(self, number: int, stage: StageTwo, base: Trial) -> Trial:
-        """Return the baseline's trial as the study numbers it; its seed is that of all sources on the same target."""
-        target = self.targets.index(stage.target)
-        shared = len(self.sources) * self.tried + target * self.pairs + stage.pair
+        """Return a baseline trial with the study's number and the seed of all rows on its target and pair."""
+        column = self.targets.index(stage.target)
+        baseline_number = len(self.sources) * self.tried + column * self.pairs + stage.pair
         facts: dict[str, Scalar] = {
             "architecture.source": self._source_name(stage),
             "transfer.target": self.domains[stage.target].name,
@@ -180,45 +188,47 @@ class TransferSpace(Space):
             base,
             number=number,
             group=len(self.domains) + stage.target,
-            seed=trial_seed(self.search.seed, shared),
+            seed=trial_seed(self.search.seed, baseline_number),
             params=facts | dict(base.params),
         )
 
     def _source_name(self, stage: StageTwo) -> str:
+        """Return `baseline`, or the source's name, with the form unless the splines are as learned."""
         if stage.source is None:
             return BASELINE
         name = self.domains[stage.source].name
         return name if stage.form == list_forms(self.families)[0] else f"{name} {stage.form}"
 
-    def _with_architecture(self, trial: Trial, source: int, given: Mapping[str, Any]) -> Trial:
-        """Return the trial with what stands at the architecture's paths of a configuration."""
+    def _with_architecture(self, trial: Trial, finder: int, donor: Mapping[str, Any]) -> Trial:
+        """Return the trial with the architecture of the configuration `donor`, which trial `finder` found."""
         config = copy.deepcopy(dict(trial.config))
         for path in self.paths:
-            _put(config, path, _get(given, path))
+            _put(config, path, _get(donor, path))
         config, structure = complete_config(config, self.families)
-        params = {**trial.params, "architecture.trial": source}
-        return replace(trial, params=params, config=config, structure=structure, architecture_trial=source)
+        params = {**trial.params, "architecture.trial": finder}
+        return replace(trial, params=params, config=config, structure=structure, architecture_trial=finder)
 
 
 def list_forms(families: Families) -> Sequence[str]:
-    """List the forms that a learned part of a configuration can take; the form as learned comes first."""
+    """List the forms in which learned splines can stand in another trial; first the splines as learned."""
     holding = (family for family in families.values() if isinstance(family, HoldsSplines))
     return [form for family in holding for form in family.spline_forms] or ["as learned"]
 
 
 def _draw_coordinate(key: str, draw: Draw) -> float:
+    """Return a draw's coordinate, uniform in [0, 1) and a pure function of `key` and the draw's name."""
     return Random(f"{key}/{draw.name}").random()
 
 
 def _get(config: Mapping[str, Any], path: str) -> Any:
     value: Any = config
-    for step in path.split("."):
-        value = value[step]
+    for name in path.split("."):
+        value = value[name]
     return value
 
 
 def _put(config: dict[str, Any], path: str, value: Any) -> None:
-    *steps, last = path.split(".")
-    for step in steps:
-        config = config[step]
+    *sections, last = path.split(".")
+    for name in sections:
+        config = config[name]
     config[last] = copy.deepcopy(value)

@@ -1,8 +1,8 @@
-"""The queue of the service: which studies it is to run, for whom, in which order.
+"""The queue of the service: the studies that it runs, for whom and in which order.
 
-An entry is one row of `submissions`, of a study that exists. People submit, pause, resume, cancel and reprioritise by
-requests, each one transaction; the service notes what it does. A request may be made twice, because an answer was lost:
-the second time changes nothing.
+An entry is a row of `submissions` and belongs to a study that exists. People submit, pause, resume, cancel
+and reprioritise studies by requests, each done in one transaction; the service records what it does. A
+request may be made twice, because an answer was lost: the second time changes nothing.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from storage.schema import Now, studies, submissions
 Action = Literal[
     "submit", "pause", "resume", "cancel", "reprioritise", "annotate", "look", "reveal", "make_token", "revoke_token"
 ]
-"""The last five change nothing in the queue: `annotate` writes a note, tags or the archive's mark of a study, or stars,
-tags and notes of its trials; `look` records that interim results of a study with a claim were shown, `reveal` that its
-test sets are opened."""
-_FROM: Mapping[Action, tuple[QueueState, ...]] = {
+"""What a request asks for. The last five change nothing in the queue: `annotate` writes the note, tags or
+archived mark of a study, or stars, tags and notes of its trials; `look` records that interim results of a
+study with a claim were shown, `reveal` that its test results are opened; `make_token` and `revoke_token`
+write the tokens of clients."""
+_ALLOWED_IN: Mapping[Action, tuple[QueueState, ...]] = {
     "pause": ("waiting", "running", "paused"),
     "resume": ("paused", "cancelled", "failed", "waiting", "running"),
     "cancel": ("waiting", "running", "paused", "cancelled"),
     "reprioritise": ("waiting", "running", "paused"),
 }
-"""The states in which each request makes sense, those that it leads to included."""
+"""States of an entry in which each request is allowed; they include its result: it may be repeated."""
 _COLUMNS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("name", "space", "space_hash", "objective", "direction", "version", "state"), (str,)),
     **dict.fromkeys(("seed", "trials", "numerics"), (int,)),
@@ -57,9 +58,16 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
     "stop_requested": (bool,),
     "data": (dict,),
 }
-"""What a submission says of its study."""
+"""Fields of a submission's row, the columns of its study as JSON values, and the types that each may have."""
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
-_OF_TRIALS: Mapping[str, type] = {"numbers": list, "starred": bool, "added": list, "removed": list, "note": str}
+"""Fields of an annotation of a study, and their types."""
+_TRIAL_NOTES: Mapping[str, type] = {
+    "numbers": list,
+    "starred": bool,
+    "added": list,
+    "removed": list,
+    "note": str,
+}
 """Fields of an annotation of trials: the arguments of `trial_notes.write`, and their types."""
 _TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": (int, float, NoneType)}
 _LOOK: Mapping[str, tuple[type, ...]] = {"command": (str,), "version": (str,), "results": (int,)}
@@ -67,21 +75,21 @@ _REVEAL: Mapping[str, tuple[type, ...]] = {"person": (str,), "version": (str,)}
 _Record = TypeVar("_Record")
 NEEDS_ADMIN = "to change it needs the role admin"
 REVOCATION = "-revocation"
-"""Ends the names of messages that revoke a token, so that they are found without reading the others."""
+"""The end of the names of requests that revoke a token: they are found without opening the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """On which terms a study is run; raises StudyError that names the value and the rule."""
+    """The terms on which the service runs a study; raises StudyError that names a bad value and the rule."""
 
     owner: str = ""
     """The person whose study it is."""
     priority: int = 0
-    """Its class, -100 to 100: studies of a higher class have lanes before those of a lower one."""
+    """The study's class, -100 to 100: studies of a higher class get lanes before those of a lower one."""
     weight: float = 1.0
-    """Its share among the studies of its class, above 0 and at most 1000."""
+    """Above 0, at most 1000: studies of a class share its lanes in proportion to their weights."""
     max_lanes: int | None = None
-    """Lanes that it may have at once; None: any number."""
+    """Most lanes that the study may have at once; None: any number."""
 
     def __post_init__(self) -> None:
         check_priority(self.priority)
@@ -94,50 +102,52 @@ class Terms:
 
 
 def check_priority(priority: int) -> None:
-    """Raise StudyError unless it is a priority class."""
+    """Raise StudyError unless the number is a priority class, -100 to 100."""
     if priority not in PRIORITIES:
         raise StudyError(f"priority {priority} must be a whole number from {PRIORITIES[0]} to {PRIORITIES[-1]}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueRequest:
-    """What a person asks of the queue, in a form that can be sent to the process that writes the database."""
+    """A person's request to the queue, in a form that can be sent to the process that writes the database."""
 
     action: Action
     study: str
-    """Its name; of a request about a token the token's."""
+    """The study's name; in `make_token` and `revoke_token` the token's name."""
     terms: Terms = field(default_factory=Terms)
-    """Of a submission; a reprioritisation has its priority here."""
+    """The terms of a submission; of a `reprioritise` request only the priority counts."""
     row: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The study of a submission, as `new_study.row_of` gives it; or the changes of an annotation: some of a study's
-    `note`, `tags` and `archived`, or the arguments of `trial_notes.write`."""
+    """In a submission the study, as `new_study.row_of` returns it. In an annotation some of a study's `note`,
+    `tags` and `archived`, or the arguments of `trial_notes.write`. In `look`, `reveal`
+    and `make_token` the arguments of the function that `Store.do` calls."""
     bundles: tuple[Bundle, ...] = ()
     by: str | None = None
-    """The token on whose behalf it is made, which may change only the entries of the owner of that name; None: a person
-    who may change all, as one who can write the database's file may anyway."""
+    """The token on whose behalf the request is made; it may change only entries whose owner has the token's
+    name. None: a person who may change every entry, as anyone who can write the database's file may."""
     most_open: int | None = None
-    """Studies that the owner may have in the queue at once, if that is asked `by` somebody."""
+    """Most studies that the owner may have in the queue at once; None, or without `by`: any number."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Tells a request that is sent again from a new one."""
 
     @classmethod
     def of_study(cls, study: NewStudy, terms: Terms) -> QueueRequest:
-        """Return a submission."""
+        """Return the request that submits a study."""
         return cls(action="submit", study=study.name, terms=terms, row=row_of(study), bundles=study.bundles)
 
     def check(self) -> None:
-        """Raise MessageError for a value that no table takes: it would end the process that writes it."""
+        """Raise MessageError for a bad row or a value that no table takes; it would end the writer."""
         for value in _list_values(asdict(self)):
             if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
                 raise MessageError(f"{self.action} {self.study!r}: {shorten(str(value), 40)} is too large a number")
             if isinstance(value, str) and (fault := _find_bad_character(value)):
                 raise MessageError(f"{self.action}: a text holds {fault!r}, no character")
-        if self.action not in get_args(Action) or not self._is_whole():
+        if self.action not in get_args(Action) or not self._has_valid_row():
             raise MessageError(f"a request to the queue cannot be read: it asks for {shorten(repr(self.action))}")
 
-    def _is_whole(self) -> bool:
-        """Return whether its row has what its action needs, of the right types and in range, and nothing else."""
+    def _has_valid_row(self) -> bool:
+        """Return whether the row has exactly its action's fields, with values of their types and ranges."""
         if self.action == "annotate":
-            kinds = _OF_TRIALS if "numbers" in self.row else _ANNOTATIONS
+            kinds = _TRIAL_NOTES if "numbers" in self.row else _ANNOTATIONS
             if not self.row or not all(type(value) is kinds.get(name) for name, value in self.row.items()):
                 return False
             tags = [tag for name in ("tags", "added", "removed") for tag in self.row.get(name, [])]
@@ -160,27 +170,27 @@ class QueueRequest:
         )
 
     def to_json(self) -> str:
-        """As text; raises MessageError as `check` does."""
+        """Return the request as text; raises MessageError as `check` does."""
         self.check()
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> QueueRequest:
-        """From its text; raises MessageError for a text that is no request."""
+        """Return the request of a text; raises MessageError for a text that is no request."""
         try:
             values = json.loads(text)
             if not all(isinstance(values[name], str) for name in ("study", "id")):
                 raise TypeError(f"study {shorten(repr(values['study']))} and its id must be texts")
-            by, most_open = values.get("by"), values.get("most_open")  # older versions did not say
+            by, most_open = values.get("by"), values.get("most_open")  # older versions did not write them
             if not isinstance(by, str | None) or not isinstance(most_open, int | None):
                 raise TypeError(f"by {shorten(repr(by))} must be a text, most_open a whole number")
             bundles = [
                 Bundle(
-                    sources=tuple(_read_record(Source, source) for source in one["sources"]),
-                    members=tuple(_read_record(Member, member) for member in one["members"]),
-                    is_installed=bool(one["is_installed"]),
+                    sources=tuple(_read_record(Source, source) for source in bundle["sources"]),
+                    members=tuple(_read_record(Member, member) for member in bundle["members"]),
+                    is_installed=bool(bundle["is_installed"]),
                 )
-                for one in values["bundles"]
+                for bundle in values["bundles"]
             ]
             request = cls(
                 action=values["action"],
@@ -214,8 +224,9 @@ def _list_values(value: Any) -> Iterator[Any]:
 
 
 def _find_bad_character(text: str) -> str | None:
-    """Return the first character that no database takes: half of a pair, as a byte that was no UTF-8 leaves it, or
-    NUL.
+    """Return the first character that no database stores, or None.
+
+    It is a lone surrogate, which Python makes of a byte that is not UTF-8, or NUL.
     """
     try:
         text.encode()
@@ -225,16 +236,16 @@ def _find_bad_character(text: str) -> str | None:
 
 
 def _read_record(kind: type[_Record], values: Mapping[str, Any]) -> _Record:
-    """Return a record from its JSON; raises TypeError for a value of another type, KeyError for one of another name."""
+    """Return a record from JSON values; raises TypeError for a wrong type, KeyError for an unknown name."""
     for name, hint in ((name, get_type_hints(kind)[name]) for name in values):
-        is_number = isinstance(values[name], bool) and hint is not bool  # Python counts True as 1
-        if is_number or not isinstance(values[name], int | float if hint is float else hint):
+        is_stray_bool = isinstance(values[name], bool) and hint is not bool  # to Python, True is an int
+        if is_stray_bool or not isinstance(values[name], int | float if hint is float else hint):
             raise TypeError(f"{name} {shorten(repr(values[name]))} must be of type {hint}")
     return kind(**values)
 
 
 class _OtherSpaceError(StudyError):
-    """A submission names a study that has another space."""
+    """The error of a submission whose study exists with another space."""
 
     def __init__(self, study_id: int, study: str) -> None:
         super().__init__(
@@ -251,24 +262,24 @@ class Queue:
         self._session = session
 
     def submit(self, study: NewStudy, terms: Terms) -> QueueEntry:
-        """Queue a study, which is written if there is none of its name; the entry.
+        """Queue a study, which is created if there is none of its name, and return its entry.
 
-        A study of this name and space that ended, was cancelled or never was in the queue goes on; one that is in the
-        queue now stays as it is, also where the terms are other ones. Raises StudyError for a study that has another
-        space, or is in the queue for another owner.
+        A study of this name and space that ended, was cancelled or never was in the queue is queued to
+        resume. An entry that is in the queue now stays as it is, even if `terms` differ. Raises StudyError if
+        the study has another space, or is in the queue for another owner.
         """
         return self.apply(QueueRequest.of_study(study, terms))
 
     def pause(self, study: str) -> QueueEntry:
-        """Have the study stopped, with everything kept, until it is resumed; raises StudyError if it has ended."""
+        """Have the service stop the study, with all kept for a resume; raises StudyError if it has ended."""
         return self.apply(QueueRequest(action="pause", study=study))
 
     def resume(self, study: str) -> QueueEntry:
-        """Queue a study again that was paused or cancelled, or failed."""
+        """Queue a study again that was paused, was cancelled or failed."""
         return self.apply(QueueRequest(action="resume", study=study))
 
     def cancel(self, study: str) -> QueueEntry:
-        """Have the study stopped and taken out of the queue; what it has found stays in the database."""
+        """Have the service stop the study and take it out of the queue; its results stay in the database."""
         return self.apply(QueueRequest(action="cancel", study=study))
 
     def reprioritise(self, study: str, priority: int) -> QueueEntry:
@@ -276,17 +287,18 @@ class Queue:
         return self.apply(QueueRequest(action="reprioritise", study=study, terms=Terms(priority=priority)))
 
     def entries(self) -> list[QueueEntry]:
-        """Return all entries, those that have ended included: as `read_entries`."""
+        """Return all entries, those that have ended included, as `read_entries` does."""
         return self._session.transact(read_entries)
 
     def sound_entries(self) -> tuple[list[QueueEntry], list[StrangeEntry]]:
-        """As `read_sound_entries`."""
+        """Return the sound entries, and those that were edited by hand, as `read_sound_entries` does."""
         return self._session.transact(read_sound_entries)
 
     def apply(self, request: QueueRequest) -> QueueEntry:
-        """Do what is asked, in one transaction; the study's entry now.
+        """Carry out a request in one transaction and return the study's entry after it.
 
-        Raises StudyError for what cannot be done, AccessError for the study of another person.
+        Raises StudyError for a request that cannot be carried out, AccessError for the study of another
+        person.
         """
         request.check()
 
@@ -309,47 +321,48 @@ class Queue:
             study_id = refusal.study_id
             self._session.transact(lambda connection: claim_events.record_refusal(connection, study_id, **values))
             raise
-        except IntegrityError:  # another process has submitted the same study since this one looked; now it is found
+        except IntegrityError:  # another process submitted the same study meanwhile: the second try finds it
             return self._session.transact(act)
 
     def check_holder(self, request: QueueRequest) -> None:
-        """Raise AccessError for a request about a study that is made by somebody who may not change it."""
+        """Raise AccessError if the token of a request (`by`) may not change the request's study."""
         request.check()
 
         def check(connection: Connection) -> None:
             _check_role(connection, request)
-            these = select(submissions.c.owner).join(studies, studies.c.id == submissions.c.study_id)
-            _check_owner(request, connection.scalar(these.where(studies.c.name == request.study)))
+            owners = select(submissions.c.owner).join(studies, studies.c.id == submissions.c.study_id)
+            _check_owner(request, connection.scalar(owners.where(studies.c.name == request.study)))
 
         self._session.transact(check)
 
-    # ------------------------------------------------------------------------------------- what the service notes
+    # -------------------------------------------------------------------------------- records of the service
 
     def note_start(self, study_id: int) -> None:
-        """Record that the service runs a study that waited."""
+        """Record that the service has begun to run a study."""
         self._note(study_id, ("waiting", "running"), state="running", reason="", started_at=Now())
 
     def note_end(self, study_id: int, state: QueueState, reason: str = "") -> None:
-        """Record that the service has ended a study that it ran; one paused or cancelled meanwhile stays so."""
+        """Record that the service has ended a study; one paused or cancelled meanwhile keeps its state."""
         self._note(study_id, ("waiting", "running"), state=state, reason=reason, ended_at=Now())
         self._note(study_id, get_args(QueueState), lanes=0, share=0.0)
 
     def note_rest(self, study_id: int) -> None:
-        """Record that the service stopped running a study, which waits again unless it was paused or cancelled."""
+        """Record that the service stopped a study; unless paused, cancelled or ended, it waits again."""
         self._note(study_id, ("running",), state="waiting", reason="")
         self._note(study_id, get_args(QueueState), lanes=0, share=0.0)
 
     def note_lanes(self, study_id: int, *, lanes: int, share: float, reason: str) -> None:
-        """How many lanes train for a study, how many it is due, and why it waits or has fewer than it asks for."""
+        """Record a study's lanes, its share in lanes, and why it waits or has fewer than it asks for."""
         self._note(study_id, ("waiting", "running"), lanes=lanes, share=share, reason=reason)
 
     def _note(self, study_id: int, states: tuple[QueueState, ...], **values: Any) -> None:
-        this = update(submissions).where(submissions.c.study_id == study_id, submissions.c.state.in_(states))
-        self._session.transact(lambda connection: connection.execute(this.values(values)))
+        """Write values to a study's entry if its state is one of `states`."""
+        write = update(submissions).where(submissions.c.study_id == study_id, submissions.c.state.in_(states))
+        self._session.transact(lambda connection: connection.execute(write.values(values)))
 
 
 def _check_role(connection: Connection, request: QueueRequest) -> None:
-    """Raise AccessError if the token on whose behalf the request is made may not submit now."""
+    """Raise AccessError if the request's token was revoked, has expired, or may only read."""
     if request.by is None:
         return
     role = tokens.find_role(connection, request.by)
@@ -360,6 +373,7 @@ def _check_role(connection: Connection, request: QueueRequest) -> None:
 
 
 def _submit(connection: Connection, request: QueueRequest) -> None:
+    """Write the entry of a submission, and its study if new; do nothing if the study is in the queue."""
     check_name(request.study)
     c = submissions.c
     known = connection.execute(
@@ -394,16 +408,16 @@ def _submit(connection: Connection, request: QueueRequest) -> None:
         "ended_at": None,
     }
     if known and known.state:
-        # The entry that was looked at above: on a server another person may have submitted the study in between.
-        same = update(submissions).where(c.study_id == study_id, c.request == known.request)
-        if not connection.execute(same.values(entry)).rowcount:
+        # Only the entry read above: on a server another person may have submitted the study meanwhile.
+        statement = update(submissions).where(c.study_id == study_id, c.request == known.request)
+        if not connection.execute(statement.values(entry)).rowcount:
             _submit(connection, request)
     else:
         connection.execute(insert(submissions).values(study_id=study_id, **entry))
 
 
 def _check_owner(request: QueueRequest, owner: str | None) -> None:
-    """Raise AccessError if the study is not that of the person who asks; `owner`: None for one that was launched."""
+    """Raise AccessError if the study is another person's; `owner` None: it was launched, not submitted."""
     if request.by is None or owner == request.by:
         return
     whose = f"is {owner or 'nobody'}'s" if owner is not None else "was launched, not submitted"
@@ -411,23 +425,24 @@ def _check_owner(request: QueueRequest, owner: str | None) -> None:
 
 
 def _check_room(connection: Connection, request: QueueRequest, owner: str) -> None:
-    """Raise StudyError if the owner has as many studies in the queue as a person may have."""
+    """Raise StudyError if the owner has as many studies in the queue as the request allows (`most_open`)."""
     if request.by is None or request.most_open is None:
         return
     c = submissions.c
-    these = select(func.count()).select_from(submissions).where(c.owner == owner, c.state.in_(OPEN))
-    if (count := connection.execute(these).scalar_one()) >= request.most_open:
+    query = select(func.count()).select_from(submissions).where(c.owner == owner, c.state.in_(OPEN))
+    if (count := connection.execute(query).scalar_one()) >= request.most_open:
         raise StudyError(f"{owner} has {count} studies in the queue, as many as a person may have here; cancel one")
 
 
 def _change(connection: Connection, request: QueueRequest) -> None:
+    """Pause, resume, cancel or reprioritise the entry of the request's study."""
     c = submissions.c
-    these = (
+    query = (
         select(c.study_id, c.state, c.owner)
         .join(studies, studies.c.id == c.study_id)
         .where(studies.c.name == request.study)
     )
-    known = connection.execute(these.with_for_update(of=submissions)).one_or_none()
+    known = connection.execute(query.with_for_update(of=submissions)).one_or_none()
     if known is None:
         names = connection.scalars(select(studies.c.name).join(submissions).where(c.state.in_(OPEN)))
         choices = shorten(", ".join(names))
@@ -435,15 +450,15 @@ def _change(connection: Connection, request: QueueRequest) -> None:
             f"study {request.study!r} is not in the queue; {f'there are {choices}' if choices else 'it is empty'}"
         )
     _check_owner(request, known.owner)
-    if known.state not in _FROM[request.action]:
+    if known.state not in _ALLOWED_IN[request.action]:
         raise StudyError(f"study {request.study!r} is {known.state}: there is nothing to {request.action}")
-    this = update(submissions).where(c.study_id == known.study_id)
+    statement = update(submissions).where(c.study_id == known.study_id)
     if request.action == "reprioritise":
-        connection.execute(this.values(priority=request.terms.priority))
+        connection.execute(statement.values(priority=request.terms.priority))
     elif request.action != "resume":
         state = "paused" if request.action == "pause" else "cancelled"
-        connection.execute(this.values(state=state, reason=""))
+        connection.execute(statement.values(state=state, reason=""))
     elif known.state not in ("waiting", "running"):
         if known.state not in OPEN:
             _check_room(connection, request, known.owner)
-        connection.execute(this.values(state="waiting", reason="", ended_at=None))
+        connection.execute(statement.values(state="waiting", reason="", ended_at=None))

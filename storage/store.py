@@ -1,6 +1,8 @@
-"""The writing end of a database: its schema, its studies, and the claim of one.
+"""The writing end of a database: a `Store` creates, edits and claims studies and carries out requests.
 
-What the controller writes about a claimed study is in `claimed_study`.
+A process that claims a study is the only one that may write it; `claims.claimed_study` has what its
+controller then writes. One process at a time writes a SQLite file: the functions below `Store` leave requests
+in the file's mailbox while another process writes. PostgreSQL takes several writers and has no mailbox.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ from storage.queue_entries import QueueEntry
 from storage.schema import Now, studies
 
 _log = logging.getLogger("graft.storage")
-_OF_A_MESSAGE = (DataError, IntegrityError, InterfaceError, ProgrammingError, UnicodeError)
-"""What the driver raises for a value that it cannot write; other errors of it are the database's."""
+_MESSAGE_FAULTS = (DataError, IntegrityError, InterfaceError, ProgrammingError, UnicodeError)
+"""Errors of the driver that a value in a request causes; its other errors are faults of the database."""
 
 
 def open_store(url: str) -> Store:
-    """Return the writing end of a database, created or brought up to this code's schema.
+    """Open a database for writing; create it, or migrate it to this code's schema, where needed.
 
     Raises StorageError if it cannot be written safely, StudyError if another process is writing it.
     """
@@ -56,7 +58,7 @@ def open_store(url: str) -> Store:
 
 
 class Store:
-    """The studies of a database. Safe to call from several threads; calls run one after another."""
+    """The writing end of a database. Safe to call from several threads; calls run one after another."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
         self._database = database
@@ -72,11 +74,11 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Give back the connection and the locks; what was recorded stays."""
+        """Close the connection and release the locks; everything that was committed stays."""
         self._session.close()
 
     def migrate(self) -> None:
-        """Bring the tables up to this code's schema, all steps in one transaction with their record."""
+        """Migrate the tables to this code's schema: all steps and the record of them in one transaction."""
 
         def act(connection: Connection) -> None:
             if migrations.is_older(connection):
@@ -86,9 +88,9 @@ class Store:
         self._session.transact(act)
 
     def create_study(self, study: NewStudy) -> int:
-        """Write a new study, in state `stopped`, with its plug-ins from outside, and return its id.
+        """Write a new study in state `stopped`, with its plug-ins from outside, and return its id.
 
-        StudyError if the name is taken, or is no word that can stand in a command line, a file's name and a page.
+        Raises StudyError if the name is taken, or if `new_study.check_name` refuses it.
         """
         check_name(study.name)
         try:
@@ -97,8 +99,8 @@ class Store:
             raise StudyError(f"study {study.name!r} exists already; resume it, or choose another name") from None
 
     def replace_study(self, study_id: int, study: NewStudy) -> int:
-        """Delete a study, and write another one in its place; its id. Raises StudyError if a process runs it."""
-        self.edit(study_id)
+        """Replace a study by another and return the new id; raises StudyError if another process runs it."""
+        self.edit(study_id)  # for its lock: no process can begin to run the study from here on
 
         def write(connection: Connection) -> int:
             editing.delete_study(connection, study_id)
@@ -107,60 +109,64 @@ class Store:
         return self._session.transact(write)
 
     def edit(self, study_id: int) -> EditedStudy:
-        """Claim a study to change it, and not to run it; raises StudyError if another process runs it."""
+        """Claim a study to edit it instead of running it; raises StudyError if another process runs it."""
         self._lock(study_id)
         return EditedStudy(self._session, study_id)
 
     def annotate(self, study_id: int, **values: str | Sequence[str] | Sequence[int] | bool) -> None:
-        """Write some of a study's `note`, `tags` and `archived`; it may run meanwhile.
+        """Write some of a study's `note`, `tags` and `archived`; another process may run the study.
 
-        With `numbers`, what `trial_notes.write` takes of these trials.
+        If `numbers` is among the values, they are the arguments of `trial_notes.write` for the trials of
+        these numbers.
         """
-        asked: dict[str, Any] = {name: list(one) if isinstance(one, tuple) else one for name, one in values.items()}
-        QueueRequest(action="annotate", study="", row=asked).check()
-        if "numbers" in asked:
-            self._session.transact(lambda connection: trial_notes.write(connection, study_id, **asked))
+        row: dict[str, Any] = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
+        }
+        QueueRequest(action="annotate", study="", row=row).check()
+        if "numbers" in row:
+            self._session.transact(lambda connection: trial_notes.write(connection, study_id, **row))
             return
-        this = update(studies).where(studies.c.id == study_id).values(**values)
-        self._session.transact(lambda connection: connection.execute(this))
+        statement = update(studies).where(studies.c.id == study_id).values(**values)
+        self._session.transact(lambda connection: connection.execute(statement))
 
     def record_refusal(self, study_id: int, change: str, version: str) -> bool:
-        """As `claim_events.record_refusal`; the study may run meanwhile."""
+        """Record a refused change (`claim_events.record_refusal`); another process may run the study."""
         values = {"change": change, "version": version}
         return self._session.transact(lambda connection: claim_events.record_refusal(connection, study_id, **values))
 
     def replace_bundles(self, study_id: int, fresh: Mapping[int, Bundle]) -> None:
-        """Put other versions in the place of a study's bundles, by the numbers of these, which stay for their trials.
+        """Write new versions of plug-ins; `fresh` maps the number of each replaced bundle to the new one.
 
-        Raises StudyError if another process runs the study.
+        The replaced bundles stay, for the trials that used them. Raises StudyError if another process runs
+        the study.
         """
 
         def act(connection: Connection) -> int:
             sources.replace(connection, study_id, fresh)
-            return 0
+            return 0  # instead of a new fence: nothing else is written under this lock
 
         self._session.lock(study_id, act)
 
-    def add_data(self, study_id: int, found: Mapping[str, Data]) -> None:
-        """Note files that a study's trials read, where it has none of their names; it may run meanwhile."""
+    def add_data(self, study_id: int, data: Mapping[str, Data]) -> None:
+        """Record files that a study's trials read, if their names are new; the study may run meanwhile."""
 
         def act(connection: Connection) -> None:
             known = _read_data(connection, study_id)
-            _write_data(connection, study_id, {name: [one.to_json()] for name, one in found.items()} | known)
+            _write_data(connection, study_id, {name: [file.to_json()] for name, file in data.items()} | known)
 
         self._session.transact(act)
 
     def replace_data(self, study_id: int, fresh: Mapping[str, Data]) -> None:
-        """Note other versions of a study's files; the earlier ones stay, for their trials.
+        """Record new versions of files that a study's trials read; earlier versions stay, for their trials.
 
         Raises StudyError if another process runs the study.
         """
 
         def act(connection: Connection) -> int:
             known = _read_data(connection, study_id)
-            versions = {name: [*known.get(name, ()), one.to_json()] for name, one in fresh.items()}
+            versions = {name: [*known.get(name, ()), file.to_json()] for name, file in fresh.items()}
             _write_data(connection, study_id, known | versions)
-            return 0
+            return 0  # as in `replace_bundles`
 
         self._session.lock(study_id, act)
 
@@ -169,9 +175,9 @@ class Store:
     ) -> ClaimedStudy:
         """Become the study's only controller and forget earlier stop requests.
 
-        `policy` says which reports are kept, `objective` which of them is the best, `version` is Graft's, for the
-        fingerprints of trials. The store is closed with the study, unless it is to be kept open for others. Raises
-        StudyError if another process runs the study.
+        `policy` says which reports are kept, `objective` which of them is the best; `version` is the version
+        of Graft that the fingerprints of trials record. Closing the study closes this store too, unless
+        `keep_open`. Raises StudyError if another process runs the study.
         """
         return ClaimedStudy(
             self._session,
@@ -184,25 +190,26 @@ class Store:
         )
 
     def lock_service(self) -> None:
-        """Become the only service of the database; raises StudyError if another process is."""
+        """Become the only service of the database; raises StudyError if another process is the service."""
         self._session.lock_service()
 
     def find_holder(self, study_id: int, study: str) -> str | None:
-        """Return the other process that runs a study which this one does not; None: there is none."""
-        if self._database.mailbox is not None:  # one process writes the database: this one
+        """Return the process that runs a study, or None; not for a study that this process runs itself."""
+        if self._database.mailbox is not None:  # one process writes a SQLite file: this one
             return None
         return self._session.transact(lambda connection: self._database.locks.holder(connection, study_id, study))
 
     def take_requests(self) -> list[QueueEntry]:
-        """Do what other processes asked while they could not write; the entries of the queue that it concerns.
+        """Carry out the requests of processes that could not write; return the queue entries that changed.
 
-        A request that cannot be done is moved aside, whatever is wrong with it: the process goes on, and so does the
-        next one. Raises StorageError if the database is at fault.
+        A request that breaks a rule is refused, and its sender reads why. One that cannot be carried out for
+        another reason is moved aside, so that it stops neither this process nor the next. Raises StorageError
+        if the database is at fault.
         """
-        mailbox, taken = self._database.mailbox, list[QueueEntry]()
+        mailbox, entries = self._database.mailbox, list[QueueEntry]()
         for name in mailbox.names() if mailbox else ():
             assert mailbox
-            # A folder that cannot be read or written now is tried again later; FileNotFoundError: it was withdrawn.
+            # OSError: the request was withdrawn, or the folder cannot be used now and is tried again later.
             with suppress(OSError):
                 try:
                     entry = self.do(QueueRequest.from_json(mailbox.read(name)))
@@ -211,20 +218,20 @@ class Store:
                 except StudyError as refusal:
                     mailbox.settle(name, str(refusal))
                 except (StorageError, OSError) as error:
-                    if not isinstance(error.__cause__, _OF_A_MESSAGE):
+                    if not isinstance(error.__cause__, _MESSAGE_FAULTS):
                         raise
                     _put_aside(mailbox, name, str(error))
                 except Exception as error:
                     _put_aside(mailbox, name, f"{type(error).__name__}: {error}")
                 else:
-                    taken += [entry] if entry else []
+                    entries += [entry] if entry else []
                     mailbox.settle(name)
-        return taken
+        return entries
 
     def do(self, request: QueueRequest) -> QueueEntry | None:
-        """Do what a request asks; the entry of the queue that it changes, if any. Raises StudyError as `apply` does."""
+        """Carry out a request and return the queue entry it changes, if any; raises as `Queue.apply` does."""
         if request.action == "annotate":
-            self.annotate(self._find(request.study), **request.row)
+            self.annotate(self._find_id(request.study), **request.row)
         elif request.action == "look":
             request.check()
             look: dict[str, Any] = {**request.row, "request": request.id}
@@ -243,9 +250,10 @@ class Store:
         return None
 
     def retry(self, study_id: int, numbers: Collection[int] = ()) -> list[int]:
-        """Queue trials of a study that failed or diverged again, these or all of them; their numbers.
+        """Queue failed and diverged trials again and return their numbers; without `numbers` all of them.
 
-        Raises StudyError, and changes nothing, if one of `numbers` did neither, or if another process runs the study.
+        Raises StudyError, and changes nothing, if one of `numbers` neither failed nor diverged, or if another
+        process runs the study.
         """
         queued: list[int] = []
 
@@ -255,34 +263,35 @@ class Store:
             if others := sorted(set(numbers) - candidates.keys()):
                 choices = f"choose of {shorten(', '.join(map(str, candidates)))}" if candidates else "no trial did"
                 raise StudyError(f"trial {others[0]} neither failed nor diverged; {choices}")
+            # Replaced, not extended: the transaction may run twice.
             queued[:] = [number for number in candidates if number in numbers or not numbers]
             rows.retry(connection, study_id, [candidates[number] for number in queued])
-            # A study with trials to train is not finished; one that a killed launch left is interrupted as it was.
+            # A study with queued trials is not finished. `running` stays: it says that the launch was killed.
             state = case((studies.c.state == "running", "running"), else_="stopped")
-            this = update(studies).where(studies.c.id == study_id)
+            statement = update(studies).where(studies.c.id == study_id)
             values = {"fence": studies.c.fence + 1, "updated_at": Now()} | ({"state": state} if queued else {})
-            return connection.execute(this.values(values).returning(studies.c.fence)).scalar_one()
+            return connection.execute(statement.values(values).returning(studies.c.fence)).scalar_one()
 
         self._session.lock(study_id, write)
         return queued
 
-    def _find(self, study: str) -> int:
-        """Return the id of a study; raises StudyError if there is none."""
-        this = select(studies.c.id).where(studies.c.name == study)
-        found = self._session.transact(lambda connection: connection.scalar(this))
-        if found is None:
+    def _find_id(self, study: str) -> int:
+        """Return the id of the study of a name; raises StudyError if there is none."""
+        query = select(studies.c.id).where(studies.c.name == study)
+        study_id = self._session.transact(lambda connection: connection.scalar(query))
+        if study_id is None:
             raise StudyError(f"study {study!r} does not exist")
-        return found
+        return study_id
 
     def _lock(self, study_id: int) -> int:
-        """Become the only process that may write the study; its fence from now on."""
+        """Become the only process that may write the study and return the study's new fence."""
 
         def write(connection: Connection) -> int:
-            # The fence is counted up in the transaction that takes the lock: the process that held the study
-            # before finds another fence when its connection comes back, and its workers have lost their leases.
+            # The fence is raised in the transaction that takes the lock. The process that had the study finds
+            # another fence when its connection comes back, and its workers have lost their leases.
             self._database.stops.withdraw(connection, study_id)
-            count = update(studies).where(studies.c.id == study_id).values(fence=studies.c.fence + 1)
-            fence = connection.execute(count.returning(studies.c.fence)).scalar_one()
+            statement = update(studies).where(studies.c.id == study_id).values(fence=studies.c.fence + 1)
+            fence = connection.execute(statement.returning(studies.c.fence)).scalar_one()
             leases.orphan(connection, study_id, fence)
             return fence
 
@@ -290,29 +299,29 @@ class Store:
 
 
 def _put_aside(mailbox: Mailbox, name: str, reason: str) -> None:
-    reason = shorten(reason, 400).encode(errors="backslashreplace").decode()  # it may quote half a character
+    # The reason may quote a lone surrogate of the request, which no file or terminal takes as UTF-8.
+    reason = shorten(reason, 400).encode(errors="backslashreplace").decode()
     mailbox.put_aside(name, reason)
     _log.warning("a request to the queue was moved aside, as it cannot be done: %s", reason)
 
 
 def pending(url: str) -> tuple[str, Sequence[str]]:
-    """Return the schema of a database, and the steps from there to this code's, a line each; none if it is this
-    code's.
+    """Return the schema version of a database and the migrations from it to this code's schema, a line each.
 
-    Raises StorageError if there is no database, none of this program's, or a newer one.
+    Raises StorageError if there is no database, if it is not Graft's, or if its schema is newer.
     """
     database = find_database(url)
     with database.reader().connection as connection, database.readable_errors(), connection.begin():
         if not migrations.is_older(connection):
             migrations.check(connection, database.name)
-        found = str(migrations.version_of(connection))
-    return found, migrations.steps_from(found)
+        schema = str(migrations.version_of(connection))
+    return schema, migrations.steps_from(schema)
 
 
 def bring_up(url: str) -> None:
-    """Bring a database of an older schema to this code's; any other one is only looked at.
+    """Migrate a database with an older schema to this code's; any other database is only read.
 
-    Raises StorageError if there is none, StudyError if it is older and another process is writing it.
+    Raises StorageError if there is no database, StudyError if it is older and another process is writing it.
     """
     database = find_database(url)
     with database.reader().connection as connection, database.readable_errors(), connection.begin():
@@ -322,14 +331,15 @@ def bring_up(url: str) -> None:
 
 
 _ANSWER_SECONDS = 10.0
-"""How long a request to the queue waits for the process that writes the database."""
+"""How long a request waits for an answer of the process that writes the database."""
 
 
 def request_queue(url: str, request: QueueRequest) -> QueueEntry | None:
-    """Have a request to the queue done, by this process, or by the service where that alone may write.
+    """Have a request to the queue carried out and return the study's entry after it.
 
-    The study's entry after it; None: another process writes the database, which is no service, and the request, which
-    is durable, is done by the next one that is. Raises StudyError for what cannot be done.
+    This process does it, or the service where that alone may write. Returns None if the process that writes
+    does not answer, as one that is no service never does: the request is durable, and the next process
+    that takes requests carries it out. Raises StudyError for a request that cannot be carried out.
     """
     database = find_database(url)
     if database.mailbox is None:
@@ -342,16 +352,16 @@ def request_queue(url: str, request: QueueRequest) -> QueueEntry | None:
 
 
 def annotate_study(url: str, study: str, **values: str | Sequence[str] | Sequence[int] | bool) -> None:
-    """Write what `Store.annotate` takes; raises StudyError as `request_service` does."""
+    """Annotate a study or its trials (`Store.annotate`); raises StudyError as `request_service` does."""
     with open_reader(url) as reader:
-        reader.study(study)
+        reader.study(study)  # raises StudyError if there is no such study
     request_service(url, QueueRequest(action="annotate", study=study, row=values))
 
 
 def record_look(url: str, study: str, command: str, version: str, results: int) -> None:
-    """Record that `command` shows results of a study with a claim, of which `results` trials have ended and not all.
+    """Record that `command` shows results of an unfinished study with a claim; `results` trials have ended.
 
-    Where another process alone may write, the record is durable, and written by the next one that takes requests.
+    Where another process alone may write, a durable request is posted for the next one that takes requests.
     """
     row = {"command": command, "version": version, "results": results}
     request = QueueRequest(action="look", study=study, row=row)
@@ -366,17 +376,17 @@ def record_look(url: str, study: str, command: str, version: str, results: int) 
 
 
 def reveal_study(url: str, study: str, *, person: str, version: str, by: str | None = None) -> None:
-    """Open the test results of a finished study, and record when, and for which person; the service does it if it runs.
+    """Record that a person opens the test results of a finished study; a running service writes the record.
 
-    `by`: the token on whose behalf it is done; None: a person who may change all. Raises StudyError as
-    `test_sets.reveal` and `request_service`, AccessError for the study of another person.
+    `by` is the token on whose behalf they are opened, None for a person who may change every study. Raises
+    StudyError as `test_sets.reveal` and `request_service` do, AccessError for another person's study.
     """
     row = {"person": person, "version": version}
     request_service(url, QueueRequest(action="reveal", study=study, row=row, by=by))
 
 
 def take_waiting_requests(url: str) -> None:
-    """Do what was asked while another process alone could write the database, unless one still does."""
+    """Carry out requests that were posted while another process alone could write, unless one still does."""
     mailbox = find_database(url).mailbox
     if mailbox is not None and mailbox.names():
         with suppress(StudyError), open_store(url) as store:
@@ -384,9 +394,10 @@ def take_waiting_requests(url: str) -> None:
 
 
 def request_service(url: str, request: QueueRequest) -> None:
-    """Have a request done by this process, or by the service where that alone may write.
+    """Have a request of any action carried out by this process, or by the service where that alone may write.
 
-    Raises StudyError for what cannot be done, or if a process that is no service is the only one that may write.
+    Raises StudyError for a request that cannot be carried out, if the service does not answer, or if a
+    process that is no service is the only one that may write.
     """
     database = find_database(url)
     request.check()
@@ -398,7 +409,7 @@ def request_service(url: str, request: QueueRequest) -> None:
 
 
 def _is_served(url: str) -> bool:
-    """Return whether a service runs; False for a database that is not there yet, or is older."""
+    """Return whether a service runs; False if the database does not exist yet or has an older schema."""
     try:
         with open_reader(url) as reader:
             return reader.service() is not None
@@ -407,10 +418,10 @@ def _is_served(url: str) -> bool:
 
 
 def revoke_token(url: str, name: str) -> bool:
-    """Have a token open nothing from now on; whether that is in the database already.
+    """Revoke a token at once; return whether the revocation is in the database already.
 
-    Where another process alone may write, the request alone counts from the moment at which it is posted. Raises
-    StudyError if there is no such token.
+    Where another process alone may write, the token is void from the moment at which the request is posted.
+    Raises StudyError if there is no such token.
     """
     database = find_database(url)
     request = QueueRequest(action="revoke_token", study=name)
@@ -426,14 +437,17 @@ def revoke_token(url: str, name: str) -> bool:
 
 
 def _send(url: str, database: Database, mailbox: Mailbox, request: QueueRequest, mark: str = "") -> bool:
-    """Leave a request for the process that may write; whether it was done. Raises StudyError for what cannot be."""
+    """Post a request, its name ending in `mark`, and wait; return whether it was answered in time.
+
+    Raises StudyError for a request that was refused.
+    """
     with database.readable_errors():
         name = mailbox.post(request.to_json(), mark)
     try:
         if not _await_answer(url, mailbox, name):
             return False
     except BaseException:
-        if not mark:  # withdrawn: who asks is told that it was not done; a revocation holds all the same
+        if not mark:  # the caller is told that it was not done: withdraw it; a revocation holds all the same
             mailbox.settle(name)
         raise
     if refusal := mailbox.refusal(name):
@@ -442,7 +456,10 @@ def _send(url: str, database: Database, mailbox: Mailbox, request: QueueRequest,
 
 
 def _await_answer(url: str, mailbox: Mailbox, name: str) -> bool:
-    """Wait until a request was taken in, by another process or, if there is none that writes, by this one."""
+    """Wait until a request is no longer pending; return False if `_ANSWER_SECONDS` go by before that.
+
+    If no other process writes the database, this one carries out the request.
+    """
     give_up = time.monotonic() + _ANSWER_SECONDS
     while mailbox.is_pending(name):
         try:
@@ -456,7 +473,7 @@ def _await_answer(url: str, mailbox: Mailbox, name: str) -> bool:
 
 
 def request_stop(url: str, study: str) -> None:
-    """Ask the controller of a study, in whatever process it runs, to stop; StudyError if there is no such study."""
+    """Ask a study's controller, in any process, to stop; raises StudyError if there is no such study."""
     with open_reader(url) as reader:
         study_id = reader.study(study).row["id"]
         with reader.database.readable_errors():
@@ -464,6 +481,7 @@ def request_stop(url: str, study: str) -> None:
 
 
 def _read_data(connection: Connection, study_id: int) -> dict[str, list[Any]]:
+    """Return name -> versions of the files that a study's trials read, the version in use last."""
     return connection.scalar(select(studies.c.data).where(studies.c.id == study_id)) or {}
 
 

@@ -1,4 +1,4 @@
-"""A study written into the database, and opened for running."""
+"""Writing a study into the database, changing its space, and claiming it for a controller."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
     from spaces.space import Space
     from workers.pool import Saving
 
-_RESULTS: tuple[State, ...] = ("finished", "pruned", "diverged")
-"""States in which a trial has told something."""
+_WITH_RESULT: tuple[State, ...] = ("finished", "pruned", "diverged")
+"""States of a trial that has a result."""
 _log = logging.getLogger("graft.launching")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Enrolment:
-    """What a launch finds, or makes of, the study of its name."""
+    """How `enrol` left the study of a name: newly written, unchanged, with a changed space, or replaced."""
 
     kind: Literal["new", "unchanged", "changed", "replaced"]
     differences: Sequence[Difference] = ()
-    """Between the space that the study had and the one that it has now."""
+    """Differences between the space that the study had and the one that it has now."""
 
     def __str__(self) -> str:
-        """Write the change as one line, such as `resumed, changed: search.trials: 64 -> 128`."""
+        """Return a line such as `resumed with another space (search.trials: 64 -> 128)`."""
         words = {"new": "new", "unchanged": "resumed", "changed": "resumed", "replaced": "replaced by a new one"}
-        what = f" with another space ({describe_differences(self.differences)})" if self.differences else ""
-        return words[self.kind] + what
+        change = f" with another space ({describe_differences(self.differences)})" if self.differences else ""
+        return words[self.kind] + change
 
 
 def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolment:
-    """Write the study into the database, with the plug-ins from outside that are in use.
+    """Write a study into the database, with the plug-ins from outside that are in use.
 
-    A study of this name that exists gets the space if its trials stay what they are (`editing.space_changes`);
-    `replace` deletes one that has no result yet. Raises StudyError if neither is possible, one line with what differs,
-    or if a running controller holds the study.
+    An existing study of this name gets the space if its trials stay what they are (`editing.space_changes`).
+    `replace` writes a new study in its place instead, if it has no result yet. Raises StudyError, one line,
+    if the trials or the results stand in the way, or if a running controller holds the study.
     """
     new = new_study(name, space)
     with open_store(url) as store, open_reader(url) as reader:
@@ -60,7 +60,8 @@ def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolm
         if row is None:
             store.create_study(new)
             return Enrolment(kind="new")
-        if reader.study(name).data() is not None:  # of an old study nothing is known, which is said when it resumes
+        # None: an older Graft did not record what the study reads; `settle_changes` says so on resuming.
+        if reader.study(name).data() is not None:
             store.add_data(row["id"], active.current().data)
         if not replace and row["space_hash"] == space.hash:
             return Enrolment(kind="unchanged")
@@ -85,11 +86,11 @@ def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolm
                 f"`search resume {name}`{hint}"
             ) from None
         store.edit(row["id"]).change_space(change)
-        return Enrolment(kind="changed", differences=[Difference(*one) for one in change.differences])
+        return Enrolment(kind="changed", differences=[Difference(*values) for values in change.differences])
 
 
 def new_study(name: str, space: Space) -> NewStudy:
-    """Return a space as a study of this name, with the plug-ins from outside that are in use."""
+    """Return the study of a space, not yet written, with the plug-ins from outside that are in use."""
     return NewStudy(
         name,
         space=space.text,
@@ -106,7 +107,7 @@ def new_study(name: str, space: Space) -> NewStudy:
 
 
 def extend(url: str, name: str, trials: int) -> Enrolment:
-    """Plan another number of trials for a study, from the database alone; raises StudyError as `enrol` does."""
+    """Set a study's number of planned trials, given its name alone; raises StudyError as `enrol` does."""
     row = find_study(url, name)
     with using(plugins_of_study(url, name)):
         space = parse_stored(row, families(), {"search.trials": str(trials)})
@@ -114,12 +115,13 @@ def extend(url: str, name: str, trials: int) -> Enrolment:
 
 
 def _count_results(reader: Reader, name: str) -> int:
+    """Count the trials of a study that have a result."""
     counts = reader.study(name).counts()
-    return sum(counts.get(state, 0) for state in _RESULTS)
+    return sum(counts.get(state, 0) for state in _WITH_RESULT)
 
 
 def find_study(url: str, name: str) -> Mapping[str, Any]:
-    """Return the study's row in the database; StudyError with the choices if there is no such study."""
+    """Return the study's row in the database; raises StudyError with the choices if there is none."""
     with open_reader(url) as reader:
         return reader.study(name).row
 
@@ -131,11 +133,12 @@ def open_controller(
     checkpoint_url: str | None = None,
     crash: str | None = None,
 ) -> Controller:
-    """Claim a study and give its controller, which this process must close.
+    """Claim a study and return its controller, which the caller must close.
 
-    Its plug-ins from outside are in use (`active`). `saving`: where checkpoints go; `checkpoint_url`: what is noted of
-    that for the next launch, None: as it was. `crash`: how the last launch crashed, as `CrashRecord.read` has it.
-    Raises StudyError if there is no such study, or another process runs it.
+    The study's plug-ins from outside must be in use (`spaces.plugins.active`). `saving` says where
+    checkpoints go; `checkpoint_url` is recorded for the next launch, None keeps what is recorded. `crash`
+    says how the last launch crashed, as `CrashRecord.read` returns it. Raises StudyError if there is no such
+    study, or another process runs it.
     """
     row = find_study(url, name)
     store = open_store(url)
@@ -155,9 +158,9 @@ def begin_controller(
     *,
     keep_open: bool = False,
 ) -> Controller:
-    """Claim a study by its row and give its controller, as `open_controller`.
+    """Claim a study, given its row, and return its controller, as `open_controller` does.
 
-    `keep_open`: whether the store is for other studies, too, and stays open when the controller is closed.
+    With `keep_open`, closing the controller leaves the store open, for other studies.
     """
     from search.steering.controller import Controller
     from workers.engine.checkpoints import Archive
@@ -184,7 +187,7 @@ def begin_controller(
 
 
 def check_seconds() -> None:
-    """Check that a worker has several tries to renew its lease, and stops before its trials are given to others."""
+    """Check that a worker can try three times to renew its lease, and stops before others get its trials."""
     from search.steering import leases
     from workers.pool import heartbeat
 
@@ -194,6 +197,7 @@ def check_seconds() -> None:
 
 
 def _describe_end(crash: str | None) -> str:
+    """Describe how the last launch ended, which left its study in state `running`."""
     if crash:
         return f"the last launch crashed ({crash}); if it does so again, --workers 1 --pack 1 finds the trial"
     return "the last launch was killed, or its machine went down, which counts against no trial"
