@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 LARGEST_INTEGER = 2**63 - 1
-"""Of a BIGINT, and of an integer of SQLite."""
+"""The largest BIGINT of PostgreSQL and integer of SQLite."""
 LARGEST_SIZE = 2**31 - 1
-"""Of an INTEGER of PostgreSQL, and of a size of a tensor."""
+"""The largest INTEGER of PostgreSQL; also the bound of a tensor's size."""
 LARGEST_COUNT = 2**53
-"""Beyond it not every integer is a float of its own."""
+"""The largest count: beyond it a float64 cannot tell all integers apart."""
 MOST_TRIALS = 10**9
-"""Of a study, trials by hand included: numbers of trials are below it, so that ids can tell studies apart."""
+"""Trials of a study, those by hand included; a trial's id is the study's id times this plus its number."""
 PRIORITIES = range(-100, 101)
-"""Classes of the queue."""
+"""Priority classes of the queue."""
 LARGEST_WEIGHT = 1000.0
-"""Share of a study among those of its class."""
+"""The largest weight of a study among those of its class."""
 MOST_LANES = 1_000_000
-"""Lanes that a study may have at once."""
+"""The largest `max_lanes` of a study in the queue."""
 LONGEST_OWNER = 100
 """Characters of the name of a study's owner."""

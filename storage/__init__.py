@@ -2,7 +2,7 @@
 
 databases/               the database that a URL names: sqlite.py or postgres.py, behind database.py
 schema.py, migrations/   the tables, and the way to them from older ones
-store.py                 the writing end: a database's studies, and the claim of one
+store.py                 the writing end: creating, editing and claiming studies; carrying out requests
 queue.py                 the queue of the service: requests to it, its entries
 new_study.py             a study as it is written first
 claims/                  what the controller of a claimed study writes

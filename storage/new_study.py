@@ -1,4 +1,4 @@
-"""A study as it is written first, with its plug-ins from outside."""
+"""A new study: its values, and writing it into the database with its plug-ins from outside."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True)
 class NewStudy:
-    """A study as it is written first."""
+    """The values of a study that is not in the database yet."""
 
     name: str
     space: str
@@ -31,13 +31,13 @@ class NewStudy:
     objective: Objective
     seed: int
     trials: int
-    """The planned number."""
+    """The number of planned trials."""
     version: str
-    """Of Graft."""
+    """The version of Graft."""
     numerics: int
-    """The version of its numerics (`workers.numerics.version`)."""
+    """The version of the numerics (`workers.numerics.version`)."""
     bundles: tuple[Bundle, ...] = ()
-    """The plug-ins from outside that it runs."""
+    """The plug-ins from outside that the study runs."""
     second: SecondObjective | None = None
     data: Mapping[str, Data] = field(default_factory=dict[str, Data])
     """The files and folders that its trials read, by the names that the space has for them."""
@@ -48,7 +48,7 @@ class NewStudy:
 
 
 def check_name(name: str) -> None:
-    """Raise StudyError unless it is a word that can stand in a command line, a file's name and a page."""
+    """Raise StudyError unless the name is a word that fits a command line, a file name and a URL."""
     if not _NAME.fullmatch(name):
         raise StudyError(f"a study's name: {shorten(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
 
@@ -67,7 +67,7 @@ def row_of(study: NewStudy) -> dict[str, Any]:
 
 
 def insert_study(connection: Connection, row: Mapping[str, Any], bundles: Sequence[Bundle]) -> int:
-    """Write a new study, as `row_of` gives it, with its plug-ins from outside and its claims; its id."""
+    """Write a new study (`row_of`) with its plug-ins from outside and its claims; return its id."""
     times = {"created_at": Now(), "updated_at": Now()}
     study_id = connection.execute(insert(studies).values(**row, **times).returning(studies.c.id)).scalar_one()
     sources.write(connection, study_id, bundles)

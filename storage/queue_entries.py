@@ -1,4 +1,4 @@
-"""The entries of the service's queue as they are read: those that Graft wrote, and those that were edited by hand."""
+"""Reading the service's queue: entries that Graft wrote, and rows that were edited by hand."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from storage.schema import studies, submissions
 
 QueueState = Literal["waiting", "running", "paused", "cancelled", "done", "failed"]
 OPEN: frozenset[QueueState] = frozenset({"waiting", "running", "paused"})
-"""States of an entry that the service runs, or will."""
+"""States of an entry whose study the service runs, or may run later."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueEntry:
-    """One study in the queue, as it stands."""
+    """The current entry of one study in the queue."""
 
     study_id: int
     study: str
@@ -31,13 +31,13 @@ class QueueEntry:
     max_lanes: int | None
     state: QueueState
     reason: str
-    """Why it waits, or failed; of a study that runs, why it has fewer lanes than it asks for. Empty: nothing to say."""
+    """Why the study waits, failed, or runs with fewer lanes than it asks for; empty without a reason."""
     lanes: int
-    """That train its trials now, as the service noted last."""
+    """Lanes that train its trials now, as the service last recorded."""
     share: float
-    """Lanes that it is due."""
+    """Its fair share of the service's lanes, a number of lanes."""
     trials: int
-    """The planned number."""
+    """The number of planned trials."""
     seed: int
     submitted_at: datetime
     """In UTC, as the other times."""
@@ -46,19 +46,19 @@ class QueueEntry:
 
     @property
     def is_open(self) -> bool:
-        """Whether the service runs it, or will."""
+        """Whether the service runs the study, or may run it later."""
         return self.state in OPEN
 
 
 @dataclass(frozen=True)
 class StrangeEntry:
-    """A row of the queue that was edited by hand: not all of its values are such as Graft writes."""
+    """A row of the queue that was edited by hand and has a value that Graft never writes."""
 
     study_id: int
     study: str
     is_to_run: bool
     fault: str
-    """Which value, and what it must be."""
+    """The wrong value, and the rule that it breaks."""
 
 
 def read_entries(connection: Connection) -> list[QueueEntry]:

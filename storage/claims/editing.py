@@ -43,16 +43,16 @@ from storage.schema import sources as sources_table
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceChange:
-    """Another space for a study."""
+    """The values that change when a study gets another space."""
 
     space: str
     """Its YAML text."""
     space_hash: str
     objective: Objective
     trials: int
-    """The planned number, without trials by hand and copies."""
+    """The number of planned trials, without trials by hand and copies."""
     version: str
-    """Of Graft."""
+    """The version of Graft."""
     differences: Sequence[tuple[str, Any, Any]]
     """Paths, each with its value before and after; JSON values."""
     checkpoint_folder: str
@@ -60,7 +60,7 @@ class SpaceChange:
     bundles: Sequence[Bundle]
     """Plug-ins from outside that the study does not have yet."""
     second_objective: str | None
-    """With its direction."""
+    """The second objective with its direction, such as `minimize model.width`."""
     ratings: Mapping[int, tuple[float | None, float | None, Constraints | None]]
     """Number of a finished or pruned trial -> its objective, second objective and constraints now; those that are left
     out keep theirs."""

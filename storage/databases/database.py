@@ -25,7 +25,7 @@ Insert = sqlite.Insert | postgresql.Insert
 
 
 QUEUE_TOPIC = "graft_queue"
-"""Of `ring` and `listen`: the queue of the service."""
+"""The topic of `ring` and `listen` for the queue of the service."""
 
 
 def study_topic(study_id: int) -> str:
