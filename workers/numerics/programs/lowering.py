@@ -169,7 +169,8 @@ class Lowering:
                     raise CannotFuse(str(leaf.dtype))
                 self._alive.append(leaf)
                 kept = leaf.contiguous()
-                buffer = Buffer(kept.numel(), kept.dtype, constant=kept)
+                buffer = Buffer(kept.numel(), kept.dtype)
+                buffer.constant = kept.to(buffer.kept_as)
                 self._constants[id(leaf)] = Stored(buffer, tuple(kept.shape), contiguous_strides(kept.shape))
             return self._constants[id(leaf)]
         return leaf

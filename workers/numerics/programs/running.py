@@ -108,10 +108,10 @@ class Program:
         steps: list[int] = []
         for key, buffer in self._buffers.items():
             if buffer.given is not None or buffer.result is not None:
-                tensor = leaves[buffer.given].contiguous() if buffer.given is not None else results[buffer.result or 0]
-                kept.append(tensor)
-                places.append(tensor.data_ptr())
-                steps.append(buffer.numel * buffer.dtype.itemsize)
+                tensor = leaves[buffer.given] if buffer.given is not None else results[buffer.result or 0]
+                kept.append(tensor.to(buffer.kept_as).contiguous())
+                places.append(kept[-1].data_ptr())
+                steps.append(buffer.numel * buffer.kept_as.itemsize)
             else:
                 tensor = buffer.constant
                 places.append(tensor.data_ptr() if tensor is not None else start + self._offsets[key])
@@ -160,7 +160,7 @@ class Program:
 
     def _size(self, key: int) -> int:
         buffer = self._buffers[key]
-        return -(-buffer.numel * buffer.dtype.itemsize // _LINE) * _LINE
+        return -(-buffer.numel * buffer.kept_as.itemsize // _LINE) * _LINE
 
 
 def _buffers_of(one: Kernel | Call) -> list[Buffer | None]:

@@ -195,7 +195,7 @@ def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
         left = body.place.without(rows)
         if id(loops.buffer) in unneeded and len(writers) == 1 and whole and left.least >= 0 and left.most < 4096:
             local[id(loops.buffer)] = f"l{len(local)}"
-            lines.append(f"alignas(64) {TYPES[loops.buffer.dtype]} {local[id(loops.buffer)]}[{left.most + 1}];")
+            lines.append(f"alignas(64) {TYPES[loops.buffer.kept_as]} {local[id(loops.buffer)]}[{left.most + 1}];")
 
     def locate(buffer: Buffer, index: Index) -> str:
         if name := local.get(id(buffer)):
@@ -219,8 +219,8 @@ def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
             *(f"    {line}" for line in lines),
             "}",
         ]
-    parameters = ", ".join(f"{TYPES[one.dtype]} *__restrict b{number}" for number, one in enumerate(kernel.arguments))
-    given = ", ".join(f"({TYPES[one.dtype]} *)at[{number}]" for number, one in enumerate(kernel.arguments))
+    parameters = ", ".join(f"{TYPES[one.kept_as]} *__restrict b{number}" for number, one in enumerate(kernel.arguments))
+    given = ", ".join(f"({TYPES[one.kept_as]} *)at[{number}]" for number, one in enumerate(kernel.arguments))
     given += f", (Long *)at[{len(kernel.arguments)}]"
     kernel.text = "\n".join(
         [

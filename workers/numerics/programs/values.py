@@ -28,6 +28,11 @@ class Buffer:
     """The number of the program's result that it is, if it is one."""
 
     @property
+    def kept_as(self) -> torch.dtype:
+        """The type in memory: truths are as wide as floats there, or a loop with both would have few vectors."""
+        return torch.int32 if self.dtype == torch.bool and self.result is None else self.dtype
+
+    @property
     def is_made(self) -> bool:
         """True if the program writes it for itself alone."""
         return self.given is None and self.constant is None and self.result is None
