@@ -20,6 +20,11 @@ from workers.numerics.programs.values import Body, Buffer, Call, Loops
 _MOST = 48
 """Loops of a kernel: a compiler takes long for larger ones."""
 _INNER = frozenset("c")
+_VECTOR, _LONG = 16, 256
+"""Elements of a vector at most, and of a row whose last few count for little."""
+_EXTREME = "an extreme"
+_DEAR = (" / ", "exp(", "log(", "log1p(", "tanh(", "erf(", "pow(", _EXTREME)
+"""Marks of what costs more to compute once more for each of the last few elements than for a whole vector."""
 
 Axes = tuple[int, ...]
 
@@ -286,8 +291,24 @@ def _write_row(loops: Loops, written: _Written, to: str) -> list[str]:
     if not has_loop:
         return [*body.outside, *inner, stored]
     # Several elements of a row that is scattered may be added at one place: they are no vectors.
-    hint = [] if is_reduced else ["#pragma GCC ivdep"]
-    return [*body.outside, *hint, f"for (long c = 0; c < {written.inner}; c++) {{", *inner, stored, "}"]
+    if is_reduced:
+        return [*body.outside, f"for (long c = 0; c < {written.inner}; c++) {{", *inner, stored, "}"]
+    is_own = loops.how == "store" and all(buffer is not loops.buffer for buffer, _ in body.loads)
+    lines = [*body.outside]
+    for span in _spans(written.inner or 1, inner) if is_own else [f"long c = 0; c < {written.inner}"]:
+        lines += ["#pragma GCC ivdep", f"for ({span}; c++) {{", *inner, stored, "}"]
+    return lines
+
+
+def _spans(count: int, inner: Sequence[str]) -> list[str]:
+    """Return the starts and ends of loops that go through so many elements, some of them twice.
+
+    What is left after whole vectors is computed one by one. Where that is dear, the last vector begins earlier instead.
+    """
+    left = count % _VECTOR
+    if not left or not _VECTOR < count < _LONG or not any(mark in line for line in inner for mark in _DEAR):
+        return [f"long c = 0; c < {count}"]
+    return [f"long c = 0; c < {count - left}", f"long c = {count - _VECTOR}; c < {count}"]
 
 
 def _reduce(loops: Loops, inner: list[str], value: str, count: int, to: str, adds_up: bool) -> list[str]:
@@ -318,18 +339,17 @@ def _reduce(loops: Loops, inner: list[str], value: str, count: int, to: str, add
             f"{to} = {_JOINED[how].format(to, 'bool(total)') if adds_up else 'bool(total)'};",
         ]
     name, sign = ("max", ">") if how == "amax" else ("min", "<")
-    return [  # what is no number stays none
-        start,
-        "int odd = 0;",
-        f"#pragma omp simd reduction({name} : total) reduction(| : odd)",
-        head,
-        *inner,
-        f"total = {value} {sign} total ? {value} : total;",
-        f"odd |= {value} != {value};",
-        "}",
-        f"if (odd) total = std::numeric_limits<{kind}>::quiet_NaN();",
-        f"{to} = {joined};",
-    ]
+    lines = [start, "int odd = 0;"]  # what is no number stays none
+    for span in _spans(count, [*inner, _EXTREME]):
+        lines += [
+            f"#pragma omp simd reduction({name} : total) reduction(| : odd)",
+            f"for ({span}; c++) {{",
+            *inner,
+            f"total = {value} {sign} total ? {value} : total;",
+            f"odd |= {value} != {value};",
+            "}",
+        ]
+    return [*lines, f"if (odd) total = std::numeric_limits<{kind}>::quiet_NaN();", f"{to} = {joined};"]
 
 
 PREAMBLE = f'#define __device__\n#include "programs.hpp"\nnamespace programs {{\n{ARITHMETIC}\n'
