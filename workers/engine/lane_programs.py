@@ -1,7 +1,9 @@
-"""Loss and gradient of one trial as a program that is generated from its recording, and run for one lane after another.
+"""Loss and gradient of a trial by a generated C++ program, which runs for one lane after another on a CPU.
 
-A program is checked before it is used: on memory that is full of NaN it must give, twice, the gradient and the loss of
-three lanes that the operations give. The answer holds for the process, so no step changes while a trial trains.
+A program is generated from a recording of one lane's tensor operations (`workers.numerics.programs`) and
+checked before it is used: on memory full of NaN it must give, twice, the loss and gradient that torch's
+operations give for three lanes. The result of the check holds for the process, so the kind of step does not
+change in training.
 """
 
 from __future__ import annotations
@@ -33,46 +35,48 @@ from workers.training.recipe import SECTIONS, Recipe, gradient_of, layout_of
 
 Knobs = dict[str, Tensor]
 Arguments = tuple[Knobs, Tensor, Batch, Batch]
-"""Knobs, parameters, batch and dropout masks, of one trial or of all lanes."""
+"""Knobs, parameters, batch and dropout masks: of one trial, or stacked over lanes."""
 
 _LOG = logging.getLogger(__name__)
-_CLOSE = {torch.float32: 1e-4, torch.float64: 1e-9}
-"""How near a program comes to its operations: a part of the largest number of a parameter's gradient."""
-_ROUNDING = 32
-"""Units in the last place of a gradient's largest number that a parameter's may differ by: some are rounding alone."""
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
+"""Error allowed in the loss and in each parameter's gradient, relative to its largest number."""
+_ROUNDING_UNITS = 32
+"""Further error allowed, in units in the last place of the whole gradient's largest number: the gradients of
+some parameters are zero but for rounding."""
 _LANES = 3
 """Lanes that a program is checked on."""
-_OTHER_SECTIONS = ("optimizer.", "averaging.")
-"""Knobs that no gradient depends on."""
+_UPDATE_PREFIXES = ("optimizer.", "averaging.")
+"""How the paths of knobs start that no gradient depends on."""
 _LOCK = threading.Lock()
+"""Guards `_LOCKS`, and changes of `_GRADIENTS`."""
 _LOCKS: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
 
 
 def _lock_of(key: Hashable) -> threading.Lock:
-    """Return the lock of a key, so that one thread alone compiles what others wait for."""
+    """Return the lock of a key, so that one thread compiles a program while the others that need it wait."""
     with _LOCK:
         return _LOCKS.setdefault(key, threading.Lock())
 
 
 @final
 class LaneGradient:
-    """Loss and gradient of all lanes, by a program for each set of shapes; other shapes' operations are traced."""
+    """Loss and gradient of all lanes, by a program for each set of shapes; shapes without one are traced."""
 
     def __init__(self, recipe: Recipe, key: str) -> None:
-        """`key`: of the recipe, apart from numbers."""
+        """`key`: equal for recipes that differ in the values of their knobs alone."""
         self._recipe, self._layout, self._key = recipe, layout_of(recipe), key
         self._traced = Traced(("gradient", key, "cpu"), torch.func.vmap(self._compute))
         self._programs: dict[Hashable, Program | None] = {}
 
     def __call__(self, knobs: Knobs, parameters: Tensor, batch: Batch, keep: Batch) -> tuple[Tensor, Tensor]:
-        """Return gradients [L, P], not clipped, and losses [L], of `Arguments` with lanes."""
-        arguments = _without_others(knobs), parameters, batch, keep
-        leaves, form = pytree.tree_flatten(arguments)
-        key = _key_of(leaves, form)
+        """Return gradients [L, P], not clipped, and losses [L]; the arguments are stacked over L lanes."""
+        arguments = _gradient_knobs(knobs), parameters, batch, keep
+        leaves, spec = pytree.tree_flatten(arguments)
+        key = _shape_key(leaves, spec)
         if key not in self._programs:
             with _lock_of((self._key, key)):
                 if key not in self._programs:
-                    self._programs[key] = self._make(arguments)
+                    self._programs[key] = self._make_program(arguments)
         program = self._programs[key]
         if program is None:
             return self._traced(*arguments)
@@ -80,28 +84,31 @@ class LaneGradient:
         return gradient, loss
 
     def find_fault(self) -> str | None:
-        """Return why there is no program, from an example of three trials; None if there is one."""
+        """Make and check a program for three example trials; return what prevents one, None if nothing."""
         if native.library("programs") is None:
             return "there is no C++ compiler"
         load_gradients()
         try:
             arguments = self._example()
-            program = self._record(arguments)
+            program = self._record_program(arguments)
             if not program.load():
                 return "there is no C++ compiler"
             if fault := self._check(program, arguments):
                 return fault
         except Exception as error:
             return _describe(error)
-        self._programs[_key_of(*pytree.tree_flatten(arguments))] = program
+        self._programs[_shape_key(*pytree.tree_flatten(arguments))] = program
         return None
 
-    def _make(self, arguments: Arguments) -> Program | None:
-        """Return a program for other shapes, or None if there is none that is right."""
+    def _make_program(self, arguments: Arguments) -> Program | None:
+        """Return a program for other shapes than the example's, or None if none can be made that is right.
+
+        Raises GraftError if the compiler fails, which it did not do for the example.
+        """
         lanes = len(arguments[1])
-        example = pytree.tree_map(lambda one: one[torch.arange(_LANES) % lanes], arguments)
+        example = pytree.tree_map(lambda tensor: tensor[torch.arange(_LANES) % lanes], arguments)
         try:
-            program = self._record(example)
+            program = self._record_program(example)
             is_loaded = program.load()
             if is_loaded:
                 return None if self._check(program, example) else program
@@ -111,88 +118,89 @@ class LaneGradient:
         raise GraftError("the C++ compiler failed on a step of other shapes; its log says why")
 
     def _example(self) -> Arguments:
-        """Return the arguments of lanes of other seeds, steps and, where sizes are padded, sizes."""
+        """Return example arguments whose lanes differ in seed, step and, where sizes are padded, in sizes."""
         recipe, seeds, step = self._recipe, torch.arange(1, _LANES + 1), torch.arange(_LANES) * 5
         values = {path: [value] * _LANES for path, value in recipe.knobs().items()}
         if recipe.training.pad_shapes:
             for section in SECTIONS:
                 for path, size in plugins.paddable_sizes(getattr(recipe, section), section):
                     values[path] = [size, max(1, size * 3 // 4), size // 2 + 1]
-        knobs = {path: torch.tensor(own, dtype=torch.float64) for path, own in values.items()}
-        bound = recipe.bind(knobs)
-        batch = bound.learning.training(bound.task, seeds, recipe.training.batch, step)
+        knobs = {path: torch.tensor(lane_values, dtype=torch.float64) for path, lane_values in values.items()}
+        bound_recipe = recipe.bind(knobs)
+        batch = bound_recipe.learning.training(bound_recipe.task, seeds, recipe.training.batch, step)
         parameters = self._layout.initial(seeds).to(recipe.dtype)
-        return _without_others(knobs), parameters, batch, draw_masks(recipe, knobs, seeds, step, batch["inputs"])
+        return _gradient_knobs(knobs), parameters, batch, draw_masks(recipe, knobs, seeds, step, batch["inputs"])
 
     def _check(self, program: Program, arguments: Arguments) -> str | None:
-        """Return how a program differs from its operations; None if it does not."""
+        """Return where a program's results differ from those of its operations; None if they do not."""
         knobs, parameters, batch, keep = arguments
-        # Parameters that start at zero would hide what is multiplied by them.
+        # Noise: a parameter that starts at zero would hide errors in whatever it is multiplied by.
         noise = torch.randn(parameters.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         arguments = knobs, (parameters + 0.1 * noise).to(parameters.dtype), batch, keep
-        # A tensor under vmap has no memory: a function that reads numbers of it outside of torch's operations, which a
-        # program would repeat in every step, fails here.
+        # A program would repeat at every step a number that the function reads past torch's operations, by
+        # numpy for example. Tensors under vmap have no memory, so such a read fails here.
         expected = torch.func.vmap(self._compute)(*arguments)
         for _ in range(2):
-            found = program(pytree.tree_leaves(arguments), spoil=True)
+            results = program(pytree.tree_leaves(arguments), spoil=True)
             for lane in range(_LANES):
-                for name, own, right, bound in self._pairs(found, expected, lane):
-                    if not torch.allclose(own, right, 0.0, bound, equal_nan=True):
+                for name, actual, wanted, tolerance in self._list_comparisons(results, expected, lane):
+                    if not torch.allclose(actual, wanted, 0.0, tolerance, equal_nan=True):
                         return f"what is generated gives other numbers than its operations: {name}"
         return None
 
-    def _pairs(
-        self, found: Sequence[Tensor], expected: Sequence[Tensor], lane: int
+    def _list_comparisons(
+        self, results: Sequence[Tensor], expected: Sequence[Tensor], lane: int
     ) -> Iterator[tuple[str, Tensor, Tensor, float]]:
-        """Yield name, number found, number expected and bound of a lane's loss, and of each parameter's gradient."""
-        (own, own_loss), (right, right_loss) = ([one[lane] for one in both] for both in (found, expected))
-        close = _CLOSE[self._recipe.dtype]
-        yield "the loss", own_loss, right_loss, close * _largest(right_loss)
-        least = _ROUNDING * torch.finfo(self._recipe.dtype).eps * _largest(right)
-        pieces = self._layout.split(right)
-        for name, piece in self._layout.split(own).items():
-            yield f"the gradient of {name}", piece, pieces[name], close * _largest(pieces[name]) + least
+        """Yield name, result, expectation and tolerance for a lane's loss and each parameter's gradient."""
+        (actual, loss), (wanted, wanted_loss) = ([tensor[lane] for tensor in pair] for pair in (results, expected))
+        relative = _TOLERANCE[self._recipe.dtype]
+        yield "the loss", loss, wanted_loss, relative * _largest(wanted_loss)
+        absolute = _ROUNDING_UNITS * torch.finfo(self._recipe.dtype).eps * _largest(wanted)
+        pieces = self._layout.split(wanted)
+        for name, piece in self._layout.split(actual).items():
+            yield f"the gradient of {name}", piece, pieces[name], relative * _largest(pieces[name]) + absolute
 
-    def _record(self, arguments: Arguments) -> Program:
-        leaves, form = pytree.tree_flatten(arguments)
-        return Program(lambda *given: self._compute(*pytree.tree_unflatten([*given], form)), [one[0] for one in leaves])
+    def _record_program(self, arguments: Arguments) -> Program:
+        leaves, spec = pytree.tree_flatten(arguments)
+        return Program(lambda *lane: self._compute(*pytree.tree_unflatten([*lane], spec)), [leaf[0] for leaf in leaves])
 
     def _compute(self, knobs: Knobs, parameters: Tensor, batch: Batch, keep: Batch) -> tuple[Tensor, Tensor]:
-        bound = self._recipe.bind({**self._recipe.knobs(), **knobs})
-        return gradient_of(bound, self._layout, parameters, batch, keep)
+        recipe = self._recipe.bind({**self._recipe.knobs(), **knobs})
+        return gradient_of(recipe, self._layout, parameters, batch, keep)
 
 
-def _without_others(knobs: Knobs) -> Knobs:
-    return {path: knob for path, knob in knobs.items() if not path.startswith(_OTHER_SECTIONS)}
+def _gradient_knobs(knobs: Knobs) -> Knobs:
+    return {path: knob for path, knob in knobs.items() if not path.startswith(_UPDATE_PREFIXES)}
 
 
-def _key_of(leaves: Sequence[Tensor], form: pytree.TreeSpec) -> Hashable:
-    return form, tuple((one.shape[1:], one.dtype) for one in leaves)
+def _shape_key(leaves: Sequence[Tensor], spec: pytree.TreeSpec) -> Hashable:
+    return spec, tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
 
 
 def _largest(tensor: Tensor) -> float:
-    """Return the largest finite number of a tensor, without its sign; 0 if there is none."""
+    """Return the largest finite absolute value in a tensor; 0 if there is none."""
     finite = tensor[tensor.isfinite()]
     return float(finite.abs().max()) if finite.numel() else 0.0
 
 
 def _describe(error: Exception) -> str:
-    """Describe why there is no program; a user's file's own error is told where its steps are recorded, too."""
+    """Describe why there is no program. An error of a user's plug-in is raised when its step is traced."""
     if isinstance(error, CannotFuse | CannotRecord):
         return f"no code is generated for {error}"
     return f"it cannot be recorded: {shorten(f'{type(error).__name__}: {error}'.partition(chr(10))[0], 200)}"
 
 
 SWITCH = "GRAFT_GENERATED"
-"""The environment variable that is 0 where such steps are not wanted."""
+"""The environment variable that turns generated programs off when it is 0."""
 _TRACING = ContextVar("_TRACING", default=False)
+"""True where steps are to be traced even if a program could be generated."""
 
 
 @contextmanager
 def as_trained_by(step_kind: str) -> Generator[None]:
-    """Make steps of the kind that trained a trial: what was traced is traced, although code is generated for it now.
+    """Trace all steps in this context if a trial was trained by traced steps; otherwise choose as usual.
 
-    `step_kind`: as reports have it, or the kind of device if no more is known.
+    `step_kind`: how the trial was trained, as in its reports; or the kind of device if no more is known.
     """
     token = _TRACING.set(step_kind.startswith("traced"))
     try:
@@ -202,32 +210,32 @@ def as_trained_by(step_kind: str) -> Generator[None]:
 
 
 def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | str:
-    """Return loss and gradient by a program, or why there is none; empty where there is nothing to add to that."""
+    """Return the gradient by program, or why there is none; empty if the caller has reason enough."""
     if _TRACING.get() or os.environ.get(SWITCH) == "0":
         return ""
     if device.type != "cpu":
         return "no code is generated for a GPU"
     if recipe.training.autocast != "none":
         return ""
-    others = ("training", "optimizer", "averaging")
-    parts = [plugins.structure_of(getattr(recipe, section)) for section in SECTIONS if section not in others]
+    skipped = ("training", "optimizer", "averaging")
+    parts = [plugins.structure_of(getattr(recipe, section)) for section in SECTIONS if section not in skipped]
     training = recipe.training
-    knobs = [path for path in recipe.knobs() if not path.startswith(_OTHER_SECTIONS)]
+    knobs = [path for path in recipe.knobs() if not path.startswith(_UPDATE_PREFIXES)]
     key = plugins.canonical_json(
         [*parts, training.batch, training.dtype, training.accumulate, training.pad_shapes, knobs]
     )
     with _lock_of(key):
-        if key not in _FOUND:
-            made = LaneGradient(recipe, key)
-            found = made.find_fault() or made
+        if key not in _GRADIENTS:
+            gradient = LaneGradient(recipe, key)
+            outcome = gradient.find_fault() or gradient
             with _LOCK:
-                _FOUND[key] = found
-                while len(_FOUND) > _KEPT:
-                    del _FOUND[next(iter(_FOUND))]
-            return found
-        return _FOUND[key]
+                _GRADIENTS[key] = outcome
+                while len(_GRADIENTS) > _MOST_GRADIENTS:
+                    del _GRADIENTS[next(iter(_GRADIENTS))]
+            return outcome
+        return _GRADIENTS[key]
 
 
-_FOUND: dict[str, LaneGradient | str] = {}
-"""Key of a recipe -> its gradient, or why there is none."""
-_KEPT = 64
+_GRADIENTS: dict[str, LaneGradient | str] = {}
+"""Key of a recipe -> its gradient, or why there is none; the oldest entries are dropped first."""
+_MOST_GRADIENTS = 64

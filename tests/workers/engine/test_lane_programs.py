@@ -291,7 +291,7 @@ def test_the_kind_of_step_says_that_it_is_generated_and_why_it_is_none_by_hand(t
 def test_a_program_that_gives_other_numbers_is_not_used(tmp_path: Path) -> None:
     file = write(tmp_path, "layer_norm_plain")
     wrong = patch("workers.numerics.programs.running.PREAMBLE", _wrong_preamble())
-    with using(plugins_asked_for([str(file)])), wrong, patch.object(lane_programs, "_FOUND", {}):
+    with using(plugins_asked_for([str(file)])), wrong, patch.object(lane_programs, "_GRADIENTS", {}):
         one = module_config("layer_norm_plain")
         assert re.search(
             "traced: .*; what is generated gives other numbers than its operations", describe_step(one, "cpu")

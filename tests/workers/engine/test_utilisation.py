@@ -30,7 +30,7 @@ from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.lanes import Lanes
 from workers.engine.pack.reporting import Reporting
 from workers.engine.step import Knobs
-from workers.pool.worker import Worker, fitting
+from workers.pool.worker import Worker, choose_width
 from workers.training.recipe import State
 
 WIDTH = 32
@@ -157,7 +157,7 @@ def test_free_lanes_never_cost_twice_what_the_best_moment_to_narrow_would_have_c
     idle = paid = 0.0
     narrow = False
     for lasted in seconds:
-        if not narrow and fitting(WIDTH, WIDTH - 1, idle, price) < WIDTH:
+        if not narrow and choose_width(WIDTH, WIDTH - 1, idle, price) < WIDTH:
             narrow, paid = True, idle + price
         idle += 0.0 if narrow else free * lasted
     best = min(price, free * sum(seconds))

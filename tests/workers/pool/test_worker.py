@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.trials import config, trial
 from tests.support.worker import FakeController
-from workers.pool.worker import Worker, fitting
+from workers.pool.worker import Worker, choose_width
 
 
 def run(controller: FakeController, width: int) -> Worker:
@@ -63,4 +63,4 @@ def test_steps_and_lane_room_are_accounted_for() -> None:
 def test_a_pack_narrows_when_half_is_free_or_its_free_lanes_have_cost_as_much_as_a_new_width(
     needed: int, idle: float, price: float, expected: int
 ) -> None:
-    assert fitting(8, needed, idle, price) == expected
+    assert choose_width(8, needed, idle, price) == expected

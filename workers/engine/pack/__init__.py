@@ -1,9 +1,10 @@
-"""A pack: the stacked training of many trials on one device, one step (`workers.engine.step`) for all of them.
+"""A pack: trials of one structure that train together on one device, each in a lane of its own.
 
-What it is made of: `lanes` says which trial is at which lane index and how far it is, `lane_tensors` holds the stacked
-tensors, `lane_data` draws the data, `stepping` makes the steps, `lineage` says how copies get their state,
-`saved_states` writes and finds checkpoints, `evaluation` computes metrics, `reporting` says which trials report, and
-what.
+All lanes make an optimizer step together (`workers.engine.step`). The modules of the package: `lanes` knows
+which trial is at which lane index and how far it is, `lane_tensors` holds the stacked tensors, `lane_data`
+draws the data, `stepping` makes the steps, `lineage` lists what a copied trial has to train first,
+`saved_states` takes snapshots and finds the checkpoint to resume from, `evaluation` computes metrics,
+`reporting` writes reports.
 """
 
 from __future__ import annotations
@@ -30,23 +31,24 @@ from workers.engine.step import step_of
 from workers.training.recipe import Recipe, initial_state, layout_of
 
 CHECK_STEPS = 50
-"""Steps between looks at the clock and at diverged lanes."""
+"""Steps that callers train a pack at a time, at most; after them divergence and the clock are checked."""
 
 
 class Pack:
-    """Trials of one structure, training together.
+    """Trials of one structure that train together, each in a lane of its own.
 
-    A lane's numbers depend on its trial alone: data, dropout and initial parameters come from counter-based streams of
-    the trial's seed at the trial's own step, and no operation mixes lanes. So a checkpoint has to hold a lane's `State`
-    and nothing else: there is no random generator and no position in the data to be kept. And so several studies may
-    have lanes in one pack: a lane knows whose its trial is, as numbers of trials are each study's own. What has a
-    `study` is about that study's lanes; where there is one study, it is 0.
+    A lane's results depend on its trial alone: data, dropout and initial parameters come from counter-based
+    random streams, addressed by the trial's seed and step, and no operation mixes lanes. So a checkpoint
+    holds a lane's `State` and nothing else: there is no random generator and no position in the data to save.
+
+    Several studies may have lanes in one pack. Trial numbers are unique within a study only: methods that
+    take trial numbers and no `study` mean study 0, which is that of a pack that is not shared.
     """
 
     def __init__(self, trial: Trial, *, width: int, device: str = "cpu", archive: Archive | None = None) -> None:
-        """Make a pack for trials with the structure of this one.
+        """Make a pack for trials with the structure of `trial`; all its lanes, at least two, are free.
 
-        `archive`: where checkpoints of trials are read, unless `fill` is told another one.
+        `archive`: where `fill` reads the checkpoints of trials unless it is given another archive.
         """
         self.structure = trial.structure
         self._device = torch.device(device)
@@ -55,10 +57,11 @@ class Pack:
         self._recipe = Recipe.of(trial.config).pad()
         self._layout = layout_of(self._recipe, self._device)
         self._lanes = Lanes(max(width, NARROWEST))
-        self._make_step()  # first: on a GPU two steps may be timed for it, which need the pack's memory
+        self._make_step()  # before the tensors: on a GPU steps may be timed, which needs the memory
         self._tensors = LaneTensors.of_copies(trial, self._recipe, self._layout, self.width, self._device)
 
     def _make_step(self) -> None:
+        """Make the step, the reporting and the counters, of which a pack that is split off needs its own."""
         self._step = step_of(self._recipe, self.structure, self._device, self.width)
         self._stepper = stepper_of(self._recipe, self._step, self._device)
         self._reporting = Reporting(self._recipe, self._layout, self._step.kind, self._device)
@@ -66,7 +69,7 @@ class Pack:
 
     @property
     def lanes(self) -> Sequence[LaneTrial | None]:
-        """By lane index; None where a lane is free."""
+        """The trial in each lane, by lane index; None where a lane is free."""
         return self._lanes.slots
 
     @property
@@ -75,103 +78,106 @@ class Pack:
 
     @property
     def width_seconds(self) -> float:
-        """What the last new width cost, in seconds."""
+        """Seconds that the step took to adapt to the last new width, as by being recorded; 0 if none."""
         return self._step.width_seconds
 
     @property
     def running(self) -> dict[int, int]:
-        """Number of each trial in training -> its lane index; of study 0."""
+        """Number of each trial of study 0 in training -> its lane index."""
         return self._lanes.indices(0)
 
     def trials_of(self, study: int) -> list[LaneTrial]:
-        """Return the trials of a study in training."""
+        """Return the trials of a study that are in training."""
         return [running for _, running in self._lanes.occupied if running.study == study]
 
     @property
     def free(self) -> int:
-        """How many lanes are free."""
+        """The number of free lanes."""
         return self._lanes.slots.count(None)
 
     def fill(self, trials: Iterable[Trial], study: int = 0, archive: Archive | None = None) -> None:
         """Start trials of this pack's structure in free lanes; `archive`: where their checkpoints are read.
 
-        A trial with a checkpoint that is whole resumes from the newest. A copy of another trial takes its parent's
-        state from the parent's lane, or trains its ancestors first. The numbers are the same in all three cases.
+        A trial resumes from its newest intact checkpoint, if it has one. Otherwise a copy of another trial
+        gets the parent's state if the parent's lane is at the step of the copy. Otherwise the lane starts at
+        step 0 with the first ancestor of the trial, or the trial itself. The results are the same in all
+        three cases.
         """
         archive = archive or self._archive
-        # A file has the states of many trials of the pack; it is read once for all of them.
+        # A checkpoint file holds the states of many trials: read it once for all of them.
         read_snapshot = functools.cache(lambda path, sha256: archive and archive.read(path, sha256))
         for trial in trials:
             assert trial.structure == self.structure, "a pack trains one structure"
             index, running = self._lanes.first_free, LaneTrial.of(trial, study)
             check_data(running.recipe)
-            if saved := find_saved_state(trial, self.structure, self._tensors, read_snapshot):
+            if saved_state := find_saved_state(trial, self.structure, self._tensors, read_snapshot):
                 self._tensors.assign(index, trial, running.recipe)
                 for name, stacked in self._tensors.named_state().items():
-                    stacked[index] = saved.tensors[name]
-                running.step, running.reported_step = saved.trial.step, saved.trial.reported_step
-            elif (parent := self._lanes.find_parent(trial, study)) is not None:
-                self._tensors.set_state(index, self._tensors.state_of(parent))
+                    stacked[index] = saved_state.tensors[name]
+                running.step, running.reported_step = saved_state.trial.step, saved_state.trial.reported_step
+            elif (parent_index := self._lanes.find_parent(trial, study)) is not None:
+                self._tensors.set_state(index, self._tensors.state_of(parent_index))
                 self._take_over(index, running, trial)
                 running.step = running.reported_step = trial.parent_step
             else:
                 (_, first), *running.takeovers = line_of_descent(trial)
                 self._take_over(index, running, first)
-                start = initial_parameters(first, self._recipe, self._layout, self._device)
-                self._tensors.set_state(index, initial_state(running.recipe, self._layout, start))
+                parameters = initial_parameters(first, self._recipe, self._layout, self._device)
+                self._tensors.set_state(index, initial_state(running.recipe, self._layout, parameters))
             running.start_step = running.step
             self._lanes.slots[index] = running
 
     def release(self, numbers: Iterable[int], study: int = 0) -> None:
-        """Free the lanes of these trials; numbers that are not here are ignored."""
+        """Free the lanes of these trials; numbers of trials that are not in the pack are ignored."""
         self._lanes.release(numbers, study)
 
     def split_off(self, study: int) -> Pack:
-        """Return a pack of this study's lanes alone, which leave this one; their numbers do not change."""
-        own = [(index, running) for index, running in self._lanes.occupied if running.study == study]
-        other = copy.copy(self)
-        other._lanes = Lanes(max(len(own), NARROWEST))
-        other._lanes.slots[: len(own)] = [running for _, running in own]
-        other._tensors = self._tensors.select(([index for index, _ in own] + [0] * NARROWEST)[: other.width])
-        other._make_step()
-        self.release([running.number for _, running in own], study)
-        return other
+        """Move this study's lanes into a new pack and return it; their results do not change."""
+        moved = [(index, running) for index, running in self._lanes.occupied if running.study == study]
+        pack = copy.copy(self)
+        pack._lanes = Lanes(max(len(moved), NARROWEST))
+        pack._lanes.slots[: len(moved)] = [running for _, running in moved]
+        pack._tensors = self._tensors.select(([index for index, _ in moved] + [0] * NARROWEST)[: pack.width])
+        pack._make_step()
+        self.release([running.number for _, running in moved], study)
+        return pack
 
     def resize(self, width: int) -> None:
-        """Change the number of lanes, moving running trials to the front; their numbers do not change."""
+        """Change the number of lanes and move running trials to the front; their results do not change."""
         width = max(width, NARROWEST)
         if width == self.width:
             return
-        running = [index for index, _ in self._lanes.occupied]
-        assert len(running) <= width, "running trials must fit"
-        # All new tensors are made before one is replaced: should memory run out, the pack is as it was.
-        self._tensors = self._tensors.select((running + [0] * width)[:width])
+        occupied = [index for index, _ in self._lanes.occupied]
+        assert len(occupied) <= width, "running trials must fit"
+        # `select` makes all new tensors before any is replaced: if memory runs out, the pack is unchanged.
+        self._tensors = self._tensors.select((occupied + [0] * width)[:width])
         self._lanes.resize(width)
 
     def train(self, most: int) -> list[Report]:
-        """Train every lane up to the next report of any lane, at most `most` steps; release the trials that end.
+        """Train all lanes until a report of any lane is due, at most `most` steps; release trials that end.
 
-        Returns the reports due at the step reached, and those of trials found to have diverged on the way. An error, as
-        when memory runs out, leaves every lane after its last whole step; what was due then is due at the next call.
+        Returns the reports that are due, and those of trials that have diverged on the way. If an error is
+        raised, as when memory runs out, every lane is at the end of its last complete step, and reports that
+        were due then are due at the next call.
         """
         return [report for _, report in self.train_studies(most)]
 
     @flush_subnormals()
     def train_studies(self, most: int) -> list[tuple[int, Report]]:
-        """As `train`: each report with the study whose trial it is of."""
+        """Train as `train` does, and return each report with the study of its trial."""
         lanes = self._lanes.occupied
-        every = self._recipe.training.validate_every
-        count = min([most, *(running.steps_until_report(every) for _, running in lanes)])
-        made = 0
+        interval = self._recipe.training.validate_every
+        steps = min([most, *(running.steps_until_report(interval) for _, running in lanes)])
+        steps_made = 0
         advance = self._stepper.of(self.lanes, self._tensors)
         try:
-            while made < count:
-                self._reset_parts(lanes, made)
-                made += advance(count - made)
+            while steps_made < steps:
+                self._reset_where_due(lanes, steps_made)
+                steps_made += advance(steps - steps_made)
         finally:
-            self._count(made)
+            self._count(steps_made)
             for _, running in lanes:
-                running.step += made
+                running.step += steps_made
         diverged = self._reporting.report_diverged(self._lanes, self._tensors)
         due = self._reporting.report_due(self._lanes, self._tensors, without=diverged)
         studies = {index: running.study for index, running in self._lanes.occupied}
@@ -185,60 +191,64 @@ class Pack:
         return [(studies[index], report) for index, report in (diverged | due).items()]
 
     def take_counts(self, study: int = 0) -> tuple[int, int]:
-        """Model-steps made since the last call, and the room for them: what they would be with no lane free.
+        """Return a study's model-steps since the last call, and their room: the same with no lane free.
 
-        Of the free lanes of a pack each study has the part that it has of the others.
+        A model-step is an optimizer step of one lane. A study's part of the free lanes is its part of the
+        others.
         """
         return self._model_steps.pop(study, 0), self._room.pop(study, 0)
 
     def snapshot(self, study: int = 0) -> Snapshot | None:
-        """Return the states of the trials that have trained here, for `Archive.write`; None if there is none."""
+        """Return the states of a study's trials that have trained here, for `Archive.write`, or None."""
         return take_snapshot(self.structure, self._lanes, self._tensors, study)
 
     def parameters(self, number: int) -> dict[str, Tensor]:
-        """Return the current parameters of a running trial, by name; without padding."""
+        """Return the current parameters of a running trial of study 0, by name and without padding."""
         index, running = self._lanes.find(number, 0)
         return self._layout.crop(running.layout, self._tensors.state.parameters[index])
 
     @flush_subnormals()
     def weights(self, index: int, trial: Trial) -> dict[str, dict[str, Tensor]]:
-        """Variant (`raw`, `bema kappa=0.3 eta=0.1`) -> parameters by name, of the trial that this lane trained last."""
-        own = layout_of(Recipe.of(trial.config))
+        """Return variant (`raw`, `bema kappa=0.3 eta=0.1`) -> name -> tensor of a lane's last trial."""
+        layout = layout_of(Recipe.of(trial.config))
         variants = self._reporting.evaluation.variants(self._tensors.select(pad_to_power_of_two([index])))
-        return {variant.label: self._layout.crop(own, flat[0]) for variant, flat in variants}
+        return {variant.label: self._layout.crop(layout, flat[0]) for variant, flat in variants}
 
     @flush_subnormals()
     def evaluate(self, numbers: Iterable[int]) -> dict[int, tuple[Metric, ...]]:
-        """Validate these running trials now."""
+        """Validate these running trials of study 0 now, and return the metrics of each by its number."""
         indices = {number: self.running[number] for number in numbers}
         metrics = self._reporting.evaluate(self._lanes, self._tensors, list(indices.values()))
         return dict(zip(indices, metrics, strict=True))
 
     def _count(self, steps: int) -> None:
-        """Count so many steps of all lanes."""
+        """Add this many steps of every lane to the counters of its study."""
         lanes = Counter(running.study for _, running in self._lanes.occupied)
-        before = 0
+        counted = 0
         for study, count in lanes.items():
             self._model_steps[study] += steps * count
-            # Differences of what is rounded: the parts of all studies add up to the whole.
-            whole = steps * self.width
-            self._room[study] += whole * (before + count) // lanes.total() - whole * before // lanes.total()
-            before += count
+            # Rounded running totals are subtracted, so that the studies' parts add up to the whole exactly.
+            room = steps * self.width
+            self._room[study] += room * (counted + count) // lanes.total() - room * counted // lanes.total()
+            counted += count
 
     def _take_over(self, index: int, running: LaneTrial, trial: Trial | Ancestor) -> None:
-        """Train with the knobs and the random numbers of this trial from now on, and count its training loss anew."""
+        """Train a lane with this trial's knobs and random streams from now on; restart its loss sum at 0."""
         running.recipe = Recipe.of(trial.config)
         self._tensors.assign(index, trial, running.recipe)
         self._tensors.state.loss_sum[index] = 0
 
-    def _reset_parts(self, lanes: Iterable[tuple[int, LaneTrial]], made: int) -> None:
-        """Reset in each lane what its way of learning resets, `made` steps after the step that the lane knows of."""
+    def _reset_where_due(self, lanes: Iterable[tuple[int, LaneTrial]], steps_made: int) -> None:
+        """Reset parameters and optimizer state of the lanes whose learning rule asks for it at the next step.
+
+        `steps_made`: steps since `LaneTrial.step` was last updated.
+        """
         for index, running in lanes:
-            learning, step = running.recipe.learning, running.step + made
+            learning, step = running.recipe.learning, running.step + steps_made
             if not learning.resets_at(step):
                 continue
-            own, seed = self._tensors.state_of(index), int(self._tensors.seeds[index])
+            state, seed = self._tensors.state_of(index), int(self._tensors.seeds[index])
             parameters, moments = learning.reset(
-                running.recipe.optimizer, running.layout, own.parameters, own.moments, seed, step
+                running.recipe.optimizer, running.layout, state.parameters, state.moments, seed, step
             )
-            self._tensors.set_state(index, own._replace(parameters=parameters, moments=moments))
+            self._tensors.set_state(index, state._replace(parameters=parameters, moments=moments))

@@ -21,25 +21,25 @@ class LaneTrial:
 
     number: int
     fence: int
-    """Of the start that brought the trial here."""
+    """The fence of the start that brought the trial here, as in `TrialStart`."""
     steps: int
     """Optimizer steps of the whole trial."""
     layout: Layout
     """How the trial's parameters lie without padding."""
     recipe: Recipe
-    """Of what trains here now: the trial, or one of its ancestors."""
+    """The recipe of what trains here now: the trial, or one of its ancestors."""
     tested: bool = False
     """Whether it is evaluated on its test sets, too."""
     study: int = 0
-    """Whose trial it is, where studies have lanes side by side: numbers are each study's own."""
+    """The study of the trial, as trial numbers are unique within a study only."""
     step: int = 0
     reported_step: int = 0
     start_step: int = 0
     """Its step when it was placed in the pack."""
     takeovers: list[Takeover] = field(default_factory=list[Takeover])
-    """While an ancestor of the trial trains here: what follows it, the trial itself last."""
+    """What takes the lane over from an ancestor that trains here, in order; the trial itself is last."""
     fingerprint: Fingerprint | None = None
-    """Of what trains here, once it has reported."""
+    """The fingerprint of what trains here, once it has reported."""
 
     @classmethod
     def of(cls, trial: Trial, study: int = 0) -> LaneTrial:
@@ -57,7 +57,7 @@ class LaneTrial:
 
     @property
     def has_trained(self) -> bool:
-        """Whether a checkpoint of it is worth something.
+        """Whether a checkpoint of the trial would save any training.
 
         A lane that still trains an ancestor holds a state that is not the trial's own. One that has made no step is
         where it was when it was placed, and resuming it from there would save nothing.
@@ -121,7 +121,7 @@ class Lanes:
         self.slots = [*kept, *[None] * (width - len(kept))]
 
     def find_parent(self, trial: Trial, study: int) -> int | None:
-        """Index of the lane whose state the trial can copy; None if there is none.
+        """Return the index of the lane whose state the trial can copy; None if there is none.
 
         A parent that has trained on since the copy was decided has another state by now, and a lane that still trains
         an ancestor of the parent does not have the parent's state yet.

@@ -1,6 +1,6 @@
-"""What all multi-layer transformers share: layers of attention and MLP, pre- or post-norm, with plug-ins as parts.
+"""The base of multi-layer transformers: layers of attention and MLP, pre- or post-norm, made of plug-ins.
 
-The parts themselves are in `_blocks`.
+`_blocks` has the parts: linear maps, norms, Canon layers, attention and MLP.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ CANON_PLACES = ["".join(letters) for count in range(1, 5) for letters in combina
 
 @dataclass(frozen=True, kw_only=True)
 class Layered(Model):
-    """Reads a batch into a stream, passes the stream through its layers, writes outputs from it.
+    """A model that reads a batch into a residual stream, passes it through layers and writes outputs from it.
 
-    A layer adds attention, then an MLP, to the residual stream; the norm stands before each (and once after the last
-    layer), or, post-norm, after each sum. Weight decay spares biases, gains, and what the scorer and the activation
-    exempt.
+    Each layer adds attention, then an MLP, to the stream. With pre-norm a norm stands before each of the two,
+    and one after the last layer; with post-norm one stands after each of the two sums. Weight decay exempts
+    biases, gains, and the parameters that the scorer and the activation exempt.
 
-    `initialisation` says how weights start; biases start at 0 and gains at 1. A space without it starts as all spaces
-    did before there was a choice, by the first of these.
-    `truncated_normal`: normal, 0.02, truncated at two deviations (paper 002, Appendix B; paper 003, section 5.4).
+    `initialisation` says how weights start; biases start at 0 and gains at 1. The default, as in spaces older
+    than the option, is the first of these.
+    `truncated_normal`: deviation 0.02, truncated at two deviations (paper 002, Appendix B; paper 003, 5.4).
     `normal`: the same without truncation, as in BERT, Llama and minGPT.
-    `gpt2`: `normal`, but the matrices that write to the residual stream, attention's output and the MLP's, have a
-    deviation of 0.02 / sqrt(2 depth) (GPT-2 and nanoGPT).
-    `modded_nanogpt`: maps as those of torch.nn.Linear, embeddings of N(0, 1), and 0 for the unembedding and for what
-    writes to the residual stream (NanoGPT Speedrun, paper 002, Appendix E).
+    `gpt2`: `normal`, but the matrices that write to the residual stream, attention's output and the MLP's,
+    have a deviation of 0.02 / sqrt(2 depth) (GPT-2 and nanoGPT).
+    `modded_nanogpt`: linear maps as torch.nn.Linear, embeddings from N(0, 1); the unembedding and the
+    matrices that write to the residual stream at 0 (NanoGPT Speedrun, paper 002, Appendix E).
 
-    Dropout: on the sum of input and position, and on what attention and MLP each add to the stream.
-    Canon layers, h + a causal depthwise convolution of h over four positions, stand before attention (A), on the
-    queries, keys and values (B), before the MLP (C) and before its activation (D). Source: Allen-Zhu 2025, "Physics of
-    Language Models: Part 4.1", and its code.
+    Dropout acts on the sum of input and position, on what attention and MLP each add to the stream, and on
+    single attention weights. A Canon layer adds a causal depthwise convolution over four positions to its
+    input x. Canon layers stand before attention (A), on queries, keys and values (B), before the MLP (C) and
+    before its activation (D). Source: Allen-Zhu 2025, "Physics of Language Models: Part 4.1", and its code.
 
     Legend: N sequences, s positions, d width, h heads, c = d / h channels of a head, f channels of the MLP.
     """
@@ -61,28 +61,28 @@ class Layered(Model):
     heads: int = size(2)
     width: int = size()
     mlp_multiple: int = size(4, low=0)
-    """f / d; 0: no MLP. A gated activation gets two thirds of it, which keeps the number of weights (Shazeer 2020)."""
+    """f / d; 0: no MLP. Gated: two thirds of that, for the same number of weights (Shazeer 2020)."""
     scorer: Scorer = part(Scorer, "softmax")
     activation: Activation = part(Activation, "gelu")
     activation_per_layer: bool = flag(False)
-    """Whether what the activation learns differs by layer; paper 002 has one non-linearity for all."""
+    """Whether each layer learns its own activation; otherwise all layers share one, as in paper 002."""
     position: Position = part(Position, "learned")
     pre_norm: bool = flag(True)
     norm: str = option("layer_norm", ("layer_norm", "rms_norm"))
     norm_epsilon: float = knob(1e-5, low=0)
     query_key_norm: bool = flag(False)
-    """RMSNorm without a gain over each head's channels (modded-nanogpt)."""
+    """Whether queries and keys get an RMSNorm without a gain over each head's channels (modded-nanogpt)."""
     bias: bool = flag(True)
-    """Biases of all maps but the unembedding, and of LayerNorm, as in GPT-2."""
+    """Whether LayerNorm and all linear maps but the unembedding have a bias, as in GPT-2."""
     canon: str = option("none", ("none", *CANON_PLACES))
     initialisation: str = option("truncated_normal", tuple(INITIALISATIONS))
     embedding_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     attention_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     mlp_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     weight_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
-    """Of single attention weights, after the scorer: what GPT-2's code calls attention dropout."""
+    """Rate for single attention weights, after the scorer; GPT-2's code calls it attention dropout."""
 
-    # -- what it needs -----------------------------------------------------------------------------------------------
+    # -- checks, parameters and dropout sites ------------------------------------------------------------------------
 
     def check(self, task: Task) -> None:
         """Raise PluginError if sizes or parts do not fit each other or the task."""
@@ -98,37 +98,37 @@ class Layered(Model):
             raise PluginError("model.position: its bias is added to logits, and model.scorer looks at queries and keys")
 
     def facts(self) -> Params:
-        """Return the facts of its activation: `activation.approximation_error`."""
+        """Return the facts of the activation (`activation.approximation_error`); none without an MLP."""
         return under("activation", self.activation.facts()) if self.mlp_multiple else {}
 
     @abstractmethod
     def input_parameters(self, task: Task) -> Mapping[str, Parameter]:
-        """Of what turns a batch into the stream, `read`."""
+        """Return the parameters that `read` uses."""
 
     @abstractmethod
     def output_parameters(self, task: Task) -> Mapping[str, Parameter]:
-        """Of what turns the stream into outputs, `write`."""
+        """Return the parameters that `write` uses."""
 
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
-        # A position without a start of its own starts as an embedding.
+        # Parameters of positions that keep the default start begin as embeddings do.
         positions = {
-            name: replace(one, start=self.starts.embedding) if one.start == Normal() else one
-            for name, one in self.position.parameters(self.width, task.longest).items()
+            name: replace(value, start=self.starts.embedding) if value.start == Normal() else value
+            for name, value in self.position.parameters(self.width, task.longest).items()
         }
-        found = {**self.input_parameters(task), **under("position", positions)}
+        parameters = {**self.input_parameters(task), **under("position", positions)}
         attention, mlp = self._attention, self._mlp
         for layer in range(self.depth):
-            own = {**self._norm("attention_norm").parameters(), **attention.parameters()}
+            in_layer = {**self._norm("attention_norm").parameters(), **attention.parameters()}
             if mlp:
-                own |= {**self._norm("mlp_norm").parameters(), **mlp.parameters()}
-            found |= under(f"layers.{layer}", own)
+                in_layer |= {**self._norm("mlp_norm").parameters(), **mlp.parameters()}
+            parameters |= under(f"layers.{layer}", in_layer)
         if mlp and not self.activation_per_layer:
-            found |= mlp.activation_parameters()
+            parameters |= mlp.activation_parameters()
         if self.scorer.one_for_all:
-            found |= attention.scorer_parameters()
+            parameters |= attention.scorer_parameters()
         if self.pre_norm:
-            found |= self._norm("norm").parameters()
-        return {**found, **self.output_parameters(task)}
+            parameters |= self._norm("norm").parameters()
+        return {**parameters, **self.output_parameters(task)}
 
     def dropout_sites(self, task: Task, batch: int, length: int) -> Mapping[str, Site]:
         shape = (batch, length, self.width)
@@ -142,11 +142,11 @@ class Layered(Model):
         weights = Site(shape=(batch, self.heads, length, length), rate=self.weight_dropout)
         return sites | {f"layers.{layer}.weights": weights for layer in range(self.depth)}
 
-    # -- its parts ---------------------------------------------------------------------------------------------------
+    # -- parts of a layer --------------------------------------------------------------------------------------------
 
     @property
     def starts(self) -> Initialisation:
-        """How its parameters start."""
+        """How the parameters start, as `initialisation` says."""
         return INITIALISATIONS[self.initialisation]
 
     @property
@@ -190,7 +190,7 @@ class Layered(Model):
     def _canon(self, letter: str, channels: int) -> Canon:
         return Canon(name=f"canon_{letter}", channels=channels, present=letter in self.canon)
 
-    # -- what it computes --------------------------------------------------------------------------------------------
+    # -- computation -------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def read(self, parameters: Parameters, batch: Batch) -> Tensor:
@@ -203,32 +203,32 @@ class Layered(Model):
     @property
     @abstractmethod
     def causal(self) -> bool:
-        """Whether a position sees those up to itself alone."""
+        """Whether each position sees only itself and the positions before it."""
 
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
         stream, visible = self._embed(parameters, batch, keep), _visible(batch, self.causal)
         for layer in range(self.depth):
-            own = _parameters_of_layer(layer, parameters)
-            stream = self._apply_layer(stream, visible, own, within(f"layers.{layer}", keep))
+            layer_parameters = _parameters_of_layer(layer, parameters)
+            stream = self._apply_layer(stream, visible, layer_parameters, within(f"layers.{layer}", keep))
         return self.write(parameters, self._norm("norm")(stream, parameters) if self.pre_norm else stream)
 
     def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
         stream, visible = self._embed(parameters, batch, {}), _visible(batch, self.causal)
         shown: list[Attention] = []
         for layer in range(self.depth):
-            own = _parameters_of_layer(layer, parameters)
-            given = self._norm("attention_norm")(stream, own) if self.pre_norm else stream
-            shown.append(self._attention.show(given, visible, own))
-            stream = self._apply_layer(stream, visible, own, {})
+            layer_parameters = _parameters_of_layer(layer, parameters)
+            inputs = self._norm("attention_norm")(stream, layer_parameters) if self.pre_norm else stream
+            shown.append(self._attention.show(inputs, visible, layer_parameters))
+            stream = self._apply_layer(stream, visible, layer_parameters, {})
         return shown
 
     def _embed(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
-        """Return the stream [N, s, d] that the first layer gets."""
+        """Return the stream [N, s, d] that enters the first layer."""
         stream = self.position.add_to(self.read(parameters, batch), within("position", parameters))
         return dropout(stream, "embedding", self.embedding_dropout, keep)
 
     def _apply_layer(self, stream: Tensor, visible: Tensor, own: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
-        """Return the stream [N, s, d] after attention and MLP; the norm before each, or, post-norm, after each sum."""
+        """Return the stream [N, s, d] after attention and MLP of the layer whose parameters are `own`."""
         attention, attention_norm = self._attention, self._norm("attention_norm")
         mlp, mlp_norm = self._mlp, self._norm("mlp_norm")
 
@@ -245,15 +245,15 @@ class Layered(Model):
 
 
 def _parameters_of_layer(layer: int, parameters: Parameters) -> Parameters:
-    """Return a layer's own parameters by their names in it, and those that all layers share."""
+    """Return a layer's parameters by their names in the layer, and those that all layers share."""
     shared = {name: value for name, value in parameters.items() if name.startswith(("activation.", "scorer."))}
     return shared | within(f"layers.{layer}", parameters)
 
 
 def _visible(batch: Batch, causal: bool) -> Tensor:
-    """Which positions each one sees: [s, s] bool, or [N, 1, s, s] where sequences are of different lengths."""
+    """Return which positions (last axis) each one sees: bool [s, s], or [N, 1, s, s] if lengths differ."""
     length = batch["inputs"].shape[1]
-    everything = torch.ones(length, length, dtype=torch.bool, device=batch["inputs"].device)
+    all_pairs = torch.ones(length, length, dtype=torch.bool, device=batch["inputs"].device)
     if causal:
-        return everything.tril()  # what follows a sequence is seen by nothing in it
-    return everything & is_given(batch)[:, None, None] if "lengths" in batch else everything
+        return all_pairs.tril()  # padding follows its sequence, so no position of the sequence sees it
+    return all_pairs & is_given(batch)[:, None, None] if "lengths" in batch else all_pairs

@@ -1,7 +1,8 @@
-"""A recording as loops and calls.
+"""Lowering: one lane's recorded tensor operations become loops over elements and library calls.
 
-What is cheap, or needed once, is computed where it is needed; what a product reads, what is dear and needed several
-times, sums and results are stored, in the order of elements that torch's own tensors have.
+Each value is either `Lazy`, an expression that is computed again wherever an element is used, or `Stored` in
+memory. Stored are the operands of products and splines, sums, results, and expressions that are expensive and
+used several times; their elements have the order in memory that torch's own tensors have.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from workers.numerics.programs.values import (
 from workers.numerics.simplifying import Operation, Slot, slots_in
 
 _LIGHT = 4
-"""Weight of what is computed again for each of its uses."""
+"""Largest weight (cost of one element, as `Lazy.weight`) of a value that is computed again for each use."""
 _HEAVY = 40
-"""Weight of what is stored even if it is used once: texts must not grow without bound."""
+"""Values above this weight are stored even if used once, or the generated text could grow without bound."""
 _SHORT_SCATTER = 8
-"""Numbers of a row that each element looks through for its own."""
+"""Most indices of a row for which `scatter_add` compares every element with every index, without a loop."""
 _DIVISIONS = frozenset({"remainder", "floor_divide", "div"})
 _VIEWS = frozenset(
     {
@@ -44,36 +45,40 @@ _VIEWS = frozenset(
         *("transpose_", "t_", "squeeze_", "unsqueeze_", "diagonal", "unsafe_split"),
     }
 )
-"""Operations that say other axes of the same numbers."""
+"""Operations that show the elements of a tensor under other axes."""
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
 _SPLINES = ("graft::spline", "graft::spline_gradient")
 _CALLS = frozenset({*_PRODUCTS, *_SPLINES})
-"""Operations that read memory."""
+"""Operations that become calls, whose operands have to be in memory."""
 _KEYWORDS = frozenset(
     {
         *("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse_grad"),
         *("alpha", "beta", "rounding_mode", "approximate", "correction", "min", "max", "nan", "posinf", "neginf"),
     }
 )
-"""Keywords that operations are lowered with, or that change no number."""
+"""Keywords that lowering takes into account or that change no number; any other raises CannotFuse."""
 
 
 def knows(name: str) -> bool:
-    """Return whether programs have an operation of this name, at least for some arguments."""
+    """Return whether programs support the operation of this name, at least for some arguments."""
     return name in _VIEWS or name in _HANDLERS or name == "copy_" or has_formula(_out_of_place(name))
 
 
 class Lowering:
-    """A recording's loops and calls, in the order of the recording; raises CannotFuse."""
+    """The loops and calls of a recording, in its order, and where each of its results is stored.
+
+    The constructor raises CannotFuse for an operation that programs do not support.
+    """
 
     def __init__(self, recording: Recording) -> None:
         self.steps: list[Loops | Call] = []
         self.results: list[Stored] = []
         self._kinds = recording.kinds
         self._values: dict[Slot, Any] = {}
+        """The `Stored`, `Lazy` or number that each slot stands for."""
         self._constants: dict[int, Stored] = {}
         self._alive: list[Tensor] = []
-        """Constants by whose ids they are known."""
+        """The tensors of `_constants`: while they live, no other tensor gets their ids."""
         for number, slot in enumerate(recording.given):
             kind = self._kinds[slot]
             if kind.dtype in TYPES:
@@ -88,53 +93,57 @@ class Lowering:
     # -- uses --------------------------------------------------------------------------------------------------------
 
     def _count_uses(self, recording: Recording) -> None:
-        """Note of each slot how often it is read, the numbers of it that one reading needs, and whether a product does.
+        """Count the uses of each slot, and note the largest and the last one and whether it must be stored.
 
-        What reads a view reads what it is a view of.
+        Using a view counts as using the tensor that it is a view of, its root.
         """
         self._roots: dict[Slot, Slot] = {}
+        """Slot of a view -> slot of the tensor that it shows."""
         roots = self._roots
         self._uses: dict[Slot, int] = {}
-        self._spread: dict[Slot, int] = {}
-        self._stored: set[Slot] = set()
-        self._last = dict.fromkeys(slots_in(recording.results), len(recording.operations))
-        """After which operation a slot is not read any more."""
+        """Slot -> how often operations read it or views of it; making a view does not count."""
+        self._largest_use: dict[Slot, int] = {}
+        """Slot -> elements of the largest tensor that an operation computes from it."""
+        self._must_store: set[Slot] = set()
+        self._last_use = dict.fromkeys(slots_in(recording.results), len(recording.operations))
+        """Slot -> number of the last operation that needs it; results are needed after all operations."""
         for number, operation in enumerate(recording.operations):
             for slot in slots_in(operation.arguments):
-                self._last[slot] = max(number, self._last.get(slot, 0))
+                self._last_use[slot] = max(number, self._last_use.get(slot, 0))
             name = name_of(operation.function)
-            read = {roots.get(slot, slot) for slot in slots_in(operation.arguments)}
+            sources = {roots.get(slot, slot) for slot in slots_in(operation.arguments)}
             if name in _VIEWS or name == "to":
-                roots |= {slot: root for slot in operation.results for root in read if slot not in read}
+                roots |= {slot: root for slot in operation.results for root in sources if slot not in sources}
                 continue
-            size = max([0, *(self._kinds[slot].numel for slot in operation.results)])
+            largest = max([0, *(self._kinds[slot].numel for slot in operation.results)])
             for leaf in pytree.tree_leaves(operation.arguments):
                 if isinstance(leaf, Slot):
                     root = roots.get(leaf, leaf)
                     self._uses[root] = self._uses.get(root, 0) + 1
-                    self._spread[root] = max(self._spread.get(root, 0), size)
+                    self._largest_use[root] = max(self._largest_use.get(root, 0), largest)
             if name in _CALLS:
-                self._stored |= read
+                self._must_store |= sources
         for slot in slots_in(recording.results):
-            self._stored.add(roots.get(slot, slot))
+            self._must_store.add(roots.get(slot, slot))
 
     def _is_stored(self, slot: Slot, lazy: Lazy) -> bool:
-        """Return whether a value is computed once and stored."""
-        if slot in self._stored or lazy.weight > _HEAVY:
+        """Return whether a value is computed once and stored, instead of again for each use."""
+        if slot in self._must_store or lazy.weight > _HEAVY:
             return True
-        spread = self._spread.get(slot, 0) > math.prod(lazy.shape)
-        return lazy.weight > _LIGHT and (self._uses.get(slot, 0) > 1 or spread)
+        is_broadcast = self._largest_use.get(slot, 0) > math.prod(lazy.shape)
+        return lazy.weight > _LIGHT and (self._uses.get(slot, 0) > 1 or is_broadcast)
 
     # -- operations --------------------------------------------------------------------------------------------------
 
     def _lower(self, operation: Operation, number: int) -> None:
+        """Define the results of an operation; `number` is its position in the recording."""
         name = name_of(operation.function)
         positional, keywords = operation.arguments
         if any(slot in self._kinds and self._kinds[slot].dtype not in TYPES for slot in operation.results):
             raise CannotFuse(f"{name} of {self._kinds[operation.results[0]].dtype}")
         if unknown := sorted(keywords.keys() - _KEYWORDS):
             raise CannotFuse(f"{name} with {unknown[0]}")
-        if any(isinstance(one, torch.dtype) for one in positional):  # `view` of the same bytes as other numbers
+        if any(isinstance(item, torch.dtype) for item in positional):  # `view` as another type
             raise CannotFuse(f"{operation.function}")
         if name in _VIEWS:
             self._view(operation)
@@ -156,7 +165,7 @@ class Lowering:
             self._define(operation.results[0], self._pointwise(base, positional, keywords, operation.results[0]))
 
     def _operand(self, leaf: Any) -> Any:
-        """Return the value of a slot or of a constant, or a number."""
+        """Return the value of a slot or of a constant tensor; a number stays as it is."""
         if isinstance(leaf, Slot):
             if leaf not in self._values:
                 raise CannotFuse(f"{self._kinds[leaf].dtype}")
@@ -176,27 +185,29 @@ class Lowering:
         return leaf
 
     def _define(self, slot: Slot, value: Value) -> None:
+        """Note the value of a slot, and store it if it should be."""
         if isinstance(value, Lazy) and self._is_stored(slot, value):
             value = self._store(value, self._kinds[slot].strides)
         self._values[slot] = value
 
     def _check_in_place(self, operation: Operation, number: int) -> None:
-        """Raise CannotFuse where an operation writes into what is read later under another name."""
+        """Raise CannotFuse if an operation writes into an argument or into what another view reads later."""
         [slot, *_], target = operation.results, operation.arguments[0][0]
         root = self._roots.get(slot, slot)
-        shown = [one for one in self._values if one != slot and self._roots.get(one, one) == root]
+        aliases = [alias for alias in self._values if alias != slot and self._roots.get(alias, alias) == root]
         if (
             target != slot
-            or any(self._last.get(one, 0) > number for one in shown)
-            or not self._is_own(self._values.get(slot))
+            or any(self._last_use.get(alias, 0) > number for alias in aliases)
+            or not self._may_write_into(self._values.get(slot))
         ):
             raise CannotFuse(f"{name_of(operation.function)} into a tensor that others show")
 
-    def _is_own(self, value: Any) -> bool:
-        """Return whether a value is none that the program is given."""
+    def _may_write_into(self, value: Any) -> bool:
+        """Return whether a value may be written into: it is none of the program's arguments."""
         return isinstance(value, Lazy) or (isinstance(value, Stored) and value.buffer.given is None)
 
     def _view(self, operation: Operation) -> None:
+        """Define a view's results: a stored source gets other strides, a lazy one other indices."""
         positional, keywords = operation.arguments
         source = self._operand(positional[0])
         if name_of(operation.function) in ("reshape", "_reshape_alias"):  # a view, or a copy where there can be none
@@ -206,32 +217,33 @@ class Lowering:
             if isinstance(source, Stored) and not _may_view(source, shape):
                 source = self._store(source)
         strides = source.strides if isinstance(source, Stored) else contiguous_strides(source.shape)
-        # Tensors of the device `meta` have shapes and strides alone.
+        # torch finds the strides: tensors of the device `meta` have shapes and strides, but no elements.
         like = torch.empty_strided(source.shape, strides, device="meta")
-        found = pytree.tree_leaves(operation.function(like, *positional[1:], **keywords))
-        for slot, view in zip(operation.results, found, strict=True):
-            own = tuple(view.shape), tuple(view.stride()), view.storage_offset()
+        views = pytree.tree_leaves(operation.function(like, *positional[1:], **keywords))
+        for slot, view in zip(operation.results, views, strict=True):
+            geometry = tuple(view.shape), tuple(view.stride()), view.storage_offset()
             if isinstance(source, Stored):
-                self._values[slot] = Stored(source.buffer, own[0], own[1], source.offset + own[2])
-            elif own[0] == source.shape and own[1] == strides:
+                self._values[slot] = Stored(source.buffer, geometry[0], geometry[1], source.offset + geometry[2])
+            elif geometry[0] == source.shape and geometry[1] == strides:
                 self._values[slot] = source
             else:
-                self._values[slot] = _view_of(source, *own)
+                self._values[slot] = _view_of(source, *geometry)
 
     def _pointwise(self, name: str, positional: list[Any], keywords: Mapping[str, Any], slot: Slot) -> Lazy:
+        """Return the value of a pointwise operation; `name` is that of its out-of-place variant."""
         kind = self._kinds[slot]
         if name in COMPARISONS:
             template, operands = COMPARISONS[name], positional[: 2 if "{1}" in COMPARISONS[name] else 1]
-            dtype = common_type(operands, [self._kind(one) for one in operands])
+            dtype = common_type(operands, [self._kind(operand) for operand in operands])
         else:
             known = name != "copy"
             formula = formula_of(name, positional, dict(keywords), kind.dtype) if known else ("{0}", positional[1:2])
             (template, operands), dtype = formula, kind.dtype
-        if name in _DIVISIONS and not dtype.is_floating_point:  # a processor stops at an integer division by zero
+        if name in _DIVISIONS and not dtype.is_floating_point:  # a division by zero ends the process
             divisor = self._operand(operands[1])
             if isinstance(divisor, Stored | Lazy) or not divisor:
                 raise CannotFuse(f"{name} of whole numbers by {'a tensor' if divisor else divisor}")
-        return _formula(template, [self._operand(one) for one in operands], kind, dtype)
+        return _formula(template, [self._operand(operand) for operand in operands], kind, dtype)
 
     def _kind(self, operand: Any) -> Kind | None:
         if isinstance(operand, Slot):
@@ -244,32 +256,33 @@ class Lowering:
     # -- memory ------------------------------------------------------------------------------------------------------
 
     def _store(self, value: Value, strides: Sequence[int] | None = None) -> Stored:
-        """Compute a value once; `strides`, of a tensor without gaps, say in which order of axes."""
+        """Store a value in a new buffer, with these `strides` if they leave no gaps, else contiguously."""
         numel = math.prod(value.shape)
         dense = strides is not None and _is_dense(value.shape, strides)
-        own = tuple(strides) if strides is not None and dense else contiguous_strides(value.shape)
-        to = Stored(Buffer(numel, value.dtype), value.shape, own)
-        self._copy(value, to)
-        return to
+        own_strides = tuple(strides) if strides is not None and dense else contiguous_strides(value.shape)
+        target = Stored(Buffer(numel, value.dtype), value.shape, own_strides)
+        self._copy(value, target)
+        return target
 
     def _copy(self, value: Any, to: Stored) -> None:
-        """Write a value, or a number, into memory."""
+        """Add the loops that write a value, or a number, into memory."""
         if not math.prod(to.shape):
             return
         order = sorted((axis for axis, size in enumerate(to.shape) if size > 1), key=lambda axis: -to.strides[axis])
-        places = _Places(len(to.shape), order)
+        all_axes = _AllAxes(len(to.shape), order)
 
         self.steps.append(
             Loops(
                 axes=tuple(to.shape[axis] for axis in order),
-                value=lambda body, indices: element(body, value, places(indices), to.dtype),
+                value=lambda body, indices: element(body, value, all_axes(indices), to.dtype),
                 dtype=to.dtype,
                 buffer=to.buffer,
-                place=lambda body, indices: linear(to.offset, to.strides, places(indices)),
+                place=lambda body, indices: linear(to.offset, to.strides, all_axes(indices)),
             )
         )
 
     def _result(self, value: Any, number: int) -> Stored:
+        """Return a result of the program: the value itself if it fills a buffer of its own, else a copy."""
         if (
             isinstance(value, Stored)
             and value.buffer.is_made
@@ -292,10 +305,10 @@ class Lowering:
             return value
         return self._store(value)
 
-    # -- operations of their own -------------------------------------------------------------------------------------
+    # -- handlers: operations that are neither views nor pointwise ---------------------------------------------------
 
     def clone(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Copy a tensor, where its order in memory changes."""
+        """Clone a tensor; elements are copied only if their order in memory changes."""
         [slot], source = operation.results, self._operand(positional[0])
         kind = self._kinds[slot]
         if isinstance(source, Stored) and source.strides != kind.strides:
@@ -304,27 +317,27 @@ class Lowering:
             self._define(slot, self._cast(source, slot) if isinstance(source, Lazy) else source)
 
     def full(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Make a tensor of equal numbers."""
+        """Fill a tensor with a number."""
         kind = self._kinds[operation.results[0]]
         self._define(operation.results[0], _formula("{0}", [positional[1]], kind, kind.dtype))
 
     def where(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Choose between two operands."""
+        """Choose between two operands, element by element."""
         if name_of(operation.function) == "masked_fill":
             source, mask, value = positional
             positional = [mask, value, source]
         kind = self._kinds[operation.results[0]]
-        mask, one, other = (self._operand(leaf) for leaf in positional[:3])
+        mask, if_true, if_false = (self._operand(leaf) for leaf in positional[:3])
 
         def load(body: Body, indices: Sequence[Index]) -> str:
-            chosen = element(body, mask, indices, torch.bool)
-            found, otherwise = (element(body, value, indices, kind.dtype) for value in (one, other))
-            return body.hold(f"{chosen} ? {found} : {otherwise}", kind.dtype)
+            condition = element(body, mask, indices, torch.bool)
+            taken, otherwise = (element(body, value, indices, kind.dtype) for value in (if_true, if_false))
+            return body.hold(f"{condition} ? {taken} : {otherwise}", kind.dtype)
 
-        self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, 1 + _weight([mask, one, other])))
+        self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, 1 + _weight([mask, if_true, if_false])))
 
     def reduce(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Sum, or find an extreme, along axes."""
+        """Reduce along axes: sum, mean, largest, smallest, all or any."""
         slot, name = operation.results[0], name_of(operation.function)
         source = self._operand(positional[0])
         axes = positional[1] if len(positional) > 1 else None
@@ -333,31 +346,32 @@ class Lowering:
             raise CannotFuse("an extreme of whole numbers")
         if name in ("all", "any") and (self._kinds[slot].dtype != torch.bool or axes == [] != positional[1:]):
             raise CannotFuse(f"{operation.function} of {source.dtype} along {axes}")
-        own = _axes(axes, len(source.shape))
-        total = self._reduce(source, own, "sum" if name == "mean" else name, self._kinds[slot])
+        reduced = _axes(axes, len(source.shape))
+        total = self._reduce(source, reduced, "sum" if name == "mean" else name, self._kinds[slot])
         self._values[slot] = total
         if name == "mean":
-            count = math.prod(source.shape[axis] for axis in own)
+            count = math.prod(source.shape[axis] for axis in reduced)
             self._define(slot, _formula(f"{{0}} / {{T}}({count})", [total], self._kinds[slot], total.dtype))
 
     def _reduce(self, source: Value, axes: Sequence[int], how: str, kind: Kind) -> Stored:
+        """Add the loops of a reduction, and return its result; `how` as in `Loops`."""
         kept = [axis for axis in range(len(source.shape)) if axis not in axes]
         if not math.prod(source.shape):
             raise CannotFuse("a sum of nothing")
         to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
-        own_strides = contiguous_strides([source.shape[axis] for axis in kept])
+        kept_strides = contiguous_strides([source.shape[axis] for axis in kept])
         strides = [0] * len(source.shape)
-        for axis, stride in zip(kept, own_strides, strict=True):
+        for axis, stride in zip(kept, kept_strides, strict=True):
             strides[axis] = stride
-        sizes, order, places = _loops_over(source.shape)
+        sizes, order, all_axes = _loops_over(source.shape)
         reduced = frozenset(number for number, axis in enumerate(order) if axis in axes)
         self.steps.append(
             Loops(
                 axes=sizes,
-                value=lambda body, indices: element(body, source, places(indices), kind.dtype),
+                value=lambda body, indices: element(body, source, all_axes(indices), kind.dtype),
                 dtype=kind.dtype,
                 buffer=to.buffer,
-                place=lambda body, indices: linear(0, strides, places(indices)),
+                place=lambda body, indices: linear(0, strides, all_axes(indices)),
                 how=how if reduced else "store",
                 reduced=reduced,
             )
@@ -365,31 +379,31 @@ class Lowering:
         return to
 
     def var_mean(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Find variance and mean along axes."""
+        """Compute the variance along axes, and the mean if it is asked for, in two passes."""
         source = self._operand(positional[0])
-        variance, *others = operation.results
-        if len(positional) > 2 and isinstance(positional[2], bool):  # dim, unbiased, keepdim
+        variance, *mean_slots = operation.results
+        if len(positional) > 2 and isinstance(positional[2], bool):  # the overload of dim, unbiased, keepdim
             axes, correction = positional[1], int(positional[2])
         else:
             axes, correction = positional[1] if len(positional) > 1 else None, keywords.get("correction", 1)
-        own = _axes([] if axes is None else axes, len(source.shape))
-        count = math.prod(source.shape[axis] for axis in own)
+        reduced = _axes([] if axes is None else axes, len(source.shape))
+        count = math.prod(source.shape[axis] for axis in reduced)
         kind = self._kinds[variance]
-        total = self._reduce(source, own, "sum", kind)
-        found = self._store(_formula(f"{{0}} / {{T}}({count})", [total], kind, kind.dtype))
-        self._values |= dict.fromkeys(others, found)
-        shape = tuple(1 if axis in own else size for axis, size in enumerate(source.shape))
-        beside = Stored(found.buffer, shape, contiguous_strides(shape))
-        whole = Kind(source.shape, contiguous_strides(source.shape), source.dtype)
-        squares = _formula("({0} - {1}) * ({0} - {1})", [source, beside], whole, source.dtype)
-        total = self._reduce(squares, own, "sum", kind)
+        total = self._reduce(source, reduced, "sum", kind)
+        mean = self._store(_formula(f"{{0}} / {{T}}({count})", [total], kind, kind.dtype))
+        self._values |= dict.fromkeys(mean_slots, mean)
+        shape = tuple(1 if axis in reduced else size for axis, size in enumerate(source.shape))
+        kept_mean = Stored(mean.buffer, shape, contiguous_strides(shape))
+        source_kind = Kind(source.shape, contiguous_strides(source.shape), source.dtype)
+        squares = _formula("({0} - {1}) * ({0} - {1})", [source, kept_mean], source_kind, source.dtype)
+        total = self._reduce(squares, reduced, "sum", kind)
         self._define(
             variance,
             _formula(f"{{0}} / {{T}}({max(0, count - correction)})", [total], self._kinds[variance], kind.dtype),
         )
 
     def scan(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Add up along an axis."""
+        """Compute the cumulative sum along an axis."""
         [slot], source = operation.results, self._operand(positional[0])
         kind = self._kinds[slot]
         axis = positional[1] % max(1, len(source.shape))
@@ -398,14 +412,14 @@ class Lowering:
             return
         strides = contiguous_strides(source.shape)
         to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, strides)
-        sizes, order, places = _loops_over(source.shape)
+        sizes, order, all_axes = _loops_over(source.shape)
         self.steps.append(
             Loops(
                 axes=sizes,
-                value=lambda body, indices: element(body, source, places(indices), kind.dtype),
+                value=lambda body, indices: element(body, source, all_axes(indices), kind.dtype),
                 dtype=kind.dtype,
                 buffer=to.buffer,
-                place=lambda body, indices: linear(0, strides, places(indices)),
+                place=lambda body, indices: linear(0, strides, all_axes(indices)),
                 how="scan",
                 scanned=(order.index(axis), strides[axis]),
             )
@@ -413,28 +427,28 @@ class Lowering:
         self._values[slot] = to
 
     def flip(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Turn axes round."""
+        """Reverse the order of elements along axes."""
         source = self._operand(positional[0])
         axes = _axes(positional[1], len(source.shape)) if positional[1] else []
         if isinstance(source, Stored):
             offset = source.offset + sum((source.shape[axis] - 1) * source.strides[axis] for axis in axes)
-            strides = [-one if axis in axes else one for axis, one in enumerate(source.strides)]
+            strides = [-stride if axis in axes else stride for axis, stride in enumerate(source.strides)]
 
             def load(body: Body, indices: Sequence[Index]) -> str:
                 return body.load(source.buffer, linear(offset, strides, indices))
         else:
 
             def load(body: Body, indices: Sequence[Index]) -> str:
-                own = [
+                reversed_indices = [
                     Index(source.shape[axis] - 1).plus(index, -1) if axis in axes else index
                     for axis, index in enumerate(indices)
                 ]
-                return source.load(body, own)
+                return source.load(body, reversed_indices)
 
         self._define(operation.results[0], Lazy(source.shape, source.dtype, load, source.weight))
 
     def embedding(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Read rows of a table."""
+        """Read the rows of a table that an index names."""
         table, index = (self._operand(leaf) for leaf in positional[:2])
         kind = self._kinds[operation.results[0]]
 
@@ -442,10 +456,11 @@ class Lowering:
             row = body.read_index(element(body, index, indices[:-1], torch.int64), table.shape[0])
             return table.load(body, [row, indices[-1]])
 
+        # Just above _LIGHT: rows that are used several times are read from the table once.
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, _LIGHT + 1))
 
     def embedding_gradient(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Add rows up where an index says."""
+        """Sum the gradient's rows into the rows of the table that the index names."""
         gradient, index, rows, padding, by_frequency = positional
         if padding >= 0 or by_frequency:
             raise CannotFuse("an embedding with a padding index or scaled by frequency")
@@ -454,18 +469,18 @@ class Lowering:
             raise CannotFuse("the gradient of an embedding of nothing")
         kind = self._kinds[operation.results[0]]
         to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
-        sizes, order, places = _loops_over(gradient.shape)
+        sizes, order, all_axes = _loops_over(gradient.shape)
         last = len(gradient.shape) - 1
 
         def place(body: Body, indices: Sequence[Index]) -> Index:
-            *others, column = places(indices)
+            *others, column = all_axes(indices)
             row = body.read_index(element(body, index, others, torch.int64), rows)
             return Index().plus(row, gradient.shape[-1]).plus(column)
 
         self.steps.append(
             Loops(
                 axes=sizes,
-                value=lambda body, indices: element(body, gradient, places(indices), kind.dtype),
+                value=lambda body, indices: element(body, gradient, all_axes(indices), kind.dtype),
                 dtype=kind.dtype,
                 buffer=to.buffer,
                 place=place,
@@ -477,56 +492,56 @@ class Lowering:
         self._values[operation.results[0]] = to
 
     def gather(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Read where an index says along an axis."""
+        """Read the elements that an index names along an axis."""
         source, index = self._operand(positional[0]), self._operand(positional[2])
         axis = positional[1] % max(1, len(source.shape))
         kind = self._kinds[operation.results[0]]
 
         def load(body: Body, indices: Sequence[Index]) -> str:
-            own = [*indices]
-            own[axis] = body.read_index(element(body, index, indices, torch.int64), source.shape[axis])
-            return source.load(body, own)
+            at = [*indices]
+            at[axis] = body.read_index(element(body, index, indices, torch.int64), source.shape[axis])
+            return source.load(body, at)
 
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, 2 + _weight([source, index])))
 
     def scatter_add(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Add numbers where an index says; of a few in each row, each element looks for those that are its own."""
+        """Add numbers to the elements that an index names; with few in a row, each element picks its own."""
         source, index, added = (self._operand(positional[number]) for number in (0, 2, 3))
         kind = self._kinds[operation.results[0]]
         axis = positional[1] % max(1, len(kind.shape))
         others = [number for number in range(len(kind.shape)) if number != axis]
-        if index.shape[axis] > _SHORT_SCATTER or any(index.shape[one] != kind.shape[one] for one in others):
+        if index.shape[axis] > _SHORT_SCATTER or any(index.shape[other] != kind.shape[other] for other in others):
             self._scatter(operation.results[0], source, axis, index, added)
             return
 
         def load(body: Body, indices: Sequence[Index]) -> str:
             total = element(body, source, indices, kind.dtype)
             for term in range(index.shape[axis]):
-                own = [*indices]
-                own[axis] = Index(term)
-                chosen = f"{index.load(body, own)} == {indices[axis].write()}"
-                term_of = element(body, added, own, kind.dtype)
-                total = body.hold(f"{total} + ({chosen} ? {term_of} : {TYPES[kind.dtype]}(0))", kind.dtype)
+                at = [*indices]
+                at[axis] = Index(term)
+                is_chosen = f"{index.load(body, at)} == {indices[axis].write()}"
+                addend = element(body, added, at, kind.dtype)
+                total = body.hold(f"{total} + ({is_chosen} ? {addend} : {TYPES[kind.dtype]}(0))", kind.dtype)
             return total
 
         weight = 2 + _weight([source, index, added])
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, weight))
 
     def _scatter(self, slot: Slot, source: Any, axis: int, index: Any, added: Any) -> None:
-        """Add numbers where an index says, one after another, to zeros, and to these the source."""
+        """Sum numbers one after another into zeros, where an index says, and add the source at the end."""
         kind = self._kinds[slot]
         to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
-        sizes, order, places = _loops_over(index.shape)
+        sizes, order, all_axes = _loops_over(index.shape)
 
         def place(body: Body, indices: Sequence[Index]) -> Index:
-            own = places(indices)
-            own[axis] = body.read_index(element(body, index, own, torch.int64), kind.shape[axis])
-            return linear(0, to.strides, own)
+            target = all_axes(indices)
+            target[axis] = body.read_index(element(body, index, target, torch.int64), kind.shape[axis])
+            return linear(0, to.strides, target)
 
         self.steps.append(
             Loops(
                 axes=sizes,
-                value=lambda body, indices: element(body, added, places(indices), kind.dtype),
+                value=lambda body, indices: element(body, added, all_axes(indices), kind.dtype),
                 dtype=kind.dtype,
                 buffer=to.buffer,
                 place=place,
@@ -538,47 +553,47 @@ class Lowering:
         self._define(slot, _formula("{0} + {1}", [source, to], kind, kind.dtype))
 
     def triangle(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Keep what is on one side of a diagonal."""
+        """Keep the elements on one side of a diagonal; the others become zero."""
         source, kind = self._operand(positional[0]), self._kinds[operation.results[0]]
         diagonal = positional[1] if len(positional) > 1 else 0
         sign = "<=" if name_of(operation.function) == "tril" else ">="
 
         def load(body: Body, indices: Sequence[Index]) -> str:
-            kept = f"{indices[-1].write()} {sign} {indices[-2].write()} + {diagonal}"
+            is_kept = f"{indices[-1].write()} {sign} {indices[-2].write()} + {diagonal}"
             return body.hold(
-                f"{kept} ? {element(body, source, indices, kind.dtype)} : {TYPES[kind.dtype]}(0)", kind.dtype
+                f"{is_kept} ? {element(body, source, indices, kind.dtype)} : {TYPES[kind.dtype]}(0)", kind.dtype
             )
 
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, 2 + source.weight))
 
-    # -- pieces ------------------------------------------------------------------------------------------------------
+    # -- parts of tensors --------------------------------------------------------------------------------------------
 
     def join(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Put tensors beside one another."""
+        """Concatenate or stack tensors."""
         parts = [self._operand(part) for part in positional[0]]
         kind = self._kinds[operation.results[0]]
         to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
         axis, start = (positional[1] if len(positional) > 1 else 0) % max(1, len(kind.shape)), 0
         for part in parts:
             if name_of(operation.function) == "stack":
-                place = _without(to, axis, start)
+                target = _select(to, axis, start)
                 start += 1
             elif len(part.shape) != len(kind.shape):
-                continue  # torch's old way to say that there is nothing
+                continue  # an empty tensor of one axis, which `cat` accepts beside all others
             else:
-                place = _sliced(to, axis, start, start + part.shape[axis])
+                target = _sliced(to, axis, start, start + part.shape[axis])
                 start += part.shape[axis]
-            self._copy(part, place)
+            self._copy(part, target)
         self._values[operation.results[0]] = to
 
     def pad(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Put numbers around a tensor, or cut it off."""
+        """Pad a tensor with a number; negative widths cut elements off."""
         source, widths = self._operand(positional[0]), positional[1]
         number = positional[2] if len(positional) > 2 else 0
         rank = len(source.shape)
         sides = [(0, 0)] * rank
-        for place in range(len(widths) // 2):
-            sides[rank - 1 - place] = widths[2 * place], widths[2 * place + 1]
+        for pair in range(len(widths) // 2):
+            sides[rank - 1 - pair] = widths[2 * pair], widths[2 * pair + 1]
         for axis, (before, after) in enumerate(sides):
             if before < 0 or after < 0:
                 end = source.shape[axis] + min(0, after)
@@ -586,7 +601,7 @@ class Lowering:
         self._within(operation, source, [(max(0, before), 1) for before, _ in sides], number)
 
     def slice_gradient(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Put a tensor where it was a slice of a larger one, of zeros."""
+        """Write the gradient of a slice, or of a selected index, into zeros of the sliced tensor's shape."""
         source, name = self._operand(positional[0]), name_of(operation.function)
         sizes, axis = positional[1], positional[2] % len(positional[1])
         starts = [(0, 1)] * len(sizes)
@@ -611,7 +626,7 @@ class Lowering:
         self._within(operation, source, starts, 0)
 
     def _within(self, operation: Operation, source: Value, starts: Sequence[tuple[int, int]], number: float) -> None:
-        """Write a tensor into a larger one, and a number around it."""
+        """Write a tensor into a larger one and a number into the rest; `starts`: start and step by axis."""
         kind = self._kinds[operation.results[0]]
         if [*source.shape] == [*kind.shape]:
             self._values[operation.results[0]] = source
@@ -621,7 +636,7 @@ class Lowering:
         for axis, (start, step) in enumerate(starts):
             count, size = source.shape[axis], kind.shape[axis]
             self._copy(number, _sliced(inside, axis, 0, start))
-            for phase in range(step):  # elements between those of the source, and behind them
+            for phase in range(step):  # elements between those of the source, and after them
                 first = start + phase + (count * step if not phase else 0)
                 self._copy(number, _sliced(inside, axis, first, size, step))
             inside = _sliced(inside, axis, start, start + (count - 1) * step + 1, step)
@@ -631,13 +646,13 @@ class Lowering:
     # -- products ----------------------------------------------------------------------------------------------------
 
     def product(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Multiply matrices, or a batch of them."""
+        """Multiply matrices or batches of them; `addmm` and `baddbmm` also add a tensor."""
         name, [slot] = name_of(operation.function), operation.results
         kind = self._kinds[slot]
-        row: Value | None = None
+        addend: Value | None = None
         if name in ("addmm", "baddbmm"):
-            row, *positional = [self._operand(positional[0]), *positional[1:]]
-            if any(keywords.get(one, 1) != 1 for one in ("alpha", "beta")):
+            addend, *positional = [self._operand(positional[0]), *positional[1:]]
+            if any(keywords.get(factor, 1) != 1 for factor in ("alpha", "beta")):
                 raise CannotFuse("a product with factors")
         if not kind.dtype.is_floating_point:
             raise CannotFuse("a product of whole numbers")
@@ -645,21 +660,21 @@ class Lowering:
         to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
         if not left.shape[2]:
             raise CannotFuse("a product of nothing")
-        is_row = isinstance(row, Stored) and row.shape == kind.shape[-1:] and row.strides == (1,)
+        is_bias = isinstance(addend, Stored) and addend.shape == kind.shape[-1:] and addend.strides == (1,)
         if kind.numel:
             batch = _batched(to)
             sizes = [*left.shape, right.shape[2], *left.strides, *right.strides, *batch.strides[:2]]
-            added = row if isinstance(row, Stored) and is_row else None
-            self.steps.append(Call("product", [left, right, added], [batch], sizes))
+            bias = addend if isinstance(addend, Stored) and is_bias else None
+            self.steps.append(Call("product", [left, right, bias], [batch], sizes))
         self._values[slot] = to
-        if row is not None and not is_row:
-            self._define(slot, _formula("{0} + {1}", [to, row], kind, kind.dtype))
+        if addend is not None and not is_bias:
+            self._define(slot, _formula("{0} + {1}", [to, addend], kind, kind.dtype))
 
     # -- splines -----------------------------------------------------------------------------------------------------
 
     def spline(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Interpolate between learned knots, or take the gradient of that."""
-        *values, knots, low, scale = (self._dense(leaf) for leaf in positional)
+        """Call the interpolation between learned knots, or its gradient."""
+        *values, knots, low, scale = (self._contiguous(leaf) for leaf in positional)
         written: list[Stored] = []
         for slot in operation.results:
             kind = self._kinds[slot]
@@ -670,8 +685,8 @@ class Lowering:
             name = name_of(operation.function).removeprefix("graft::")
             self.steps.append(Call(name, [*values, knots, low, scale], written, sizes))
 
-    def _dense(self, leaf: Any) -> Stored:
-        """Return numbers in memory that lie there side by side, in their order."""
+    def _contiguous(self, leaf: Any) -> Stored:
+        """Return an operand in memory, its elements contiguous in the order of its axes."""
         value = self._in_memory(leaf)
         strides = contiguous_strides(value.shape)
         if any(own != dense for own, dense, size in zip(value.strides, strides, value.shape, strict=True) if size > 1):
@@ -699,40 +714,41 @@ _HANDLERS: dict[str, Callable[[Lowering, Operation, list[Any], Mapping[str, Any]
     **dict.fromkeys(_PRODUCTS, Lowering.product),
     **dict.fromkeys(_SPLINES, Lowering.spline),
 }
+"""Name of an operation -> the method that lowers it."""
 
 
 def _formula(template: str, operands: Sequence[Any], kind: Kind, dtype: torch.dtype) -> Lazy:
-    """Return what a formula makes of operands' elements, computed in a type."""
+    """Return the value of a formula of the operands' elements, computed in `dtype`."""
 
     def load(body: Body, indices: Sequence[Index]) -> str:
-        found = [element(body, one, indices, dtype) for one in operands]
-        text = template.format(*(one if one.isidentifier() else f"({one})" for one in found), T=TYPES[dtype])
-        return found[0] if template == "{0}" and dtype == kind.dtype else body.hold(text, kind.dtype)
+        texts = [element(body, item, indices, dtype) for item in operands]
+        expression = template.format(*(item if item.isidentifier() else f"({item})" for item in texts), T=TYPES[dtype])
+        return texts[0] if template == "{0}" and dtype == kind.dtype else body.hold(expression, kind.dtype)
 
     return Lazy(kind.shape, kind.dtype, load, (template != "{0}") * cost_of(template) + _weight(operands))
 
 
-def _loops_over(shape: Sequence[int]) -> tuple[tuple[int, ...], list[int], _Places]:
-    """Return loops over a shape's elements: how often each runs, its axis, and what gives an element's place."""
+def _loops_over(shape: Sequence[int]) -> tuple[tuple[int, ...], list[int], _AllAxes]:
+    """Return sizes and axes of the loops over a shape's elements, and the map to indices of all axes."""
     order = [axis for axis, size in enumerate(shape) if size > 1]
-    return tuple(shape[axis] for axis in order), order, _Places(len(shape), order)
+    return tuple(shape[axis] for axis in order), order, _AllAxes(len(shape), order)
 
 
-class _Places:
-    """Indices along all axes, of those of loops over some."""
+class _AllAxes:
+    """Maps the indices of loops over some axes to indices along all axes; the other axes have index 0."""
 
     def __init__(self, rank: int, order: Sequence[int]) -> None:
         self._rank, self._order = rank, order
 
     def __call__(self, indices: Sequence[Index]) -> list[Index]:
-        own = [Index()] * self._rank
+        along_axes = [Index()] * self._rank
         for axis, index in zip(self._order, indices, strict=True):
-            own[axis] = index
-        return own
+            along_axes[axis] = index
+        return along_axes
 
 
 def _may_view(source: Stored, shape: tuple[int, ...]) -> bool:
-    """Return whether elements in memory may have these axes, in their order, as they lie there."""
+    """Return whether elements in memory can be viewed with this shape without a copy."""
     try:
         torch.empty_strided(source.shape, source.strides, device="meta").view(shape)
     except RuntimeError:
@@ -741,11 +757,12 @@ def _may_view(source: Stored, shape: tuple[int, ...]) -> bool:
 
 
 def _weight(operands: Sequence[Any]) -> int:
-    return sum(one.weight for one in operands if isinstance(one, Stored | Lazy))
+    """Return the cost of an element of every operand; numbers cost nothing."""
+    return sum(operand.weight for operand in operands if isinstance(operand, Stored | Lazy))
 
 
 def _view_of(source: Lazy, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Lazy:
-    """Return a view of a value, by strides over its elements in the order of its axes."""
+    """Return a view of a value; strides and offset count its elements in the order of its axes."""
 
     def load(body: Body, indices: Sequence[Index]) -> str:
         return source.load(body, unravel(linear(offset, strides, indices), source.shape))
@@ -754,21 +771,21 @@ def _view_of(source: Lazy, shape: tuple[int, ...], strides: tuple[int, ...], off
 
 
 def _sliced(value: Any, axis: int, start: int, end: int, step: int = 1) -> Any:
-    """Return the part of a value from `start` to below `end` along an axis."""
+    """Return the elements of a value from `start` to below `end` along an axis, every `step`-th."""
     shape = (*value.shape[:axis], len(range(start, end, step)), *value.shape[axis + 1 :])
     if isinstance(value, Stored):
         strides = [stride * step if at == axis else stride for at, stride in enumerate(value.strides)]
         return Stored(value.buffer, shape, tuple(strides), value.offset + start * value.strides[axis])
 
     def load(body: Body, indices: Sequence[Index]) -> str:
-        own = [Index(start).plus(one, step) if at == axis else one for at, one in enumerate(indices)]
-        return value.load(body, own)
+        shifted = [Index(start).plus(index, step) if at == axis else index for at, index in enumerate(indices)]
+        return value.load(body, shifted)
 
     return Lazy(shape, value.dtype, load, value.weight)
 
 
-def _without(value: Stored, axis: int, index: int) -> Stored:
-    """Return the part of memory at an index of an axis."""
+def _select(value: Stored, axis: int, index: int) -> Stored:
+    """Return the part of stored elements at an index of an axis, without that axis."""
     shape, strides = value.shape, value.strides
     return Stored(
         value.buffer,
@@ -779,19 +796,20 @@ def _without(value: Stored, axis: int, index: int) -> Stored:
 
 
 def _batched(value: Stored) -> Stored:
-    """Return matrices as a batch of one."""
+    """Return a matrix as a batch of one; a batch stays as it is."""
     if len(value.shape) == 3:
         return value
     return Stored(value.buffer, (1, *value.shape), (0, *value.strides), value.offset)
 
 
 def _axes(axes: Sequence[int] | int, rank: int) -> list[int]:
-    own = [axes] if isinstance(axes, int) else [*axes]
-    return sorted(axis % max(1, rank) for axis in own) if own else [*range(rank)]
+    """Return axes from the front, in ascending order; without any, all axes."""
+    listed = [axes] if isinstance(axes, int) else [*axes]
+    return sorted(axis % max(1, rank) for axis in listed) if listed else [*range(rank)]
 
 
 def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether a tensor's elements lie side by side, in whichever order of its axes."""
+    """Return whether a tensor's elements fill memory without gaps, in any order of its axes."""
     expected = 1
     for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1):
         if stride != expected:
@@ -801,5 +819,5 @@ def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def _out_of_place(name: str) -> str:
-    """Return the name of an operation that makes a tensor, where this one may write into one."""
+    """Return the name of an operation's variant that makes a new tensor: `add` for `add_`."""
     return name[:-1] if name.endswith("_") and not name.startswith("_") else name

@@ -69,6 +69,7 @@ class Lazy:
     dtype: torch.dtype
     load: Callable[[Body, Sequence[Index]], str]
     weight: int
+    """About what an element costs to compute, where loading one from memory costs 1."""
 
 
 Value = Stored | Lazy
@@ -86,6 +87,7 @@ class Loops:
     buffer: Buffer
     """Where results are stored."""
     place: Callable[[Body, Sequence[Index]], Index]
+    """Returns where in the buffer the result for these indices is stored."""
     how: str = "store"
     """`store`, `sum`, `amax`, `amin`, `all`, `any`, or `scan`: the sum up to an element along an axis."""
     reduced: frozenset[int] = frozenset()
