@@ -1,4 +1,4 @@
-"""Trials answered from a table of kept trials, at once, in place of training them."""
+"""Launches with `--surrogate`: models fitted to a table of trials answer new trials in place of training."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from workers.pool import Steering
 
 LANES = 32
-"""Trials that are answered side by side where `--pack` does not say it."""
+"""How many trials run side by side if `--pack` does not say so."""
 
 
 class TableTask(NamedTuple):
-    """A task of a table."""
+    """A task that a table has trials of."""
 
     name: str
     config: Mapping[str, Any]
@@ -61,13 +61,13 @@ class TrialTable:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the files, the first 16 digits."""
+        """The first 16 hexadecimal digits of the SHA-256 of both files."""
         files = (self.folder / f"{name}.parquet" for name in ("trials", "metrics"))
         return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
 
     @cached_property
     def tasks(self) -> Mapping[str, TableTask]:
-        """The tasks by the table's names."""
+        """The table's tasks by name, each as the space of its first trial has it."""
         firsts = self.trials.group_by("task", maintain_order=True).first()
         return {name: _read_task(name, text) for name, text in firsts.select("task", "space").iter_rows()}
 
@@ -85,7 +85,7 @@ class TrialTable:
         return assess(*self.rows_of(task), _lower(objective), objective.metric)
 
     def fingerprint(self) -> Fingerprint:
-        """Return what marks the answers of this table in the database."""
+        """Return the fingerprint that tells this table's answers from trainings in the database."""
         return Fingerprint(
             numerics=NUMERICS, code=self.digest, torch="", processor="no training: a table's model answered",
             compiler="", step_kind=SURROGATE, sources=(),
@@ -93,34 +93,36 @@ class TrialTable:
 
 
 def _read_task(name: str, text: str) -> TableTask:
+    """Return the task of a space; any coordinates do, as a table's spaces draw neither task nor model."""
     space = parse(text, f"the table's {name}", families(), {})
     config = space.sample(0, lambda _: 0.5).config
     return TableTask(name, config["task"], config["model"]["name"], space.search.objective)
 
 
 def _lower(objective: Objective) -> Mapping[str, bool]:
+    """Return the objective's metric -> whether lower values are better."""
     return {objective.metric: objective.direction == "minimize"}
 
 
 class Surrogate:
-    """Answers trials by the models of a table's tasks, which are fitted when they are first asked for."""
+    """The models of a table's tasks, each of which is fitted when it first answers a trial."""
 
     def __init__(self, table: TrialTable) -> None:
         self._table = table
         self._models: dict[str, TaskModel] = {}
 
     def answer(self, trials: Sequence[Trial]) -> list[list[Report]]:
-        """Return the reports of each trial; raises StudyError for a trial that the table cannot answer."""
+        """Return the reports of each trial; raises StudyError if the table cannot answer one."""
         names = [self._task_of(trial) for trial in trials]
-        found: list[list[Report]] = [[] for _ in trials]
+        reports: list[list[Report]] = [[] for _ in trials]
         for name in dict.fromkeys(names):
             if name not in self._models:
                 self._models[name] = self._table.model(name)
-            mine = [at for at, other in enumerate(names) if other == name]
-            answers = self._models[name].answer([flatten(trials[at].config) for at in mine])
-            for at, (curve, diverges) in zip(mine, answers, strict=True):
-                found[at] = self._report(name, trials[at], curve, diverges=diverges)
-        return found
+            of_task = [at for at, other in enumerate(names) if other == name]
+            answers = self._models[name].answer([flatten(trials[at].config) for at in of_task])
+            for at, (curve, diverges) in zip(of_task, answers, strict=True):
+                reports[at] = self._report(name, trials[at], curve, diverges=diverges)
+        return reports
 
     def _task_of(self, trial: Trial) -> str:
         config = trial.config
@@ -159,15 +161,19 @@ def run(
     lanes: int | None = None,
     watch: Callable[[Progress], bool] | None = None,
 ) -> None:
-    """Answer until the controller is done: `lanes` trials side by side, each one validation further at a time."""
+    """Answer trials until the controller is done.
+
+    `lanes` trials run side by side, and each round reports the next validation of each. `watch` is given the
+    progress after each round; once it returns True, the controller is asked to stop.
+    """
     surrogate, worker, width = Surrogate(table), "surrogate-0", lanes or LANES
-    running: dict[int, list[Report]] = {}
+    running: dict[int, list[Report]] = {}  # by trial, what is still to be reported
     while True:
-        reports = [waiting.pop(0) for waiting in running.values()]
-        running = {number: waiting for number, waiting in running.items() if waiting}
+        reports = [pending.pop(0) for pending in running.values()]
+        running = {number: pending for number, pending in running.items() if pending}
         started = -1
-        while started:  # an exchange starts trials of one structure; free lanes take any
-            holds = tuple(TrialStart(waiting[0].number, waiting[0].fence) for waiting in running.values())
+        while started:  # an exchange starts trials of one structure: repeat it until no lane is filled
+            holds = tuple(TrialStart(pending[0].number, pending[0].fence) for pending in running.values())
             offer = Offer(worker=worker, lanes=width - len(running), holds=holds, device="table")
             directives = controller.exchange(reports, offer)
             if directives.done or directives.lease_lost:

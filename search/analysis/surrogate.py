@@ -1,4 +1,4 @@
-"""A fitted model of a task's kept trials, which answers for a new trial what training might have reported."""
+"""A model fitted to a task's trials, which predicts the metrics that training a new trial would report."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from spaces.records import Metric
 
 TREES = 100
 _NOT_FEATURES = {"task", "slice", "number", "seed", "state", "steps", "numerics", "step_kind", "space"}
+"""Columns of a table of trials (`benchmarks.table`) that are no settings."""
 
 Key = tuple[int, str, str, str]
 """Step, name, variant and condition of a metric."""
 
 
 def features_of(trials: pl.DataFrame) -> list[Features]:
-    """Return the configurations of a table's trials, as far as they differ, by path."""
+    """Return the settings of each trial by path; a table has columns for those in which trials differ."""
     names = [name for name in trials.columns if name not in _NOT_FEATURES and not name.startswith("task.")]
     return [
         {name: value for name, value in row.items() if value is not None}
@@ -32,22 +33,22 @@ def features_of(trials: pl.DataFrame) -> list[Features]:
 class TaskModel:
     """Extremely randomised trees over the configurations of one task, for all metrics at all steps at once.
 
-    Targets are quantiles of each metric at each step among the trials of the table, so that their scale is of no
-    matter; a prediction is a mean of quantiles, taken back to the metric's scale. It has no noise: two trials of one
-    configuration are answered alike. A trial that diverged counts as the worst that was seen.
+    Targets are quantiles of each metric at each step among the trials of the table, so that scales do not
+    matter. A prediction is a mean of quantiles, converted back to the metric's scale. It has no noise: two
+    trials of one configuration get the same answer. A trial that diverged counts as the worst value seen.
     """
 
     encoder: Encoder
     forest: Any
     keys: tuple[Key, ...]
     sorted_values: Floats
-    """The values of each metric in ascending order, [trials, keys]."""
+    """The values of each key's metric in ascending order, [trials, keys]."""
 
     @classmethod
     def fit(cls, trials: pl.DataFrame, metrics: pl.DataFrame, lower: Mapping[str, bool], seed: int = 0) -> TaskModel:
-        """Fit; `trials` and `metrics` of one task, as `benchmarks.table` keeps them.
+        """Return a model fitted to the `trials` and `metrics` of one task, as `benchmarks.table` keeps them.
 
-        `lower`: name of a metric -> whether lower values are better; others count as `loss` does.
+        `lower`: name of a metric -> whether lower values are better; True for metrics that it lacks.
         """
         keys, values = _to_matrix(trials, metrics, lower)
         features = features_of(trials)
@@ -58,15 +59,15 @@ class TaskModel:
         return cls(encoder=encoder, forest=forest, keys=keys, sorted_values=np.sort(values, axis=0))
 
     def predict(self, rows: Sequence[Features]) -> tuple[Floats, Floats]:
-        """Return the metrics of each row, [rows, keys], and the share of trees' leaves that diverged, [rows]."""
-        found = self.forest.predict(self.encoder.encode(rows))
+        """Return each row's metrics, [rows, keys], and its probability of divergence, [rows] in [0, 1]."""
+        predicted = self.forest.predict(self.encoder.encode(rows))
         count = len(self.sorted_values)
-        grid = (np.arange(count) + 0.5) / count
-        values = [np.interp(found[:, at], grid, self.sorted_values[:, at]) for at in range(len(self.keys))]
-        return np.stack(values, axis=1), found[:, -1]
+        quantiles = (np.arange(count) + 0.5) / count  # of the sorted values
+        values = [np.interp(predicted[:, at], quantiles, self.sorted_values[:, at]) for at in range(len(self.keys))]
+        return np.stack(values, axis=1), predicted[:, -1]
 
     def answer(self, rows: Sequence[Features]) -> list[tuple[Mapping[int, list[Metric]], bool]]:
-        """Return step -> metrics of each row, and whether the trial diverges, at its first validation."""
+        """Return for each row step -> metrics, and whether the trial diverges (at its first validation)."""
         values, diverged = self.predict(rows)
         answers: list[tuple[Mapping[int, list[Metric]], bool]] = []
         for row, share in zip(values.tolist(), diverged, strict=True):
@@ -80,12 +81,14 @@ class TaskModel:
 def _to_matrix(
     trials: pl.DataFrame, metrics: pl.DataFrame, lower: Mapping[str, bool]
 ) -> tuple[tuple[Key, ...], Floats]:
-    """Return the metrics as [trials, keys]; the worst of a metric stands for what is missing or not finite."""
-    key, row = ["step", "name", "variant", "condition"], ["slice", "number"]
-    keys = metrics.select(key).unique().sort(key)
-    placed = metrics.join(keys.with_row_index("column"), on=key).join(trials.select(row).with_row_index("row"), on=row)
+    """Return keys and values [trials, keys]; the worst of a metric stands for one missing or not finite."""
+    key_columns, trial_columns = ["step", "name", "variant", "condition"], ["slice", "number"]
+    keys = metrics.select(key_columns).unique().sort(key_columns)
+    cells = metrics.join(keys.with_row_index("column"), on=key_columns).join(
+        trials.select(trial_columns).with_row_index("row"), on=trial_columns
+    )
     values = np.full((trials.height, keys.height), np.nan)
-    values[placed["row"].to_numpy(), placed["column"].to_numpy()] = placed["value"].to_numpy()
+    values[cells["row"].to_numpy(), cells["column"].to_numpy()] = cells["value"].to_numpy()
     values[~np.isfinite(values)] = np.nan
     for column, name in enumerate(keys["name"]):
         worst = np.nanmax(values[:, column]) if lower.get(name, True) else np.nanmin(values[:, column])
@@ -104,16 +107,16 @@ class Fit:
 
 
 def assess(trials: pl.DataFrame, metrics: pl.DataFrame, lower: Mapping[str, bool], metric: str, folds: int = 5) -> Fit:
-    """Predict each fifth of the trials from the others; Spearman's rank correlation and error of `metric`/raw."""
+    """Return how well each fold's last `metric`, variant raw, is predicted from the other folds."""
     keys, values = _to_matrix(trials, metrics, lower)
     last = max(step for step, name, variant, condition in keys if (name, variant, condition) == (metric, "raw", ""))
     column = keys.index((last, metric, "raw", ""))
     fold = np.random.default_rng(0).permutation(trials.height) % folds
     predicted = np.empty(trials.height)
-    for one in range(folds):
-        rest, held = trials.filter(fold != one), trials.filter(fold == one)
+    for number in range(folds):
+        rest, held = trials.filter(fold != number), trials.filter(fold == number)
         model = TaskModel.fit(rest, metrics.join(rest, on=["slice", "number"], how="semi"), lower)
-        predicted[fold == one] = model.predict(features_of(held))[0][:, model.keys.index(keys[column])]
+        predicted[fold == number] = model.predict(features_of(held))[0][:, model.keys.index(keys[column])]
     truth = values[:, column]
     return Fit(
         trials=trials.height,

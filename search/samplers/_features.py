@@ -1,4 +1,4 @@
-"""Configurations as rows of numbers, for models that are fitted to trials, and the forest that is fitted."""
+"""Configurations as rows of numbers, and the forest that is fitted to such rows of trials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spaces.errors import PluginError
 from spaces.records import Scalar
 
 ABSENT = -1e6
-"""Stands for a number that a configuration does not have; trees only compare, so that any value far away does."""
+"""Stands for a number that a configuration lacks; trees only compare, so any value far away will do."""
 
 Features = Mapping[str, Scalar]
 """Dotted path -> value: `model` -> "transformer", `optimizer.learning_rate` -> 0.003."""
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 def flatten(config: Mapping[str, Any]) -> Features:
-    """Return the values of a resolved configuration by path, those of the task left out; a plug-in's is its name."""
+    """Return the values of a resolved configuration, without the task's; a plug-in's path has its name."""
     return dict(_below({name: part for name, part in config.items() if name != "task"}, ""))
 
 
@@ -36,14 +36,16 @@ def _below(config: Mapping[str, Any], path: str) -> Iterator[tuple[str, Scalar]]
 
 @dataclass(frozen=True, kw_only=True)
 class Encoder:
-    """The columns of a row: a column for each number, and one for each option of a text, 1 where it is taken."""
+    """The columns of a row: one for each number, then one for each option of a text, 1 where it is taken."""
 
     numbers: tuple[str, ...]
+    """Paths of numbers."""
     options: tuple[tuple[str, str], ...]
+    """Paths of texts, each with one of its values."""
 
     @classmethod
     def of(cls, rows: Iterable[Features]) -> Encoder:
-        """Return the columns in which these rows differ."""
+        """Return an encoder with the columns in which these configurations differ."""
         seen: dict[str, set[Scalar]] = {}
         rows = list(rows)
         for row in rows:
@@ -61,7 +63,7 @@ class Encoder:
         return (*self.numbers, *(f"{path}={value}" for path, value in self.options))
 
     def encode(self, rows: Sequence[Features]) -> NDArray[np.float32]:
-        """Return the rows as numbers, [rows, columns]."""
+        """Return configurations as numbers, [rows, columns]."""
         return np.array(
             [
                 [float(row.get(path, ABSENT)) for path in self.numbers]
@@ -73,9 +75,10 @@ class Encoder:
 
 
 def fit_forest(rows: NDArray[np.float32], targets: Floats, trees: int, seed: int, *, out_of_bag: bool = False) -> Any:
-    """Fit extremely randomised trees; raises PluginError, one line, where scikit-learn is not installed.
+    """Fit extremely randomised trees; raises PluginError, one line, if scikit-learn is not installed.
 
-    `out_of_bag`: fit each tree to a bootstrap sample; `oob_prediction_` is then what the trees without a row predict.
+    `out_of_bag`: fit each tree to a bootstrap sample; `oob_prediction_` then has the mean prediction of each
+    row by the trees that were not fitted to it.
 
     Source: Geurts, Ernst, Wehenkel, "Extremely randomized trees", Machine Learning 2006.
     """
@@ -95,12 +98,12 @@ def fit_forest(rows: NDArray[np.float32], targets: Floats, trees: int, seed: int
 
 
 def predict_each(forest: Any, rows: NDArray[np.float32]) -> Floats:
-    """Return what each tree predicts, [trees, rows]."""
+    """Return the predictions of each tree, [trees, rows]."""
     return np.stack([tree.tree_.predict(rows)[:, 0] for tree in forest.estimators_])
 
 
 def to_quantiles(values: NDArray[np.floating[Any]]) -> Floats:
-    """Return the share of values that are lower, ties in the middle, in (0, 1); along the first axis."""
+    """Return the quantile of each value along the first axis, in (0, 1); equal values have the same."""
     from scipy.stats import rankdata
 
     return (rankdata(values, axis=0) - 0.5) / len(values)

@@ -18,7 +18,9 @@ PACKAGED = Path(__file__).with_name("learned_prior.npz")
 MOST_ROWS = 8000
 """Rows that a prior keeps: fitting its forest takes a second or two of every launch."""
 PORTFOLIO = 16
+"""Settings in a portfolio."""
 _TREES = 50
+"""Trees of the forest of one task, which predicts the quantiles of other tasks' best trials."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class Source:
     task: str
     configs: Sequence[Features]
     costs: Floats
-    """The objective of each, lower is better; infinite where a trial diverged."""
+    """The objective of each trial, lower is better; infinite where it diverged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +39,11 @@ class LearnedPrior:
 
     encoder: Encoder
     rows: NDArray[np.float32]
+    """The trials of all tasks, [trials, columns]."""
     quantiles: Floats
-    """The cost of each row among those of its task, in (0, 1)."""
+    """The quantile of each trial's cost among those of its task, in (0, 1)."""
     portfolios: Mapping[str, NDArray[np.float32]]
-    """Model -> settings to try first; the empty name: any model."""
+    """Model -> settings to try first, [settings, columns]; the empty name stands for any model."""
     tasks: Sequence[str]
 
     def portfolio_of(self, model: str) -> NDArray[np.float32]:
@@ -49,25 +52,26 @@ class LearnedPrior:
 
 
 def learn_prior(sources: Sequence[Source], seed: int = 0) -> LearnedPrior:
-    """Learn from the trials of some tasks; raises PluginError without scikit-learn."""
+    """Learn a prior from the trials of several tasks; raises PluginError without scikit-learn."""
     encoder = Encoder.of([row for source in sources for row in source.configs])
-    every = [encoder.encode(source.configs) for source in sources]
+    encoded = [encoder.encode(source.configs) for source in sources]
     quantiles = [to_quantiles(source.costs) for source in sources]
-    forests = [fit_forest(rows, costs, _TREES, seed) for rows, costs in zip(every, quantiles, strict=True)]
-    best = [rows[np.argsort(costs)[: max(1, len(rows) // 20)]] for rows, costs in zip(every, quantiles, strict=True)]
+    forests = [fit_forest(rows, costs, _TREES, seed) for rows, costs in zip(encoded, quantiles, strict=True)]
+    # Candidates are the best twentieth of each task; their regret on a task is the quantile predicted there.
+    best = [rows[np.argsort(costs)[: max(1, len(rows) // 20)]] for rows, costs in zip(encoded, quantiles, strict=True)]
     models = [str(source.configs[0].get("model", "")) for source in sources]
     portfolios: dict[str, NDArray[np.float32]] = {}
     for model in ["", *dict.fromkeys(models)]:
-        mine = [at for at, other in enumerate(models) if model in ("", other)]
-        candidates = np.concatenate([best[at] for at in mine])
-        regrets = np.stack([forests[at].predict(candidates) for at in mine])  # [tasks, candidates]
+        of_model = [at for at, other in enumerate(models) if model in ("", other)]
+        candidates = np.concatenate([best[at] for at in of_model])
+        regrets = np.stack([forests[at].predict(candidates) for at in of_model])  # [tasks, candidates]
         portfolios[model] = candidates[choose_portfolio(regrets, PORTFOLIO)]
     # Every task has the same share of the rows that are kept.
     rng, share = np.random.default_rng(seed), MOST_ROWS // len(sources)
-    kept = [np.sort(rng.permutation(len(rows))[:share]) for rows in every]
+    kept = [np.sort(rng.permutation(len(rows))[:share]) for rows in encoded]
     return LearnedPrior(
         encoder=encoder,
-        rows=np.concatenate([rows[at] for rows, at in zip(every, kept, strict=True)]),
+        rows=np.concatenate([rows[at] for rows, at in zip(encoded, kept, strict=True)]),
         quantiles=np.concatenate([costs[at] for costs, at in zip(quantiles, kept, strict=True)]),
         portfolios=portfolios,
         tasks=[source.task for source in sources],
@@ -75,7 +79,7 @@ def learn_prior(sources: Sequence[Source], seed: int = 0) -> LearnedPrior:
 
 
 def choose_portfolio(regrets: Floats, size: int) -> list[int]:
-    """Choose columns greedily, each to lower the mean over rows of the lowest regret so far.
+    """Return columns of regrets [tasks, candidates]: each lowers the mean of the tasks' lowest regrets most.
 
     Source: Xu, Hoos, Leyton-Brown, "Hydra", AAAI 2010; Salinas, Erickson, "TabRepo", AutoML 2024.
     """
@@ -100,17 +104,17 @@ def write_prior(prior: LearnedPrior, path: Path) -> None:
 
 
 def read_prior(path: Path) -> LearnedPrior:
-    """Read a prior; raises PluginError, one line, for a file that is none."""
+    """Read a prior; raises PluginError, one line, for another kind of file."""
     try:
-        with np.load(path, allow_pickle=False) as found:
-            about = json.loads(str(found["about"]))
+        with np.load(path, allow_pickle=False) as saved:
+            about = json.loads(str(saved["about"]))
             options = tuple((name, value) for name, value in about["options"])
             return LearnedPrior(
                 encoder=Encoder(numbers=tuple(about["numbers"]), options=options),
-                rows=found["rows"],
-                quantiles=found["quantiles"].astype(np.float64),
+                rows=saved["rows"],
+                quantiles=saved["quantiles"].astype(np.float64),
                 portfolios={
-                    name.removeprefix("portfolio ").strip(): found[name] for name in found if name.startswith("portf")
+                    name.removeprefix("portfolio ").strip(): saved[name] for name in saved if name.startswith("portf")
                 },
                 tasks=about["tasks"],
             )

@@ -1,4 +1,4 @@
-"""A search that starts from what trials on other tasks have taught."""
+"""The sampler `learned`, which starts from trials on other tasks (its prior) and learns from its own."""
 
 from __future__ import annotations
 
@@ -27,42 +27,45 @@ if TYPE_CHECKING:
     from spaces.space import Space
 
 _STREAM = int.from_bytes(b"learned", "little")
+"""Separates this sampler's random numbers from those of `random` with the same seed."""
 _POOL = 768
-"""Configurations drawn at random, of which the next trials are chosen."""
+"""Random configurations in a pool, of which the next trials are chosen."""
 _ASKS = 128
-"""Trials after which the pool is drawn again, while the prior counts."""
-_LATER = 384
-"""Configurations drawn for a later pool, which serves _POOL trials."""
-_REDRAWN = 8
-"""Times that each of these is in the pool, with other numbers."""
+"""Trials for which one pool is used, while the prior ranks pools."""
+_LATER_DRAWN = 384
+"""Configurations drawn for a later pool, which is used for _POOL trials."""
+_COPIES = 8
+"""How often a later pool has each of these: as drawn, and with its numbers drawn again."""
 _TREES = 40
-_SAMPLED = 8
-"""Trees of a forest, drawn at random, whose mean a trial is chosen by."""
-_JUDGED = 512
-"""Trials on which the prior is judged; later ones are the search's own model's alone."""
-_KNOWN = 1000
-"""Trials of its own that a model is fitted to at most: the newest half and the best."""
+"""Trees of a forest."""
+_SAMPLED_TREES = 8
+"""Trees of each forest, drawn at random for a trial, whose mean ranks the pool."""
+_EVALUATED = 512
+"""Trials on which the prior is evaluated; later pools are ranked by the search's own model alone."""
+_MOST_FITTED = 1000
+"""Most trials that the search's own model is fitted to: half are the newest, half the best."""
 _FEWEST = 8
-"""Trials with an objective before the search's own model is fitted."""
-_EVERY = 4
-"""Before a model is fitted, one trial of so many is near the portfolio, until that is spent."""
+"""Trials that have to end before the search's own model is fitted."""
+_PORTFOLIO_EVERY = 4
+"""Until a model is fitted, every fourth trial is near a setting of the portfolio that was not tried yet."""
 _DOUBT = 8
-"""Trials, as if seen before, that shrink what is seen of a model's rank correlation."""
+"""Weight, in trials, of the rank correlation assumed at first: 1/2 for the prior, 0 for the own model."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Learned(Sampler):
-    """Learns where good trials lie from trials on other tasks first, and from its own as they come.
+    """A sampler that learns where good trials lie, first from trials on other tasks, then from its own.
 
-    Until eight trials have ended, every fourth one is near a portfolio, settings of which one is good on each task that
-    the prior knows, until the portfolio is spent; the others are random. So a wrong prior costs the trials of its
-    portfolio. Later a share `floor` of the trials is random. Each other trial is the best of a pool of random
-    configurations by a few trees, drawn at random, of two forests: the prior's, over the trials of other tasks, and the
-    search's own, over quantiles of what it was told (as in Thompson sampling; Kandasamy et al., AISTATS 2018; Salinas
-    et al., ICML 2020). A forest's weight is the square of its rank correlation with what was told, the own one's out of
-    bag; at 0 or below it has none, and where neither has any, all trials are random. Hundreds can be asked for at once,
-    without waiting.
+    A portfolio is a list of settings of which at least one is good on each task of the prior. Until eight
+    trials have ended, every fourth one is near the next setting of the portfolio, and the others are random:
+    a wrong prior costs no more than the portfolio's trials. Later a share `floor` of the trials is random.
+    Every other trial is the best of a pool of random configurations. They are ranked by a few trees, drawn at
+    random, of each of two forests: the prior's, fitted to trials on other tasks, and the search's own, fitted
+    to quantiles of its outcomes (as in Thompson sampling; Kandasamy et al., AISTATS 2018; Salinas et al.,
+    ICML 2020). A forest counts by the square of its rank correlation with the outcomes, the own one by that
+    of its out-of-bag predictions. At 0 or below it does not count; if neither does, all trials are random.
+    Hundreds can be asked for at once, without waiting for outcomes.
 
     Needs scikit-learn: `pip install 'graft-search[learn]'`. Draws that a group shares are random.
     """
@@ -70,19 +73,20 @@ class Learned(Sampler):
     EXAMPLES: ClassVar[Examples] = ({"portfolio": 4, "floor": 0.1},)
 
     prior: FilePath = file(optional=True)
-    """A file of `search learn`; left out: the packaged one."""
+    """A file that `search learn` wrote; the packaged prior if it is left out."""
     portfolio: int = size(8, low=0)
-    """Trials that are near the portfolio."""
+    """The number of the portfolio's settings that are tried."""
     floor: float = knob(0.25, low=0, high=1)
-    """Share of the later trials that are random."""
+    """The share of later trials that are random."""
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-        """Start; raises PluginError, one line, without scikit-learn and for a file that is no prior."""
+        """Start on a study; raises PluginError, one line, without scikit-learn or if the file is no prior."""
         return LearnedStrategy(space, outcomes, self)
 
 
 @cache
 def _fit_prior(path: str, digest: str) -> tuple[LearnedPrior, Any]:
+    """Return a prior and the forest fitted to it; `digest` is for the cache alone, as a file may change."""
     prior = read_prior(Path(path))
     return prior, fit_forest(prior.rows, prior.quantiles, _TREES, 0)
 
@@ -90,26 +94,28 @@ def _fit_prior(path: str, digest: str) -> tuple[LearnedPrior, Any]:
 @dataclass(kw_only=True)
 class _Pool:
     key: tuple[int, int]
+    """Its number, and the group whose draws its configurations share."""
     points: Floats
     """Coordinates, [configurations, draws]; -1 for a draw that a configuration does not have."""
     rows: NDArray[np.float32]
-    """The configurations as the prior sees them; later pools, which the prior does not rank, have none."""
+    """The configurations, [configurations, columns of the prior]; empty where `prior` is None."""
     model: str
-    """The configurations' model; empty where they differ in it."""
+    """The name of the configurations' model; empty if they have several."""
     prior: Floats | None
-    """Predictions of each tree of the prior, [trees, configurations]."""
+    """Predictions of each tree of the prior, [trees, configurations]; None if it does not rank the pool."""
     own: Floats | None
     """Predictions of each tree of the search's own model; None until it is fitted."""
     is_taken: NDArray[np.bool_]
+    """Whether each configuration was asked."""
 
 
 @final
 class LearnedStrategy(Strategy):
-    """A learned prior at work on one study.
+    """The state of `learned` in one study.
 
-    The pool follows from the number. The own model is fitted again when a quarter more has been told, so that a search
-    that is resumed, which fits it at once, may ask other trials than it would have asked without the interruption. It
-    asks none again.
+    A trial's pool follows from its number while the prior ranks it. The search's own model is fitted again
+    when it has a quarter more outcomes. A resumed search fits it at once, and so may ask other trials than it
+    would have asked without the interruption, but none that were asked before.
     """
 
     def __init__(self, space: Space, outcomes: Sequence[Outcome], settings: Learned) -> None:
@@ -122,28 +128,32 @@ class LearnedStrategy(Strategy):
         self._points = RandomPoints(space.search.seed ^ _STREAM, self._draws)
         self._groups = RandomPoints(space.search.seed, space.group_draws)
         self._sign = space.search.signs[0]
-        self._known: list[Floats] = []
-        """The points of the trials that ended."""
+        self._outcome_points: list[Floats] = []
+        """Coordinates of the trials that ended, each [draws]."""
         self._costs: list[float] = []
+        """Their objectives, with the sign that makes less better; infinite for the worst."""
         self._rows: list[NDArray[np.float32]] = []
-        """The first of them as the prior sees them."""
+        """The first _EVALUATED of them, each [columns of the prior]."""
         self._asked: set[bytes] = set()
         self._pool: _Pool | None = None
         self._model: Any = None
+        # Outcomes at the own model's last fit; rank correlations of the prior and of that model (_DOUBT).
         self._fitted, self._trust, self._own_trust = 0, 0.0, 0.0
-        self._asked |= {self._to_point(one.draws).tobytes() for one in outcomes}
+        self._asked |= {self._to_point(outcome.draws).tobytes() for outcome in outcomes}
         self.tell(outcomes)
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn from trials that ended; one that diverged or failed counts as the worst."""
-        for one in outcomes:
-            if one.state not in ("finished", "pruned", "diverged", "failed"):
+        """Learn from trials that ended; one that diverged, failed or is not feasible counts as the worst."""
+        for outcome in outcomes:
+            if outcome.state not in ("finished", "pruned", "diverged", "failed"):
                 continue
-            if len(self._rows) < _JUDGED:
-                config = self._space.resolve(one.number, one.draws).config
+            if len(self._rows) < _EVALUATED:
+                config = self._space.resolve(outcome.number, outcome.draws).config
                 self._rows.append(self._prior.encoder.encode([flatten(config)])[0])
-            self._known.append(self._to_point(one.draws))
-            self._costs.append(np.inf if one.objective is None or not one.feasible else self._sign * one.objective)
+            self._outcome_points.append(self._to_point(outcome.draws))
+            self._costs.append(
+                np.inf if outcome.objective is None or not outcome.feasible else self._sign * outcome.objective
+            )
 
     def ask(self, numbers: range) -> list[Trial]:
         """Return the trials of these numbers, in order."""
@@ -158,9 +168,9 @@ class LearnedStrategy(Strategy):
             if word >= self._settings.floor * 2.0**64:
                 pool = self._draw_pool(number)
                 row = self._best(number, pool)
-        elif number % _EVERY == 0 and number // _EVERY < self._settings.portfolio:
+        elif number % _PORTFOLIO_EVERY == 0 and number // _PORTFOLIO_EVERY < self._settings.portfolio:
             pool = self._draw_pool(number)
-            row = self._near_portfolio(number // _EVERY, pool)
+            row = self._near_portfolio(number // _PORTFOLIO_EVERY, pool)
         if pool is None or row is None:
             return self._random.ask(range(number, number + 1))[0]
         pool.is_taken[row] = True
@@ -173,19 +183,19 @@ class LearnedStrategy(Strategy):
         return np.array([draws.get(draw.name, -1.0) for draw in self._draws])
 
     def _draw_pool(self, number: int) -> _Pool:
-        """Return the pool that this number chooses from."""
-        is_judged = len(self._rows) < _JUDGED
+        """Return the pool that the trial of this number is chosen from, the current one or a new one."""
+        by_prior = len(self._rows) < _EVALUATED
         group = number // self._space.search.group if self._space.search.group > 1 else 0
-        key = number // (_ASKS if is_judged else _POOL), group
+        key = number // (_ASKS if by_prior else _POOL), group
         if self._pool is not None and self._pool.key == key:
             return self._pool
-        points = self._points.rows((number // _ASKS + group) * _POOL, _POOL if is_judged else _LATER)
+        points = self._points.rows((number // _ASKS + group) * _POOL, _POOL if by_prior else _LATER_DRAWN)
         if self._space.search.group > 1:
             points[:, : len(self._space.group_draws)] = self._groups.rows(group, 1)
         trials = [self._resolve(number, point) for point in points.tolist()]
         points = np.stack([self._to_point(trial.draws) for trial in trials])
         rows, model, prior = np.empty((0, 0), np.float32), "", None
-        if is_judged:
+        if by_prior:
             configs = [flatten(trial.config) for trial in trials]
             rows = self._prior.encoder.encode(configs)
             models = {str(config["model"]) for config in configs}
@@ -204,53 +214,54 @@ class LearnedStrategy(Strategy):
         return self._space.sample(number, lambda draw: u[draw.name])
 
     def _redraw(self, block: int, points: Floats) -> Floats:
-        """Return the points with others of the same choices, which have the same draws; only numbers are drawn again.
+        """Return the points, and copies of them in which the trials' numbers are drawn again, but no choices.
 
-        Resolving a configuration takes longest, and which draws it has follows from its choices alone.
+        To resolve a configuration takes longest. A copy need not be resolved, as it has the same choices, and
+        these alone decide which draws a configuration has.
         """
-        own = np.array([draw.choices is None and draw in self._space.trial_draws for draw in self._draws])
-        again = np.tile(points, (_REDRAWN - 1, 1))
-        fresh = np.random.default_rng([self._space.search.seed % 2**63, block]).random(again.shape)
-        return np.concatenate([points, np.where(own & (again >= 0), fresh, again)])
+        is_number = np.array([draw.choices is None and draw in self._space.trial_draws for draw in self._draws])
+        copies = np.tile(points, (_COPIES - 1, 1))
+        fresh = np.random.default_rng([self._space.search.seed % 2**63, block]).random(copies.shape)
+        return np.concatenate([points, np.where(is_number & (copies >= 0), fresh, copies)])
 
     def _near_portfolio(self, at: int, pool: _Pool) -> int | None:
-        """Return the row nearest to one of the portfolio's settings, each column counted by ranks within the pool."""
-        wanted = self._prior.portfolio_of(pool.model)
-        if at >= len(wanted):
+        """Return the row nearest to setting `at` of the portfolio, in quantiles of the pool's columns."""
+        portfolio = self._prior.portfolio_of(pool.model)
+        if at >= len(portfolio):
             return None
-        distances = np.abs(to_quantiles(pool.rows) - _rank(wanted[at], pool.rows)).sum(axis=1)
+        distances = np.abs(to_quantiles(pool.rows) - _rank(portfolio[at], pool.rows)).sum(axis=1)
         distances[pool.is_taken] = np.inf
         return int(np.argmin(distances))
 
     def _best(self, number: int, pool: _Pool) -> int | None:
-        """Return the best row by a tree of each model, or None where neither model ranks better than chance."""
-        trust = (self._trust if pool.prior is not None else 0.0), self._own_trust
-        if max(trust) <= 0:
+        """Return the row of the lowest predicted cost, or None if neither model ranks better than chance."""
+        trusts = (self._trust if pool.prior is not None else 0.0), self._own_trust
+        if max(trusts) <= 0:
             return None
         rng = np.random.default_rng([self._space.search.seed % 2**63, number])
-        score = 1e-6 * rng.random(len(pool.points))  # ties
-        for trees, worth in zip((pool.prior, pool.own), trust, strict=True):
+        cost = 1e-6 * rng.random(len(pool.points))  # breaks ties at random
+        for trees, trust in zip((pool.prior, pool.own), trusts, strict=True):
             if trees is not None:
-                score += worth**2 * trees[rng.choice(_TREES, _SAMPLED, replace=False)].mean(axis=0)
-        score[pool.is_taken] = np.inf
-        return int(np.argmin(score))
+                cost += trust**2 * trees[rng.choice(_TREES, _SAMPLED_TREES, replace=False)].mean(axis=0)
+        cost[pool.is_taken] = np.inf
+        return int(np.argmin(cost))
 
     def _fit(self) -> None:
-        """Fit the search's own model, and see how well the prior ranks what was told."""
+        """Fit the search's own model, and evaluate how well it and the prior rank the outcomes."""
         self._fitted = len(self._costs)
-        points, costs = np.stack(self._known), np.array(self._costs)
-        judged = len(self._rows)
-        found = _correlate(self._forest.predict(np.stack(self._rows)), costs[:judged])
-        self._trust = max(0.0, (_DOUBT * 0.5 + judged * found) / (_DOUBT + judged))  # a priori it ranks half right
+        points, costs = np.stack(self._outcome_points), np.array(self._costs)
+        evaluated = len(self._rows)
+        correlation = _correlate(self._forest.predict(np.stack(self._rows)), costs[:evaluated])
+        self._trust = max(0.0, (_DOUBT * 0.5 + evaluated * correlation) / (_DOUBT + evaluated))  # see _DOUBT
         quantiles = to_quantiles(costs)
-        if self._fitted > _KNOWN:
-            best = np.argsort(costs, kind="stable")[: _KNOWN // 2]
-            kept = np.union1d(best, np.arange(self._fitted - _KNOWN // 2, self._fitted))
-            points, quantiles = points[kept], quantiles[kept]
+        if self._fitted > _MOST_FITTED:
+            best = np.argsort(costs, kind="stable")[: _MOST_FITTED // 2]
+            chosen = np.union1d(best, np.arange(self._fitted - _MOST_FITTED // 2, self._fitted))
+            points, quantiles = points[chosen], quantiles[chosen]
         columns, seed = _to_columns(points, self._draws), self._space.search.seed + self._fitted
         self._model = fit_forest(columns, quantiles, _TREES, seed, out_of_bag=True)
-        found = _correlate(self._model.oob_prediction_, quantiles)
-        self._own_trust = max(0.0, len(columns) * found / (_DOUBT + len(columns)))
+        correlation = _correlate(self._model.oob_prediction_, quantiles)
+        self._own_trust = max(0.0, len(columns) * correlation / (_DOUBT + len(columns)))
         if self._pool is not None:
             self._pool.own = self._predict(self._pool.points)
 
@@ -259,7 +270,7 @@ class LearnedStrategy(Strategy):
 
 
 def _to_columns(points: Floats, draws: Sequence[Draw]) -> NDArray[np.float32]:
-    """Return the coordinates, and a column for each option of a choice among three and more, 1 where it is taken."""
+    """Return the coordinates, and for each choice of three or more options a column for each: 1 if taken."""
     columns = [points]
     for column, draw in enumerate(draws):
         if draw.choices is not None and draw.choices > 2:

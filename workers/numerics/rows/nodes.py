@@ -1,7 +1,7 @@
 """Formulas of a row: what a generated function computes, each number once.
 
-Legend: a *head* number is the same for all rows, a *row* number belongs to one row, a *key* number to one key of a row,
-and a *total* is a sum over all rows.
+Legend: a *head* number is the same for all rows, a *row* number belongs to one row, a *key* number to one key
+of a row, and a *total* is a sum over all rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class NotOfRows(Exception):  # noqa: N818 - nothing is wrong: the function is tr
 
 
 class Level(IntEnum):
-    """To what a number belongs."""
+    """What a number belongs to, as in the module's legend."""
 
     HEAD = 0
     ROW = 1
@@ -32,7 +32,7 @@ class Node:
     """A number that a generated function computes or is given."""
 
     what: str
-    """`input`, `sum`, `largest`, `smallest`, `total`, `loop`, or a formula of `workers.numerics.fusion.formulas`."""
+    """`input`, `sum`, `largest`, `smallest`, `total`, `loop`, or a formula (`workers.numerics.fusion`)."""
     operands: tuple[Operand, ...]
     level: Level
     is_truth: bool = False
@@ -42,7 +42,7 @@ class Node:
 
     @property
     def cost(self) -> int:
-        """About what it takes to compute it from its operands."""
+        """About what it costs to compute the number from its operands (`cost_of`)."""
         return 0 if self.what in _NO_FORMULAS else cost_of(self.what)
 
 
@@ -59,13 +59,13 @@ class Loop:
     states: list[Node]
     """Inputs of the body that stand for the numbers before a step."""
     results: list[Operand] = field(default_factory=list)
-    """The numbers after it."""
+    """The numbers after the step."""
     nodes: list[Node] = field(default_factory=list)
-    """Those after the last step, for what follows."""
+    """The numbers after the last step, for what follows the loop."""
 
 
 class Graph:
-    """Makes nodes, equal ones once."""
+    """The maker of nodes; equal nodes are made once."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Node] = {}
@@ -82,7 +82,7 @@ class Graph:
         return self._keep(Node(template, operands, max(levels), is_truth))
 
     def reduced(self, how: str, source: Node) -> Node:
-        """`sum`, `largest` or `smallest` of the visible keys of a row."""
+        """Return the `sum`, `largest` or `smallest` of a number over the visible keys of a row."""
         return self._keep(Node(how, (source,), Level.ROW))
 
     def total(self, source: Operand) -> Operand:
@@ -92,7 +92,7 @@ class Graph:
         return self._keep(Node("total", (source,), Level.TOTAL))
 
     def again(self, node: Node, operands: tuple[Operand, ...]) -> Node:
-        """Return the same of other operands."""
+        """Return the node that has the same formula of other operands."""
         return self._keep(Node(node.what, operands, node.level, node.is_truth, node.name, node.loop))
 
     def states(self, count: int) -> list[Node]:
@@ -105,12 +105,14 @@ class Graph:
         return loop.nodes
 
     def _keep(self, node: Node) -> Node:
-        own = tuple(id(one) if isinstance(one, Node) else (type(one), repr(one)) for one in node.operands)
-        return self._known.setdefault((node.what, node.name, own), node)
+        operands = tuple(
+            id(operand) if isinstance(operand, Node) else (type(operand), repr(operand)) for operand in node.operands
+        )
+        return self._known.setdefault((node.what, node.name, operands), node)
 
 
 def operands_of(node: Node) -> Iterator[Node]:
-    """Yield the nodes that a node is computed from; of a loop what it starts from and what its body reads."""
+    """Yield the nodes that a node is computed from; for a loop's result its starts and its body's results."""
     if node.loop:
         for one in (*node.loop.starts, *node.loop.results):
             if isinstance(one, Node):
@@ -123,13 +125,13 @@ def operands_of(node: Node) -> Iterator[Node]:
 
 def reachable(roots: Any) -> list[Node]:
     """Return all nodes that the roots need, each after its operands."""
-    found: dict[Node, None] = {}
+    nodes: dict[Node, None] = {}
     pending: list[tuple[Node, bool]] = [(root, False) for root in roots if isinstance(root, Node)]
     while pending:
         node, done = pending.pop()
         if done:
-            found[node] = None
-        elif node not in found:
+            nodes[node] = None
+        elif node not in nodes:
             pending.append((node, True))
-            pending += [(one, False) for one in operands_of(node) if one not in found]
-    return list(found)
+            pending += [(one, False) for one in operands_of(node) if one not in nodes]
+    return list(nodes)

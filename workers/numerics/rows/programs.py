@@ -1,7 +1,8 @@
-"""Row functions of scorers: recorded, read and written.
+"""Programs of scorers: row functions that are recorded (`recording`), read (`reading`), written (`writing`).
 
-A program has functions for both arrangements of rows: `weigh`, from logits to weights, and `gradient`, from the
-gradient by weights to that by logits; and `finish`, from sums over all rows to the gradient by what a head learns.
+A program has three functions. `weigh` turns logits into weights. `gradient` turns the gradient by weights
+into that by logits. Both are templates over the arrangement of rows (Along or Beside, native/rows.hpp).
+`finish` turns sums over all rows into the gradient by what a head learns.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from workers.numerics.simplifying import Slot
 from workers.numerics.tensors import gradients
 
 Weigh = Callable[[Tensor, Tensor, Mapping[str, Tensor], Mapping[str, Tensor | float]], Tensor]
-"""Weights [h, q, k] from logits [h, q, k], what is visible [q, k], what is learned [h] and knobs []."""
+"""Weights [h, q, k] from logits [h, q, k], the mask of visible keys [q, k], learned numbers [h] and knobs [].
+
+h: heads, q: queries (rows), k: keys.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,14 +35,14 @@ class Program:
 
     text: str
     given: int
-    """Numbers of a head: what it learns, then the knobs."""
+    """How many numbers a head passes to its functions: what it learns, then the knobs."""
     learned: int
     kept: int
-    """Numbers of a row that `weigh` keeps for `gradient`."""
+    """How many numbers of each row `weigh` keeps for `gradient`."""
     totals: int
-    """Sums over all rows that `gradient` adds to."""
+    """How many sums over all rows `gradient` adds to."""
     reads_logits: bool
-    """Whether `gradient` needs the logits; else it makes do with the weights."""
+    """True if `gradient` reads the logits; False if the weights are enough."""
 
 
 _WEIGH = (
@@ -59,26 +63,28 @@ def write_scorer(
     dtype: torch.dtype,
     simpler: Mapping[str, Sequence[float]] | None = None,
 ) -> Program:
-    """Return the program of a scorer that learns one number a head of each name; raises NotOfRows.
+    """Return the program of a scorer, of which a head learns one number of each name; raises NotOfRows.
 
-    The values of what is learned and of knobs are an example's: none is written into the program. `simpler`: values of
-    knobs for which the program has functions of their own, recorded with the plain number in the knob's place.
+    `learned` and `knobs` have the example's values, of which none is written into the program. `simpler`:
+    knob -> values for which the program has functions of their own, recorded with the number as the knob.
     """
     places = {name: len(learned) + n for n, name in enumerate(knobs)}
     programs = {"": _write(weigh, learned, knobs, dtype, {})}
     conditions: list[tuple[str, str]] = []
     for name, values in (simpler or {}).items():
         for value in values:
-            own = f"special_{len(conditions)}"
-            programs[own] = _write(weigh, learned, knobs, dtype, {name: value})
-            conditions.append((own, f"given[{places[name]} * W<T>] == {spell(value, dtype)}"))
+            namespace = f"special_{len(conditions)}"
+            programs[namespace] = _write(weigh, learned, knobs, dtype, {name: value})
+            conditions.append((namespace, f"given[{places[name]} * W<T>] == {spell(value, dtype)}"))
     if len(programs) > 1:
         programs["general"] = programs.pop("")
-    functions = [f"namespace {name} {{\n{one.text}}}" if name else one.text for name, one in programs.items()]
+    functions = [
+        f"namespace {name} {{\n{program.text}}}" if name else program.text for name, program in programs.items()
+    ]
     if conditions:
-        functions += [_choose(*one, conditions) for one in _DISPATCHED]
-    every = programs.values()
-    reads_logits = any(one.reads_logits for one in every)
+        functions += [_write_dispatch(*function, conditions) for function in _DISPATCHES]
+    variants = programs.values()
+    reads_logits = any(program.reads_logits for program in variants)
     text = "\n".join(
         [
             f"typedef {TYPES[dtype]} T;",
@@ -91,21 +97,21 @@ def write_scorer(
             "",
         ]
     )
-    kept, totals = (max(getattr(one, field) for one in every) for field in ("kept", "totals"))
+    kept, totals = (max(getattr(program, field) for program in variants) for field in ("kept", "totals"))
     return Program(text, len(learned) + len(knobs), len(learned), kept, totals, reads_logits)
 
 
-_DISPATCHED = (
+_DISPATCHES = (
     ("template <typename Keys> void weigh", _WEIGH, "weigh<Keys>"),
     ("template <typename Keys> void gradient", _GRADIENT, "gradient<Keys>"),
     ("void finish_numbers", _FINISH, "finish_numbers"),
 )
-"""Functions: what they are declared as, their parameters, and how they are called."""
+"""The functions of a program: C++ declaration, parameters, and how one is called."""
 
 
-def _choose(declared: str, parameters: str, call: str, conditions: Sequence[tuple[str, str]]) -> str:
-    """Return a function that calls the one for the knobs of the head."""
-    names = ", ".join(one.split("*")[-1].split()[-1] for one in parameters.split(", "))
+def _write_dispatch(declared: str, parameters: str, call: str, conditions: Sequence[tuple[str, str]]) -> str:
+    """Return a function that calls that of the first namespace whose condition holds, or the general one."""
+    names = ", ".join(parameter.split("*")[-1].split()[-1] for parameter in parameters.split(", "))
     lines = [f"    if ({condition}) return {space}::{call}({names});" for space, condition in conditions]
     return "\n".join([f"{declared}({parameters}) {{", *lines, f"    general::{call}({names});", "}", ""])
 
@@ -117,18 +123,19 @@ def _write(
     dtype: torch.dtype,
     plain: Mapping[str, float],
 ) -> Program:
-    """Return the functions of a scorer with plain numbers in place of some knobs."""
+    """Return the functions of a scorer; `plain` has the knobs that are plain numbers in it."""
     graph = Graph()
     inputs = _record(graph, weigh, learned, knobs, dtype, plain)
     weights, forward = inputs.weights, set(reachable([inputs.weights]))
-    known = _given_back(graph, weights)
-    kept = _find_kept([*inputs.gradients, *_divisors(known)], forward, set(known))
-    roots = _rebuilt(graph, inputs.gradients, known | {node: node for node in kept})
+    # `gradient` starts from the weights, from what follows from them, and from what `weigh` keeps of a row.
+    known = _known_from(graph, weights)
+    kept = _find_kept([*inputs.gradients, *_divisors_of(known)], forward, set(known))
+    roots = _rebuild(graph, inputs.gradients, known | {node: node for node in kept})
     stop = {*kept, weights} if isinstance(weights, Node) else {*kept}
     nodes = _reachable_before(roots, stop)
     totals = [node for node in nodes if node.what == "total"]
     head = {node: f"load<T>(given + {n} * W<T>)" for n, node in enumerate(inputs.given) if node}
-    rows = {inputs.count: "number(T(visible[r]))", inputs.all: "number(T(all))"}
+    rows = {inputs.visible: "number(T(visible[r]))", inputs.all: "number(T(all))"}
     forward_function = Function(
         name="weigh",
         parameters=_WEIGH,
@@ -163,18 +170,20 @@ def _write(
 
 
 @dataclass(frozen=True)
-class _Read:
-    """A scorer that was recorded and read."""
+class _ScorerFormulas:
+    """The inputs of a scorer that was recorded and read, and the formulas of its results."""
 
     given: list[Node | None]
-    """None: a plain number."""
+    """What the head learns, then the knobs; None for a knob that is a plain number."""
     logits: Node
     gradient: Node
-    count: Node
+    visible: Node
+    """The number of a row's visible keys."""
     all: Node
+    """The number of all its keys."""
     weights: Operand
     gradients: list[Operand]
-    """By logits, then by each number that is learned."""
+    """The gradient by logits, then by each number that is learned."""
 
 
 def _record(
@@ -184,7 +193,8 @@ def _record(
     knobs: Mapping[str, float],
     dtype: torch.dtype,
     plain: Mapping[str, float],
-) -> _Read:
+) -> _ScorerFormulas:
+    """Record a scorer and its gradients on an example, and read the recording; raises NotOfRows."""
     generator = torch.Generator().manual_seed(1)
     logits, gradient = (torch.randn(1, QUERIES, KEYS, dtype=dtype, generator=generator) for _ in range(2))
     visible = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril(KEYS - QUERIES)
@@ -198,38 +208,41 @@ def _record(
         weights = weigh(logits, visible, numbers, {**given_knobs, **plain})
         if weights.shape != logits.shape:
             raise NotOfRows("its weights have another shape than its logits")
-        found: list[Tensor | None] = [None] * len(wanted)
+        by_leaf: list[Tensor | None] = [None] * len(wanted)
         if weights.requires_grad:
-            found = gradients(weights, wanted, gradient, create_graph=True)
+            by_leaf = gradients(weights, wanted, gradient, create_graph=True)
     nodes = {"logits": graph.input("logits", Level.KEY), "gradient": graph.input("gradient", Level.KEY)}
     spots: dict[Slot, Spot] = {}
 
-    def know(tensor: Tensor, shown: Operand, hidden: Operand | None) -> None:
+    def introduce(tensor: Tensor, shown: Operand, hidden: Operand | None) -> None:
         slot = recording.leaves[id(tensor)]
         spots[slot] = Spot(tuple(tensor.shape), tensor.dtype, shown, hidden)
 
-    know(logits, nodes["logits"], None)
-    know(gradient, nodes["gradient"], None)
-    know(visible, True, False)
+    introduce(logits, nodes["logits"], None)
+    introduce(gradient, nodes["gradient"], None)
+    introduce(visible, True, False)
     given: list[Node | None] = []
     for name, tensor in (*numbers.items(), *((name, given_knobs.get(name)) for name in knobs)):
         given.append(None if tensor is None else graph.input(f"given {len(given)} {name}", Level.HEAD))
         if tensor is not None and given[-1]:
-            know(tensor, given[-1], given[-1])
+            introduce(tensor, given[-1], given[-1])
     reader = Reader(graph, spots, dtype)
     reader.read(recording.operations)
     result = reader.spot(recording.slot(weights))
     if result.hidden is None or isinstance(result.hidden, Node) or result.hidden != 0:
         raise NotOfRows("its weights of invisible keys are not 0")
-    by = [0.0 if one is None else reader.spot(recording.slot(one)).shown for one in found]
-    for one, (name, _) in zip(by[1:], numbers.items(), strict=True):
-        if isinstance(one, Node) and one.level in (Level.ROW, Level.KEY):
+    formulas = [0.0 if tensor is None else reader.spot(recording.slot(tensor)).shown for tensor in by_leaf]
+    for formula, (name, _) in zip(formulas[1:], numbers.items(), strict=True):
+        if isinstance(formula, Node) and formula.level in (Level.ROW, Level.KEY):
             raise NotOfRows(f"the gradient by {name} is not a sum over rows")
-    return _Read(given, nodes["logits"], nodes["gradient"], reader.count, reader.keys, result.shown, by)
+    return _ScorerFormulas(given, nodes["logits"], nodes["gradient"], reader.count, reader.keys, result.shown, formulas)
 
 
-def _given_back(graph: Graph, weights: Operand) -> dict[Node, Node]:
-    """Return the nodes that follow from the weights: themselves and the numerator of a quotient by a row's number."""
+def _known_from(graph: Graph, weights: Operand) -> dict[Node, Node]:
+    """Return the nodes that `gradient` can compute from the weights, with their formulas.
+
+    These are the weights, and if they are a quotient by a number of the row, its numerator.
+    """
     if not isinstance(weights, Node):
         return {}
     known = {weights: weights}
@@ -240,54 +253,54 @@ def _given_back(graph: Graph, weights: Operand) -> dict[Node, Node]:
     return known
 
 
-def _divisors(known: Mapping[Node, Node]) -> list[Operand]:
-    """Numbers of a row by which the weights give back their numerator."""
+def _divisors_of(known: Mapping[Node, Node]) -> list[Operand]:
+    """Return the divisors of weights that are a quotient: `gradient` needs them to compute the numerator."""
     return [formula.operands[1] for node, formula in known.items() if formula is not node]
 
 
-def _rebuilt(graph: Graph, roots: Sequence[Operand], known: Mapping[Node, Node]) -> list[Operand]:
-    """Return the roots with what is known in place of what it takes to compute it."""
-    found: dict[Node, Node] = dict(known)
+def _rebuild(graph: Graph, roots: Sequence[Operand], known: Mapping[Node, Node]) -> list[Operand]:
+    """Return the roots, computed from the formulas of known nodes in place of their own operands."""
+    rebuilt: dict[Node, Node] = dict(known)
     for node in _reachable_before(roots, set(known)):
-        if node not in found:
-            operands = tuple(found[one] if isinstance(one, Node) else one for one in node.operands)
-            found[node] = node if operands == node.operands or node.loop else graph.again(node, operands)
-    return [found[one] if isinstance(one, Node) else one for one in roots]
+        if node not in rebuilt:
+            operands = tuple(rebuilt[source] if isinstance(source, Node) else source for source in node.operands)
+            rebuilt[node] = node if operands == node.operands or node.loop else graph.again(node, operands)
+    return [rebuilt[root] if isinstance(root, Node) else root for root in roots]
 
 
 def _reachable_before(roots: Sequence[Operand], stop: set[Node]) -> list[Node]:
-    """Return all nodes that the roots need, each after its operands; those of `stop` without their operands."""
-    found: dict[Node, None] = {}
+    """Return all nodes that the roots need, each after its operands; not the operands of nodes in `stop`."""
+    nodes: dict[Node, None] = {}
 
     def visit(node: Node) -> None:
-        if node in found:
+        if node in nodes:
             return
         if node not in stop:
-            for one in operands_of(node):
-                visit(one)
-        found[node] = None
+            for operand in operands_of(node):
+                visit(operand)
+        nodes[node] = None
 
     for root in roots:
         if isinstance(root, Node):
             visit(root)
-    return list(found)
+    return list(nodes)
 
 
 def _find_kept(roots: Sequence[Operand], forward: set[Node], known: set[Node]) -> list[Node]:
-    """Numbers of a row that the forward function computes from its keys and the gradient needs."""
-    found: dict[Node, None] = {}
-    pending, seen = [one for one in roots if isinstance(one, Node)], set[Node]()
+    """Return the row's numbers that `weigh` computes from the row's keys and that `gradient` needs."""
+    kept: dict[Node, None] = {}
+    pending, seen = [root for root in roots if isinstance(root, Node)], set[Node]()
     while pending:
         node = pending.pop()
         if node in seen:
             continue
         seen.add(node)
         if node in forward and node.level == Level.ROW and not node.is_truth and _needs_keys(node):
-            found[node] = None
+            kept[node] = None
         elif node not in known:
             pending += operands_of(node)
-    return list(found)
+    return list(kept)
 
 
 def _needs_keys(node: Node) -> bool:
-    return any(one.level == Level.KEY for one in reachable([node]))
+    return any(source.level == Level.KEY for source in reachable([node]))

@@ -18,8 +18,8 @@ from workers.numerics.simplifying import Operation, Slot, replace
 class Recording(TorchDispatchMode):
     """While it is entered, lists the tensor operations of this thread, those of gradients too.
 
-    Unlike `workers.numerics.tape` it is for gradients by torch.autograd, which hands over copies of tensors that share
-    their memory: a tensor is known by where its numbers lie. So all tensors are kept.
+    Unlike `workers.numerics.tape` it records gradients by torch.autograd, which hands over other tensors that
+    share memory. So a tensor is known by its address, and all are kept: no address is used again.
     """
 
     def __init__(self, leaves: Sequence[Tensor]) -> None:
@@ -30,7 +30,7 @@ class Recording(TorchDispatchMode):
         self._inside: list[Any] = []
         """Operations that are being recorded as simpler ones."""
         self.leaves = {id(leaf): self._note(leaf) for leaf in leaves}
-        """Of what was given."""
+        """Slots of the given tensors by their `id`."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -61,7 +61,7 @@ class Recording(TorchDispatchMode):
 
 
 def _is_composed(function: Any, keywords: Mapping[str, Any]) -> bool:
-    """Return whether torch makes an operation on numbers, one by one, of others, and no rule of ours reads it."""
+    """Return whether an elementwise operation is unknown to `reading`, and recorded by its decomposition."""
     name = operation_name(function)
     if function not in decomposition_table or is_known(name, keywords):
         return False

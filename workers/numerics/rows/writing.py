@@ -1,8 +1,8 @@
-"""Formulas of rows as C++ over vector registers (workers/numerics/native/rows.hpp).
+"""The writer of formulas of rows as C++ over vector registers (workers/numerics/native/rows.hpp).
 
-A function goes through the rows that it is given. A row is gone through in passes: a pass computes sums over the keys,
-or stores what the function gives; what needs a sum is computed in a later pass. Numbers of keys that are dear and
-needed by several passes are kept in a row of their own, others are computed again.
+A generated function goes through rows, and through the keys of each row in passes. A pass computes sums over
+the keys, or stores outputs; what needs a sum is computed in a later pass. If several passes need an expensive
+number of each key, the first one stores it in a row of its own; a cheap number is computed again.
 """
 
 from __future__ import annotations
@@ -16,39 +16,40 @@ import torch
 from workers.numerics.fusion.values import spell
 from workers.numerics.rows.nodes import Level, Loop, Node, Operand, operands_of, reachable
 
-_DEAR = 6
-"""What costs more is kept from pass to pass."""
+_EXPENSIVE = 6
+"""Numbers of keys that cost more (`cost_of`: a sum 1, a quotient 8) are stored from pass to pass."""
 _STARTS = {"sum": 0.0, "largest": -math.inf, "smallest": math.inf}
 _JOINS = {"sum": "{0} += {1};", "largest": "{0} = {1} > {0} ? {1} : {0};", "smallest": "{0} = {1} < {0} ? {1} : {0};"}
+"""What an accumulator {0} starts from, and the statement that adds the number {1} to it."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """What a generated function computes of each row, and where it finds what it is given."""
+    """A generated function: what it computes for each row, and where its inputs and outputs lie."""
 
     name: str
     parameters: str
-    """Of its C++ signature."""
+    """The parameters of its C++ signature."""
     advance: str
-    """The statement by which its pointers go on to the next row."""
+    """The statement that moves its pointers to the next row."""
     rows: Mapping[Node, str]
-    """Numbers of a row that are given -> expression."""
+    """Inputs that belong to a row -> expression."""
     keys: Mapping[Node, str]
-    """Numbers of keys that are given -> pointer to the first of the row."""
+    """Inputs that belong to a key -> pointer to the row's first."""
     outputs: Sequence[tuple[Operand, str]]
-    """What it computes of each key -> pointer to where that goes. An output may be written over what is given."""
+    """Numbers of each key that it computes, with the pointers to write them to; these may be inputs' too."""
     spare: str = ""
-    """An output's pointer that nothing is read from, where numbers of keys may be kept until the last pass."""
+    """The pointer of an output that is no input's: keys' numbers may be stored there until the last pass."""
     kept: Sequence[Node] = ()
-    """Numbers of a row that are kept for another function, at `kept`."""
+    """Numbers of a row that it writes to the parameter `kept`, for another function."""
     totals: Sequence[Node] = ()
-    """Sums over all rows, at `totals`."""
+    """Sums over all rows, which it adds to the parameter `totals`."""
     length: str = "visible[r]"
     """Number of keys in a row."""
 
 
 class _Scope:
-    """A block of statements; what an outer one has computed is known in it."""
+    """A block of C++ statements, in which the variables of the blocks around it are known too."""
 
     def __init__(self, parent: _Scope | None = None, known: Mapping[Node, str] | None = None) -> None:
         self.lines: list[str] = []
@@ -56,35 +57,42 @@ class _Scope:
         self._parent = parent
 
     def find(self, node: Node) -> str | None:
-        """Return the expression that stands for a node."""
+        """Return the expression of a node that is known here, or None."""
         return self.known.get(node) or (self._parent.find(node) if self._parent else None)
 
 
 def write_function(function: Function, dtype: torch.dtype, given: Mapping[Node, str]) -> str:
-    """Return a function template over `Keys`, the arrangement of rows; `given`: numbers of the head -> expression."""
+    """Return a template over `Keys`, Along or Beside in rows.hpp; `given`: head's number -> expression."""
     return _Writer(function, dtype, given).write()
 
 
 def write_numbers(signature: str, outputs: Sequence[Operand], dtype: torch.dtype, given: Mapping[Node, str]) -> str:
-    """Return a function that computes registers at `to`, one for each output, from what is given."""
+    """Return a function that writes a register for each output to `to`; `given`: inputs -> expression."""
     scope, names = _Scope(), _Names(dtype)
-    names.give(given, scope)
+    names.declare_given(given, scope)
 
     def compute(node: Node) -> None:
         if not scope.find(node):
-            for one in operands_of(node):
-                compute(one)
-            names.say(node, scope)
+            for operand in operands_of(node):
+                compute(operand)
+            names.declare(node, scope)
 
     for output in outputs:
         if isinstance(output, Node):
             compute(output)
-    lines = [*scope.lines, *(f"store<T>(to + {n} * W<T>, {names.of(one, scope)});" for n, one in enumerate(outputs))]
+    lines = [
+        *scope.lines,
+        *(f"store<T>(to + {n} * W<T>, {names.of(operand, scope)});" for n, operand in enumerate(outputs)),
+    ]
     return "\n".join([f"{signature} {{", *(f"    {line}" for line in lines), "}", ""])
 
 
 class _Names:
-    """Names of variables, and how formulas are spelt."""
+    """Names of C++ variables, and the spelling of numbers and formulas.
+
+    Letters: g an input; h, r, k and t a number of the head, a row, a key or a total; in a pass t is an
+    accumulator and x its next number; s is a loop's state.
+    """
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
@@ -100,19 +108,19 @@ class _Names:
     def of(self, operand: Operand, scope: _Scope) -> str:
         if not isinstance(operand, Node):
             return f"number({self.spell(float(operand))})"
-        found = scope.find(operand)
-        assert found, "operands are computed before what needs them"
-        return found
+        expression = scope.find(operand)
+        assert expression, "operands are computed before what needs them"
+        return expression
 
-    def give(self, given: Mapping[Node, str], scope: _Scope) -> None:
-        """Read what a function is given."""
+    def declare_given(self, given: Mapping[Node, str], scope: _Scope) -> None:
+        """Declare a variable for each input."""
         for node, expression in given.items():
             scope.known[node] = self.new("g")
             scope.lines.append(f"const N {scope.known[node]} = {expression};")
 
-    def say(self, node: Node, scope: _Scope) -> str:
-        """Compute a formula whose operands are known in this scope."""
-        operands = [self.of(one, scope) for one in node.operands]
+    def declare(self, node: Node, scope: _Scope) -> str:
+        """Declare a variable for a formula, whose operands are known in this scope, and return its name."""
+        operands = [self.of(operand, scope) for operand in node.operands]
         name = scope.known[node] = self.new("hrkt"[node.level])
         kind = "auto" if node.is_truth else "N"
         scope.lines.append(f"const {kind} {name} = {node.what.format(*operands, T='number')};")
@@ -124,26 +132,26 @@ class _Writer:
         self.function = function
         self.names = _Names(dtype)
         self.head = _Scope()
-        self.names.give(given, self.head)
+        self.names.declare_given(given, self.head)
         self.totals = {node: self.names.new("total") for node in function.totals}
         self.stored: dict[Node, str] = {}
-        """Numbers of keys that are kept from pass to pass -> pointer."""
+        """Numbers of keys that are stored from pass to pass -> pointer."""
         self.ready: set[Node] = set()
-        """Those that are stored by now."""
-        self.turned: dict[Node, Node] = {}
+        """Those of them whose pass is written by now."""
+        self.reciprocals: dict[Node, Node] = {}
         """Divisors -> their reciprocals."""
 
     def write(self) -> str:
         function = self.function
         row = _Scope(self.head)
-        self.names.give(function.rows, row)
+        self.names.declare_given(function.rows, row)
         block = _Block(self, row, frozenset())
-        apart = [node.operands[0] for node in function.totals if not _summed(node)]
-        block.write([*function.kept, *(one for one in apart if isinstance(one, Node))])
+        row_sources = [node.operands[0] for node in function.totals if not _key_source(node)]
+        block.write([*function.kept, *(source for source in row_sources if isinstance(source, Node))])
         for number, node in enumerate(function.kept):
             row.lines.append(f"Keys::keep(kept + {number} * Keys::KEPT, {block.row(node)});")
         for node, name in self.totals.items():
-            if _summed(node) is None:
+            if _key_source(node) is None:
                 row.lines.append(f"{name} += {block.row(node.operands[0])};")
         pointers = dict.fromkeys(pointer for pointer in self.stored.values() if pointer != function.spare)
         lines = [
@@ -165,8 +173,8 @@ class _Writer:
         return "\n".join([f"template <typename Keys> void {function.name}({function.parameters}) {{", *body, "}", ""])
 
     def _total(self, node: Node, name: str) -> str:
-        # Of a number of each row every place along a row has the same.
-        return name if _summed(node) else f"Keys::once({name})"
+        # A sum over keys is spread over a register; a row's number is in every place of it, and counts once.
+        return name if _key_source(node) else f"Keys::once({name})"
 
 
 class _Block:
@@ -176,39 +184,39 @@ class _Block:
         self._writer = writer
         self._scope = scope
         self._inner = inner
-        """Of a loop: what depends on its state. The rest is computed before it."""
+        """In a loop, the nodes that depend on its state; `parent` computes all others, before the loop."""
         self._parent = parent
         self._passes: dict[Node, int] = {}
 
     def write(self, roots: Sequence[Node]) -> None:
-        """All passes: sums that the roots need, and of the block of a whole row its outputs and totals."""
+        """Write all passes: the sums that the roots need, and outside of loops the outputs and totals."""
         function = self._writer.function
         outputs = function.outputs if self._parent is None else []
         totals = function.totals if self._parent is None else []
-        summed = [source for node in totals if (source := _summed(node))]
-        every = [*roots, *summed, *(one for one, _ in outputs if isinstance(one, Node))]
-        sums = [node for node in self._own(every) if node.what in _STARTS]
-        for node in self._own(every):
-            self._number(node)
-        ends = [self._pass_of(one) for one in (*summed, *(_source(node) for node in sums))]
-        ends += [self._pass_of(one) for one, _ in outputs if isinstance(one, Node)]
+        totalled = [source for node in totals if (source := _key_source(node))]
+        needed = [*roots, *totalled, *(output for output, _ in outputs if isinstance(output, Node))]
+        sums = [node for node in self._nodes_here(needed) if node.what in _STARTS]
+        for node in self._nodes_here(needed):
+            self._assign_pass(node)
+        ends = [self._pass_of(source) for source in (*totalled, *(_source(node) for node in sums))]
+        ends += [self._pass_of(output) for output, _ in outputs if isinstance(output, Node)]
         last = max(ends, default=0)
         wanted: list[list[Node]] = [[] for _ in range(last + 1)]
-        for one in (*summed, *(_source(node) for node in sums)):
-            wanted[self._pass_of(one)].append(one)
-        wanted[last] += [one for one, _ in outputs if isinstance(one, Node)]
+        for node in (*totalled, *(_source(node) for node in sums)):
+            wanted[self._pass_of(node)].append(node)
+        wanted[last] += [output for output, _ in outputs if isinstance(output, Node)]
         if self._parent is None:
             self._choose_stored(wanted)
         for number in range(last + 1):
             self._write_pass(
                 [node for node in sums if self._pass_of(_source(node)) == number],
-                [node for node in totals if (one := _summed(node)) and self._pass_of(one) == number],
+                [node for node in totals if (key := _key_source(node)) and self._pass_of(key) == number],
                 [node for node in self._writer.stored if self._parent is None and self._pass_of(node) == number],
                 outputs if number == last else [],
             )
 
     def row(self, operand: Operand) -> str:
-        """Return the expression of a number of a row or of the head, computed now if it was not."""
+        """Return the expression of a row's or the head's number; write its computation if it is not known."""
         scope = self._scope
         if not isinstance(operand, Node):
             return self._writer.names.of(operand, scope)
@@ -217,7 +225,7 @@ class _Block:
         if operand.level == Level.HEAD:
             for node in reachable([operand]):
                 if self._writer.head.find(node) is None:
-                    self._writer.names.say(node, self._writer.head)
+                    self._writer.names.declare(node, self._writer.head)
             return self._writer.head.known[operand]
         if self._parent and operand not in self._inner:
             return self._parent.row(operand)
@@ -227,39 +235,39 @@ class _Block:
             assert found
             return found
         assert operand.what not in _STARTS, "a pass computes it"
-        for one in operands_of(operand):
-            self.row(one)
-        return self._writer.names.say(operand, scope)
+        for source in operands_of(operand):
+            self.row(source)
+        return self._writer.names.declare(operand, scope)
 
     # -- which pass --------------------------------------------------------------------------------------------------
 
-    def _own(self, roots: Sequence[Operand]) -> list[Node]:
-        """Return the nodes that this block computes for the roots, operands first; not those of a loop's steps."""
-        found: dict[Node, None] = {}
+    def _nodes_here(self, roots: Sequence[Operand]) -> list[Node]:
+        """Return the nodes that this block computes for the roots, operands first; loops compute others."""
+        nodes: dict[Node, None] = {}
         given = self._writer.function.keys
 
         def visit(node: Node) -> None:
-            if node in found or node in given or self._scope.find(node) or (self._parent and node not in self._inner):
+            if node in nodes or node in given or self._scope.find(node) or (self._parent and node not in self._inner):
                 return
-            for one in _read_by(node):
-                visit(one)
-            found[node] = None
+            for source in _prerequisites(node):
+                visit(source)
+            nodes[node] = None
 
         for root in roots:
             if isinstance(root, Node):
                 visit(root)
-        return list(found)
+        return list(nodes)
 
-    def _number(self, node: Node) -> None:
-        before = max((self._pass_of(one) for one in _read_by(node)), default=0)
-        self._passes[node] = before + int(node.what in _STARTS)
+    def _assign_pass(self, node: Node) -> None:
+        first = max((self._pass_of(source) for source in _prerequisites(node)), default=0)
+        self._passes[node] = first + int(node.what in _STARTS)  # a sum is known after its pass
 
     def _pass_of(self, node: Node) -> int:
-        """Return the first pass in which it can be computed."""
+        """Return the number of the first pass in which a node can be computed."""
         return self._passes.get(node, 0)
 
     def _choose_stored(self, wanted: list[list[Node]]) -> None:
-        """Find numbers of keys that cost too much to be computed again in a later pass."""
+        """Choose the numbers of keys that are stored: a later pass needs them, and they are expensive."""
         writer, stored = self._writer, self._writer.stored
         spares = [writer.function.spare] if writer.function.spare else []
         for number in range(len(wanted) - 1, 0, -1):
@@ -271,7 +279,7 @@ class _Block:
                     continue
                 seen.add(node)
                 before = self._pass_of(node)
-                is_cheap = node.is_truth or self._price(node, set()) <= _DEAR
+                is_cheap = node.is_truth or self._price(node, set()) <= _EXPENSIVE
                 if before == number or (node not in stored and is_cheap):
                     pending += operands_of(node)
                 elif node not in stored:
@@ -279,12 +287,14 @@ class _Block:
                     wanted[before].append(node)
 
     def _price(self, node: Node, seen: set[Node]) -> int:
-        """About what it takes to compute it from numbers that are given or stored."""
-        is_there = node in self._writer.function.keys or node in self._writer.stored
-        if node in seen or node.level != Level.KEY or is_there:
+        """Return about what a node costs, given inputs and stored numbers; nodes in `seen` are free."""
+        is_loaded = node in self._writer.function.keys or node in self._writer.stored
+        if node in seen or node.level != Level.KEY or is_loaded:
             return 0
         seen.add(node)
-        return (1 if _is_share(node) else node.cost) + sum(self._price(one, seen) for one in operands_of(node))
+        return (1 if _divides_by_row(node) else node.cost) + sum(
+            self._price(source, seen) for source in operands_of(node)
+        )
 
     # -- the text ----------------------------------------------------------------------------------------------------
 
@@ -302,19 +312,23 @@ class _Block:
         body = [f"store<T>({writer.stored[node]} + n * W<T>, {self._key(node, inner)});" for node in stored]
         for node, name in names.items():
             value = f"at.seen({self._key(_source(node), inner)}, n, {writer.names.spell(_STARTS[node.what])})"
-            if node.what != "sum":
-                given, value = value, writer.names.new("x")
-                body.append(f"const N {value} = {given};")
+            if node.what != "sum":  # a comparison names the number twice
+                computed, value = value, writer.names.new("x")
+                body.append(f"const N {value} = {computed};")
             body.append(_JOINS[node.what].format(name, value))
         for node in totals:
-            source = _summed(node)
+            source = _key_source(node)
             assert source
             body.append(f"{writer.totals[node]} += at.seen({self._key(source, inner)}, n, T(0));")
-        for one, pointer in outputs:
-            value = self._key(one, inner) if isinstance(one, Node) else writer.names.of(one, inner)
+        for output, pointer in outputs:
+            value = self._key(output, inner) if isinstance(output, Node) else writer.names.of(output, inner)
             body.append(f"store<T>({pointer} + n * W<T>, at.seen({value}, n, T(0)));")
         scope.lines += [f"N {name} = number({writer.names.spell(_STARTS[n.what])});" for n, name in names.items()]
-        scope.lines += ["for (int n = 0; n < registers; n++) {", *(f"    {one}" for one in (*inner.lines, *body)), "}"]
+        scope.lines += [
+            "for (int n = 0; n < registers; n++) {",
+            *(f"    {line}" for line in (*inner.lines, *body)),
+            "}",
+        ]
         for _, pointer in outputs:
             scope.lines.append(f"for (int n = registers; n < end; n++) store<T>({pointer} + n * W<T>, N{{}});")
         for node, name in names.items():
@@ -323,8 +337,9 @@ class _Block:
         writer.ready.update(stored)
 
     def _key(self, node: Node, inner: _Scope) -> str:
-        """Return the expression of a number of a key, in a loop over keys; what belongs to the row is computed before
-        it.
+        """Return the expression of a number of a key, computed in `inner`, the body of the loop over keys.
+
+        What belongs to the row is computed before that loop.
         """
         if node.level != Level.KEY:
             return self.row(node)
@@ -336,47 +351,45 @@ class _Block:
             name = inner.known[node] = writer.names.new("k")
             inner.lines.append(f"const N {name} = load<T>({pointer} + n * W<T>);")
             return name
-        if _is_share(node):
-            one, divisor = node.operands
+        if _divides_by_row(node):
+            dividend, divisor = node.operands
             assert isinstance(divisor, Node)
-            share = self.row(self._turned(divisor))
-            left = self._key(one, inner) if isinstance(one, Node) else writer.names.of(one, inner)
+            reciprocal = self.row(self._reciprocal_of(divisor))
+            left = self._key(dividend, inner) if isinstance(dividend, Node) else writer.names.of(dividend, inner)
             name = inner.known[node] = writer.names.new("k")
-            inner.lines.append(f"const N {name} = {left} * {share};")
+            inner.lines.append(f"const N {name} = {left} * {reciprocal};")
             return name
-        for one in operands_of(node):
-            self._key(one, inner)
-        return writer.names.say(node, inner)
+        for source in operands_of(node):
+            self._key(source, inner)
+        return writer.names.declare(node, inner)
 
-    def _turned(self, divisor: Node) -> Node:
-        known = self._writer.turned.setdefault(divisor, Node("{T}(1) / {0}", (divisor,), divisor.level))
-        if divisor in self._inner and known not in self._inner:
-            self._inner |= {known}
-        return known
+    def _reciprocal_of(self, divisor: Node) -> Node:
+        reciprocal = self._writer.reciprocals.setdefault(divisor, Node("{T}(1) / {0}", (divisor,), divisor.level))
+        if divisor in self._inner and reciprocal not in self._inner:
+            self._inner |= {reciprocal}
+        return reciprocal
 
     def _write_loop(self, loop: Loop) -> None:
-        """Write the steps of a loop, after which its results are known."""
+        """Write a loop over the steps; its results are known after it."""
         writer, scope = self._writer, self._scope
         names = [writer.names.new("s") for _ in loop.starts]
-        starts = [self.row(one) for one in loop.starts]
+        starts = [self.row(start) for start in loop.starts]
         scope.lines += [f"N {name} = {start};" for name, start in zip(names, starts, strict=True)]
         body = _Scope(scope, dict(zip(loop.states, names, strict=True)))
-        block = _Block(writer, body, frozenset(_dependent(loop)), self)
-        block.write([one for one in loop.results if isinstance(one, Node)])
-        results = [block.row(one) for one in loop.results]
-        same = " && ".join(f"same({one}, {name})" for one, name in zip(results, names, strict=True))
-        moved = [f"{name} = {one};" for one, name in zip(results, names, strict=True)]
+        block = _Block(writer, body, frozenset(_dependents(loop)), self)
+        block.write([result for result in loop.results if isinstance(result, Node)])
+        results = [block.row(result) for result in loop.results]
+        same = " && ".join(f"same({result}, {name})" for result, name in zip(results, names, strict=True))
+        updates = [f"{name} = {result};" for result, name in zip(results, names, strict=True)]
         scope.lines.append(f"for (int step = 0; step < {loop.steps}; step++) {{")
-        scope.lines += [f"    {line}" for line in (*body.lines, f"if ({same}) break;", *moved)]
+        scope.lines += [f"    {line}" for line in (*body.lines, f"if ({same}) break;", *updates)]
         scope.lines.append("}")
         for number, name in enumerate(names):
             scope.known[loop.nodes[number]] = name
 
 
-def _is_share(node: Node) -> bool:
-    """Return whether it is a quotient by a number of the row, which is turned once: one division instead of one a
-    key.
-    """
+def _divides_by_row(node: Node) -> bool:
+    """Return whether a node divides by a row's number, whose reciprocal saves a division for each key."""
     divisor = node.operands[-1] if node.what == "{0} / {1}" else None
     return isinstance(divisor, Node) and divisor.level != Level.KEY
 
@@ -387,25 +400,25 @@ def _source(node: Node) -> Node:
     return source
 
 
-def _summed(total: Node) -> Node | None:
-    """Return the number of keys whose sums over a row a total adds up, if it adds up sums."""
+def _key_source(total: Node) -> Node | None:
+    """Return the number of each key that a total adds up; None if it adds up numbers of rows."""
     source = total.operands[0]
     return _source(source) if isinstance(source, Node) and source.what == "sum" else None
 
 
-def _dependent(loop: Loop) -> set[Node]:
-    """Return the nodes that a loop's body computes from its state."""
-    found = set(loop.states)
+def _dependents(loop: Loop) -> set[Node]:
+    """Return a loop's states, and the nodes that its body computes from them."""
+    nodes = set(loop.states)
     for node in reachable(loop.results):
-        if any(one in found for one in operands_of(node)):
-            found.add(node)
-    return found
+        if any(source in nodes for source in operands_of(node)):
+            nodes.add(node)
+    return nodes
 
 
-def _read_by(node: Node) -> list[Node]:
-    """Return what must be computed before a node: for a loop's result, what its body reads from outside."""
+def _prerequisites(node: Node) -> list[Node]:
+    """Return what must be computed before a node; for a loop's result its starts and what its body reads."""
     if not node.loop:
         return [*operands_of(node)]
-    inner = _dependent(node.loop)
-    outside = [one for one in reachable(node.loop.results) if one not in inner]
-    return [*(one for one in node.loop.starts if isinstance(one, Node)), *outside]
+    inner = _dependents(node.loop)
+    outside = [source for source in reachable(node.loop.results) if source not in inner]
+    return [*(start for start in node.loop.starts if isinstance(start, Node)), *outside]
