@@ -27,8 +27,8 @@ averaging: none
 training: {steps: 20, validate_every: 10}
 search: {trials: 60, seed: 3, objective: {minimize: tvd/raw, at: last}}
 """
-SEEDS = SPACE.replace("drawn", "repeated").replace("10 ** uniform(-4, -1)", "0.01").replace("trials: 60, ", "")
-SEEDS += "seeds: 6\narms: {small: {training.batch: 16}, large: {training.batch: 32}}\n"
+ARMS = "seeds: 6\narms: {small: {training.batch: 16}, large: {training.batch: 32}}\n"
+SEEDS = SPACE.replace("drawn", "repeated").replace("10 ** uniform(-4, -1)", "0.01").replace("trials: 60, ", "") + ARMS
 
 Search = Callable[..., str]
 
