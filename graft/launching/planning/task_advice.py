@@ -40,6 +40,8 @@ _SHOWN = 3
 """Settings that are written out for people."""
 _KNOBS_NAMED = 3
 """Knobs that a dry run names."""
+MOST = 5_000
+"""Trials of a study that are read: any are as good, and a configuration takes some thousand bytes."""
 _COLUMNS = ("seed", "objective", "task", "model", "config", "params")
 
 
@@ -60,57 +62,54 @@ def read_task_advice(reader: Reader, task: str, difference: float | None = None)
 
     Raises PluginError for what is no task, and StudyError where neither has trials.
     """
-    by_task = _read_evidence(reader)
-    if task not in by_task and task not in member_names("task"):
-        raise PluginError(no_such("task", task, sorted({*member_names("task"), *by_task})))
-    if task in by_task:
-        return Known(task=task, tasks=(task,), family=None, found=advise_task(by_task[task], difference))
-    family, kin = _find_kin(task, by_task)
-    if not kin:
-        raise StudyError(
-            f"no trial of {task}, or of a task of its family, has ended in this database: launch a random search of "
-            f"it (`sampler: random`), or name another with --storage"
-        )
-    evidence = [one for name in kin for one in by_task[name]]
-    return Known(task=task, tasks=tuple(kin), family=family, found=advise_task(evidence, difference))
+    stored = sorted(reader.query("SELECT DISTINCT task FROM trials WHERE objective IS NOT NULL")["task"].drop_nulls())
+    if task not in stored and task not in member_names("task"):
+        raise PluginError(no_such("task", task, sorted({*member_names("task"), *stored})))
+    if own := _read_evidence(reader, [task]):
+        return Known(task=task, tasks=(task,), family=None, found=advise_task(own, difference))
+    for family, kin in _list_kin(task, stored):
+        if evidence := _read_evidence(reader, kin):
+            names = sorted({json.loads(one.setting.task)["name"] for one in evidence})
+            return Known(task=task, tasks=tuple(names), family=family, found=advise_task(evidence, difference))
+    raise StudyError(
+        f"no trial of {task}, or of a task of its family, has ended in this database: launch a random search of it "
+        "(`sampler: random`), or name another with --storage"
+    )
 
 
-def _find_kin(task: str, known: Collection[str]) -> tuple[str | None, list[str]]:
-    """Return the narrowest kind of task that the task shares with some of the `known`, and those."""
+def _list_kin(task: str, stored: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the kinds of task that the task shares with some of the `stored`, and those, the narrowest kind first."""
     family = family_of("task")
     members: dict[str, type] = {}
-    for name in {task, *known}:
+    for name in {task, *stored}:
         with suppress(PluginError):  # a task from outside that is not in use
             members[name] = plugins.load(family, name)
-    for kind in members[task].__mro__[1:]:
-        if kind is family or not issubclass(kind, family):
-            continue
-        if kin := sorted(name for name, one in members.items() if name != task and issubclass(one, kind)):
-            return kind.__name__, kin
-    return None, []
+    for kind in members[task].__mro__[1:] if task in members else ():
+        if kind is not family and issubclass(kind, family):
+            kin = sorted(name for name, one in members.items() if name != task and issubclass(one, kind))
+            if kin:
+                yield kind.__name__, kin
 
 
-def _read_evidence(reader: Reader, tasks: Collection[str] | None = None) -> Mapping[str, list[Evidence]]:
-    """Return task -> the trials of each study and setting; those that a table answered are left out.
+def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
+    """Return the trials of some tasks, by study and setting; those that a table answered are left out.
 
-    So are studies with a claim that have not finished, whose interim results nobody is to see, and of a transfer the
-    trials that got an architecture.
+    So are those of a claim's study that has not finished, whose interim results are not to be seen, and of a transfer
+    the trials that got an architecture. Of a study the first MOST are read.
     """
-    found: dict[str, list[Evidence]] = {}
+    found: list[Evidence] = []
     for row in reader.studies().iter_rows(named=True):
-        if row["state"] != "finished" and claims_of_text(row["space"]):
-            continue
-        for one in _split(reader, row):
-            name = json.loads(one.setting.task)["name"]
-            if tasks is None or name in tasks:
-                found.setdefault(name, []).append(one)
+        if row["state"] == "finished" or not claims_of_text(row["space"]):
+            found += _split(reader, row, tasks)
     return found
 
 
-def _split(reader: Reader, row: Mapping[str, Any]) -> Iterator[Evidence]:
+def _split(reader: Reader, row: Mapping[str, Any], tasks: Sequence[str]) -> Iterator[Evidence]:
+    names = ", ".join("'" + task.replace("'", "''") + "'" for task in tasks)
     where = (
-        "state IN ('finished', 'pruned', 'diverged') AND parent IS NULL AND architecture_id IS NULL "
-        f"AND (step_kind IS NULL OR step_kind <> '{SURROGATE}') AND feasible IS NOT FALSE"
+        f"number < {MOST} AND task IN ({names}) AND state IN ('finished', 'pruned', 'diverged') AND parent IS NULL "
+        "AND architecture_id IS NULL AND feasible IS NOT FALSE "
+        f"AND (step_kind IS NULL OR step_kind <> '{SURROGATE}')"
     )
     trials = reader.study(row["name"]).trials(where, columns=_COLUMNS)
     if trials.is_empty():
@@ -123,8 +122,7 @@ def _split(reader: Reader, row: Mapping[str, Any]) -> Iterator[Evidence]:
         section=pl.Series([canonical_json(one["task"]) for one in decoded], dtype=pl.String),
         length=pl.Series([one["training"]["steps"] for one in decoded], dtype=pl.Int64),
     )
-    keys = ["section", "model", "length"]
-    for (section, model, steps), part in keyed.group_by(keys, maintain_order=True):
+    for (section, model, steps), part in keyed.group_by("section", "model", "length", maintain_order=True):
         setting = Setting(str(section), str(model), row["objective"], row["direction"], at, int(str(steps)))
         own = part.select("seed", "objective", "config", "params")
         yield Evidence(study=row["name"], setting=setting, trials=own, is_random=is_random)
@@ -150,8 +148,8 @@ def describe(known: Known) -> str:
     settings = known.found.settings
     for one in settings[:_SHOWN]:
         lines += _describe_setting(one)
-    if len(settings) > _SHOWN:
-        lines.append(f"{len(settings) - _SHOWN} more settings with fewer trials: --format json has them")
+    if (more := len(settings) - _SHOWN) > 0:
+        lines.append(f"{more} more setting{'s' * (more > 1)} with fewer trials: --format json has all")
     lines += _describe_knobs(known.found.knobs)
     return "\n".join(lines)
 
@@ -277,7 +275,7 @@ def note_task(url: str, space: Space) -> list[str]:
     name = config["task"]["name"]
     try:
         with open_reader(url) as reader:
-            evidence = _read_evidence(reader, {name}).get(name, [])
+            evidence = _read_evidence(reader, [name])
     except GraftError:  # a dry run tells what runs, whatever the database is
         return []
     search, steps = space.search, config["training"]["steps"]
