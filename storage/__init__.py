@@ -6,6 +6,7 @@ store.py                 the writing end: creating, editing and claiming studies
 queue.py                 the queue of the service: requests to it, its entries
 new_study.py             a study as it is written first
 claims/                  what the controller of a claimed study writes
+peeking.py               whether a database may know a task, without any library
 frames/                  reading: typed Polars frames, of a database and of one study
 tokens.py                who may reach the service over HTTP
 claim_events.py          the claims about a study's arms: locked, edited, looked at

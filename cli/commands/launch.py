@@ -117,11 +117,11 @@ def launch(
         notes += review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
         if start.dry_run:
             say_notes(notes)
-            estimate = estimate_study(loaded)
+            estimate, known = estimate_study(loaded), _note_task(url, loaded)
             if start.form == "json":
-                print_estimate(name, estimate, placement, estimated, notes)
+                print_estimate(name, estimate, placement, estimated, notes, known)
             else:
-                show_estimate(name, estimate, placement, estimated)
+                show_estimate(name, estimate, placement, estimated, known)
             return
         from graft.launching.claiming import enrol  # with the database's libraries, which an estimate does without
 
@@ -147,6 +147,22 @@ def _note_claims(url: str, space: Space, name: str) -> list[str]:
     from graft.launching.planning.claims import note_claims
 
     return note_claims(url, space, name)
+
+
+def _note_task(url: str, space: Space) -> list[str]:
+    """Return what the database knows of a space's task, in two or three lines; none where it knows nothing."""
+    from spaces.experiment import ExperimentSpace
+    from spaces.transfer import TransferSpace
+    from storage.peeking import may_know_task
+
+    if isinstance(space, TransferSpace):  # it has many tasks
+        return []
+    part = space.arms[0].space if isinstance(space, ExperimentSpace) else space
+    if not may_know_task(url, part.sample(0, lambda _: 0.5).config["task"]["name"]):
+        return []
+    from graft.launching.planning.task_advice import note_task
+
+    return note_task(url, part)
 
 
 def resume(
@@ -285,10 +301,12 @@ def _leave(name: str) -> None:
     os._exit(INTERRUPTED)
 
 
-def show_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str | None = None) -> None:
+def show_estimate(
+    name: str, estimate: Estimate, placement: Placement, gpu: str | None = None, known: Sequence[str] = ()
+) -> None:
     """Print what a launch would be, for people; the lines that need no training come first, the others take a while.
 
-    `gpu`: one that is not here, whose rate is estimated; nothing is trained then.
+    `gpu`: one that is not here, whose rate is estimated; nothing is trained then. `known`: what the database knows.
     """
     from cli.progress import waiting
     from graft.launching.planning.estimate import plan_packs
@@ -305,7 +323,7 @@ def show_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str 
         "database": f"{estimate.rows:,} metric rows a trial ({search.history}), "
         f"{_size(estimate.database_bytes)} in all",
     }
-    for label, text in lines.items():
+    for label, text in (*lines.items(), *(("known", text) for text in known)):
         typer.echo(f"{label:<11} {text}")
     if gpu:
         from graft.launching.planning.gpu_estimate import describe_gpu_estimate, estimate_gpu
@@ -332,7 +350,14 @@ def show_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str 
     typer.echo(f"time        {duration(steps / fast)} to {duration(steps / slow)} on one device like this one")
 
 
-def print_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str | None, notes: Sequence[str]) -> None:
+def print_estimate(
+    name: str,
+    estimate: Estimate,
+    placement: Placement,
+    gpu: str | None,
+    notes: Sequence[str],
+    known: Sequence[str],
+) -> None:
     """Print what a launch would be, for programs: one JSON object of the shape of docs/schemas/dry-run.json."""
     from graft.launching.planning.estimate import plan_packs
     from graft.launching.planning.gpu_estimate import describe_structure, estimate_gpu
@@ -370,6 +395,7 @@ def print_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str
             ],
             "structures": [describe_structure(one) for one in found.counted] if found else [],
             "notes": notes,
+            "known": known,
         }
     )
 

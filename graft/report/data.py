@@ -15,6 +15,7 @@ from graft.stored.fingerprints import StoredFingerprint
 from graft.stored.studies import TransferTask
 from graft.stored.trials import pick_params
 from search.analysis.arms.experiment import read_arms
+from search.analysis.prior_use import PriorUse
 from search.analysis.study.groups import group_statistics, list_groups
 from search.analysis.study.scores import Claim, Summaries, study_statistics, summarise
 
@@ -38,6 +39,8 @@ class StudyData:
     load_transfer_tasks: Callable[[], Mapping[str, TransferTask]] = dict[str, TransferTask]
     load_seconds: Callable[[], pl.DataFrame] | None = None
     """number and seconds, from a trial's start to its end; None: they are not known."""
+    load_prior: Callable[[], PriorUse | None] = lambda: None
+    """What its prior did; None for a study without a prior."""
     baseline: str | None = None
     """The arm that others are compared with; None: the first."""
     claims: Sequence[Claim] = ()
@@ -81,6 +84,11 @@ class StudyData:
     def transfer_tasks(self) -> Mapping[str, TransferTask]:
         """Name -> task of a study that is a transfer, in their order; empty for any other study."""
         return self.load_transfer_tasks()
+
+    @cached_property
+    def prior(self) -> PriorUse | None:
+        """What its prior did, if it has one and a trial has a result."""
+        return self.load_prior()
 
     @cached_property
     def ended(self) -> pl.DataFrame:

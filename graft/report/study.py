@@ -10,6 +10,8 @@ import polars as pl
 import polars.selectors as cs
 
 from graft.files import OutputError, writing
+from graft.plugins.families import families
+from graft.plugins.stored import read_outside
 from graft.report.data import StudyData
 from graft.report.rendering import html, markdown
 from graft.report.rendering.document import Block, Document, Heading, Paragraph, Table
@@ -18,10 +20,14 @@ from graft.report.sections import FigureNumbers, Omission, Part, Section
 from graft.stored.fingerprints import SURROGATE, read_fingerprints
 from graft.stored.params import Renewal
 from graft.stored.studies import read_transfer_tasks
+from search.analysis.prior_use import READ, PriorUse, assess_prior
 from search.analysis.study.scores import Claim
 from search.analysis.study.trials import count_states
-from spaces import plugins
-from spaces.experiment import ARM
+from spaces import parse_stored, plugins
+from spaces.errors import PluginError, SpaceError
+from spaces.experiment import ARM, ExperimentSpace
+from spaces.plugins.active import using
+from spaces.transfer import TransferSpace
 from storage.frames import Reader
 from storage.frames.columns import TRIALS
 from storage.frames.study import StudyReader
@@ -62,6 +68,7 @@ def read(reader: Reader, study: str) -> StudyData:
         load_conditions=lambda: read_fingerprints(reader, study),
         load_transfer_tasks=lambda: read_transfer_tasks(reader, one.row),
         load_seconds=lambda: _read_seconds(one),
+        load_prior=lambda: _read_prior(reader, one),
         claims=claims(),
     )
 
@@ -78,6 +85,21 @@ def _read_trials(study: StudyReader) -> pl.DataFrame:
     words = cs.string().cast(pl.Categorical)
     trials = pl.concat([batch.with_columns(words) for batch in study.trial_batches(columns=_COLUMNS)])
     return trials.rechunk().join(shown, on="number", how="left", maintain_order="left")
+
+
+def _read_prior(reader: Reader, study: StudyReader) -> PriorUse | None:
+    """StudyData.load_prior."""
+    text, name = study.row["space"], study.row["name"]
+    if study.row["second_objective"] or not any(word in text for word in ("learned", "warm")):
+        return None
+    try:
+        with using(read_outside(reader, name)):
+            space = parse_stored(study.row, families())
+            if isinstance(space, ExperimentSpace | TransferSpace):
+                return None
+            return assess_prior(space, study.trials(columns=READ))
+    except (SpaceError, PluginError):  # in the language of another version of this program
+        return None
 
 
 def _read_seconds(study: StudyReader) -> pl.DataFrame:

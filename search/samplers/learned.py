@@ -161,6 +161,21 @@ class LearnedStrategy(Strategy):
             self._fit()
         return [self._ask(number) for number in numbers]
 
+    @property
+    def known_tasks(self) -> Sequence[str]:
+        """The tasks that the prior was learnt from."""
+        return self._prior.tasks
+
+    def judge(self) -> tuple[float, float] | None:
+        """Return how well the prior, and the search's own model, rank what has ended: the correlations of ranks.
+
+        They are 0 at least, and shrunk for few trials; their squares are the weights. None before the first fit.
+        """
+        if len(self._costs) < _FEWEST:
+            return None
+        self._fit()
+        return self._trust, self._own_trust
+
     def _ask(self, number: int) -> Trial:
         pool, row = None, None
         if self._model is not None:

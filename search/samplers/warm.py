@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 _DIGITS = 10**6
 """Coordinates are written in millionths."""
+UNRESTRICTED = "unrestricted"
 _STREAM = int.from_bytes(b"floor", "little")
 
 
@@ -168,6 +169,12 @@ class WarmStrategy(Strategy):
             [trial] = self._whole.ask(range(number, number + 1))
             return trial
         return unwarp(self._space, self._narrow.ask(range(number, number + 1)), self._box.to_space)[0]
+
+    def origin(self, number: int) -> str:
+        """Return where a trial comes from: `candidates`, `box`, or `unrestricted`, as those of the floor are."""
+        if number < len(self._candidates):
+            return "candidates"
+        return UNRESTRICTED if self._is_free(number // self._unit) else "box"
 
     def _is_free(self, unit: int) -> bool:
         """Return whether a trial, or a group, may be anywhere."""

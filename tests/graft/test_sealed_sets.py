@@ -180,7 +180,7 @@ READING = {
     "export": [["sealed", "-o", "trials.csv"], ["sealed", "-o", "trials.json"]],
     "replay": [["sealed", "0", "--format", "csv"]],
     "weights": [["sealed", "0", "-o", "weights.safetensors"]],
-    "advise": [["again.yaml"]],
+    "advise": [["again.yaml"], ["affine"], ["affine", "--format", "json"]],
     "claim list": [[]],
     "claim show": [["sealed"]],
     "report study": [["sealed", "-o", "study.html"], ["sealed", "-o", "study.md"]],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
@@ -9,21 +11,23 @@ from scipy.special import gammaln
 Numbers = NDArray[np.float64]
 
 
-def expected_best(costs: Numbers) -> Numbers:
-    """Return the expected least cost of k of the `costs` ([n]) without replacement, for k = 1 ... n: [n].
+def expected_best(costs: Numbers, counts: Sequence[int] | None = None) -> Numbers:
+    """Return the expected least cost of k of the `costs` ([n]) without replacement, for each k of `counts`, at most n.
+
+    `counts` None: 1 ... n.
 
     Unbiased for the best of k fresh tries: the mean over all C(n, k) subsets, where the i-th least of n is the least of
     a subset in C(n - i, k - 1) of them. Infinite costs are tries that diverged: a k at which all of a subset may have
     diverged has an infinite mean. Source: Tang et al. 2020, "Showing Your Work Doesn't Always Work", equation 5.
     """
     ordered, n = np.sort(costs), len(costs)
-    found = np.empty(n)
+    found: list[float] = []
     rank = np.arange(1, n + 1)
-    for k in range(1, n + 1):
+    for k in range(1, n + 1) if counts is None else counts:
         taken = rank <= n - k + 1
         share = np.exp(_log_choose(n - rank[taken], k - 1) - _log_choose(n, k))
-        found[k - 1] = float(share @ ordered[taken])
-    return found
+        found.append(float(share @ ordered[taken]))
+    return np.array(found)
 
 
 def _log_choose(n: NDArray[np.int64] | int, k: int) -> Numbers:

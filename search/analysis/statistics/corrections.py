@@ -18,11 +18,11 @@ def adjust_p(p: Numbers, correction: Correction = "holm") -> Numbers:
     Sources: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure"; Benjamini and Hochberg 1995,
     "Controlling the False Discovery Rate".
     """
-    from scipy import stats  # 45 MB that most reports do not need
-
     found = np.full(len(p), np.nan)
     known = np.flatnonzero(~np.isnan(p))
     if correction == "bh":
+        from scipy import stats  # 45 MB that most reports do not need
+
         adjusted: Any = stats.false_discovery_control(p[known])
         found[known] = adjusted
         return found

@@ -1,0 +1,306 @@
+"""What the database knows of a task, before it is searched again: read, and put into words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import polars as pl
+
+from graft.plugins.families import family_of, member_names
+from graft.stored.fingerprints import SURROGATE
+from search.analysis.statistics.power import WANTED_POWER
+from search.analysis.statistics.verdicts import SURE
+from search.analysis.task_advice import (
+    COUNTS,
+    FEWEST,
+    Best,
+    Evidence,
+    Knob,
+    Noise,
+    Setting,
+    SettingAdvice,
+    TaskAdvice,
+    advise_task,
+)
+from spaces import plugins
+from spaces.errors import GraftError, PluginError, StudyError
+from spaces.messages import no_such
+from spaces.plugins import canonical_json
+from spaces.reading import content_of
+from spaces.reading.claim_section import claims_of_text
+from spaces.space import Space
+from storage.frames import Reader, open_reader
+
+_RANDOM = ("random", "qmc")
+_SHOWN = 3
+"""Settings that are written out for people."""
+_KNOBS_NAMED = 3
+"""Knobs that a dry run names."""
+MOST = 5_000
+"""Trials of a study that are read: any are as good, and a configuration takes some thousand bytes."""
+_COLUMNS = ("seed", "objective", "task", "model", "config", "params")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What the database knows of a task."""
+
+    task: str
+    tasks: tuple[str, ...]
+    """The tasks whose trials were read: the task itself, or others of its family where it has none."""
+    family: str | None
+    """The kind of task that these share with it; None for the task itself."""
+    found: TaskAdvice
+
+
+def read_task_advice(reader: Reader, task: str, difference: float | None = None) -> Known:
+    """Return what the database knows of a task, or of its family where the task has no trials.
+
+    Raises PluginError for what is no task, and StudyError where neither has trials.
+    """
+    stored = sorted(reader.query("SELECT DISTINCT task FROM trials WHERE objective IS NOT NULL")["task"].drop_nulls())
+    if task not in stored and task not in member_names("task"):
+        raise PluginError(no_such("task", task, sorted({*member_names("task"), *stored})))
+    if own := _read_evidence(reader, [task]):
+        return Known(task=task, tasks=(task,), family=None, found=advise_task(own, difference))
+    for family, kin in _list_kin(task, stored):
+        if evidence := _read_evidence(reader, kin):
+            names = sorted({json.loads(one.setting.task)["name"] for one in evidence})
+            return Known(task=task, tasks=tuple(names), family=family, found=advise_task(evidence, difference))
+    raise StudyError(
+        f"no trial of {task}, or of a task of its family, has ended in this database: launch a random search of it "
+        "(`sampler: random`), or name another with --storage"
+    )
+
+
+def _list_kin(task: str, stored: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the kinds of task that the task shares with some of the `stored`, and those, the narrowest kind first."""
+    family = family_of("task")
+    members: dict[str, type] = {}
+    for name in {task, *stored}:
+        with suppress(PluginError):  # a task from outside that is not in use
+            members[name] = plugins.load(family, name)
+    for kind in members[task].__mro__[1:] if task in members else ():
+        if kind is not family and issubclass(kind, family):
+            kin = sorted(name for name, one in members.items() if name != task and issubclass(one, kind))
+            if kin:
+                yield kind.__name__, kin
+
+
+def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
+    """Return the trials of some tasks, by study and setting; those that a table answered are left out.
+
+    So are those of a claim's study that has not finished, whose interim results are not to be seen, and of a transfer
+    the trials that got an architecture. Of a study the first MOST are read.
+    """
+    found: list[Evidence] = []
+    for row in reader.studies().iter_rows(named=True):
+        if row["state"] == "finished" or not claims_of_text(row["space"]):
+            found += _split(reader, row, tasks)
+    return found
+
+
+def _split(reader: Reader, row: Mapping[str, Any], tasks: Sequence[str]) -> Iterator[Evidence]:
+    names = ", ".join("'" + task.replace("'", "''") + "'" for task in tasks)
+    where = (
+        f"number < {MOST} AND task IN ({names}) AND state IN ('finished', 'pruned', 'diverged') AND parent IS NULL "
+        "AND architecture_id IS NULL AND feasible IS NOT FALSE "
+        f"AND (step_kind IS NULL OR step_kind <> '{SURROGATE}')"
+    )
+    trials = reader.study(row["name"]).trials(where, columns=_COLUMNS)
+    if trials.is_empty():
+        return
+    content = content_of(row["space"], row["name"])
+    is_random, goal = _is_random(content), content.get("search", {}).get("objective")
+    at = goal.get("at", "best") if isinstance(goal, dict) else "best"
+    decoded = [json.loads(text) for text in trials["config"]]
+    keyed = trials.with_columns(
+        section=pl.Series([canonical_json(one["task"]) for one in decoded], dtype=pl.String),
+        length=pl.Series([one["training"]["steps"] for one in decoded], dtype=pl.Int64),
+    )
+    for (section, model, steps), part in keyed.group_by("section", "model", "length", maintain_order=True):
+        setting = Setting(str(section), str(model), row["objective"], row["direction"], at, int(str(steps)))
+        own = part.select("seed", "objective", "config", "params")
+        yield Evidence(study=row["name"], setting=setting, trials=own, is_random=is_random)
+
+
+def _is_random(content: Any) -> bool:
+    """Return whether a study's trials are random draws of one space that all train to their end."""
+    search = content.get("search", {})
+    sampler = search.get("sampler", "random")
+    name = sampler if isinstance(sampler, str) else sampler.get("name", next(iter(sampler), None))
+    is_plain = not {"arms", "seeds", "confirm", "tasks", "transfer"} & content.keys()
+    return is_plain and name in _RANDOM and not search.get("stopping")
+
+
+# ---------------------------------------------------------------------------------------------------------- for people
+
+
+def describe(known: Known) -> str:
+    """Return what is known in lines for people."""
+    lines: list[str] = []
+    if known.family:
+        lines.append(f"{known.task} has no trials here; of its family ({known.family}): {', '.join(known.tasks)}")
+    settings = known.found.settings
+    for one in settings[:_SHOWN]:
+        lines += _describe_setting(one)
+    if (more := len(settings) - _SHOWN) > 0:
+        lines.append(f"{more} more setting{'s' * (more > 1)} with fewer trials: --format json has all")
+    lines += _describe_knobs(known.found.knobs)
+    return "\n".join(lines)
+
+
+def _describe_setting(one: SettingAdvice) -> Iterator[str]:
+    studies = f"{len(one.studies):,} studies" if len(one.studies) > 1 else one.studies[0]
+    yield f"{one.setting.describe()}: {one.trials:,} trials of {studies}, {one.diverged:,} diverged"
+    yield f"  noise   {_describe_noise(one.noise)}"
+    if one.seeds:
+        pairs = ", ".join(f"{difference:.3g}: {seeds:,}" for difference, seeds in one.seeds)
+        yield (
+            f"  seeds   of each of two arms, to find a difference with a probability of {100 * WANTED_POWER:.0f} % at "
+            f"level {SURE:g}: {pairs}"
+        )
+    if not one.random:
+        yield "  best    not known: no trial was drawn at random and trained to its end"
+        return
+    told, minimize = [best for best in one.best if best.expected is not None], one.setting.direction == "minimize"
+    yield f"  best    of N new random trials, by {one.random:,} that were drawn (expected; 95 % interval)"
+    yield from (f"          {best.trials:>6,}  {_describe_best(best, minimize=minimize)}" for best in told)
+    if len(told) < len(one.best):
+        yield f"          {one.best[len(told)].trials:>6,}  not known: more than were drawn"
+
+
+def _describe_noise(noise: Noise | None) -> str:
+    if noise is None:
+        return "not known: no configuration was trained from two seeds; an experiment (`seeds: 8`) tells it"
+    return (
+        f"standard deviation over seeds {noise.spread:.3g} ({noise.low:.3g} to {noise.high:.3g}), from "
+        f"{noise.trials:,} trials of {noise.configurations:,} configurations"
+    )
+
+
+def _describe_best(best: Best, *, minimize: bool) -> str:
+    """Return `0.27 (0.2 to 0.39)`; without a better end `0.27 (at most 0.39)`, of what is minimized."""
+    if best.worse is None:
+        return f"{best.expected:.4g} (no interval)"
+    if best.better is None:
+        return f"{best.expected:.4g} ({'at most' if minimize else 'at least'} {best.worse:.4g})"
+    low, high = sorted((best.better, best.worse))
+    return f"{best.expected:.4g} ({low:.4g} to {high:.4g})"
+
+
+def _describe_knobs(knobs: Sequence[Knob]) -> Iterator[str]:
+    if not knobs:
+        yield f"ranges: not known: no study has {FEWEST} trials with draws of their own"
+        return
+    is_tested = any(knob.q is not None for knob in knobs)
+    what = "the best tenth of random trials lay" if is_tested else "the best tenth lay (not random: untested)"
+    yield f"ranges: where {what}, 10 % to 90 %, and all trials; q: that it is by chance, over all rows (Holm)"
+    rows = [(knob.path, _spell_range(knob), _spell_whole(knob), _spell_verdict(knob)) for knob in knobs]
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    for row in rows:
+        yield "  " + "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]])
+
+
+def _spell_range(knob: Knob) -> str:
+    if knob.low is not None and knob.high is not None:
+        return f"{knob.low:.3g} to {knob.high:.3g}"
+    ranked = sorted(knob.options, key=lambda option: -knob.options[option][0])
+    return ", ".join(f"{option} {knob.options[option][0]}" for option in ranked[:_KNOBS_NAMED])
+
+
+def _spell_whole(knob: Knob) -> str:
+    if knob.least is not None and knob.most is not None:
+        return f"of {knob.least:.3g} to {knob.most:.3g}"
+    return f"of {knob.winners:,} among {len(knob.options)} options"
+
+
+def _spell_verdict(knob: Knob) -> str:
+    if knob.q is None:
+        return ""
+    return f"q = {knob.q:.2g}" if knob.is_told else f"not told from chance (q = {knob.q:.2g})"
+
+
+# --------------------------------------------------------------------------------------------------------- for programs
+
+
+def to_json(known: Known) -> dict[str, Any]:
+    """Return what is known as docs/schemas/advise-task.json says."""
+    return {
+        "format": 1,
+        "task": known.task,
+        "tasks": known.tasks,
+        "family": known.family,
+        "level": SURE,
+        "power": WANTED_POWER,
+        "settings": [_setting_to_json(one) for one in known.found.settings],
+        "knobs": [_knob_to_json(knob) for knob in known.found.knobs],
+    }
+
+
+def _setting_to_json(one: SettingAdvice) -> dict[str, Any]:
+    setting = one.setting
+    return {
+        "task": json.loads(setting.task),
+        "model": setting.model,
+        "objective": setting.objective,
+        "direction": setting.direction,
+        "at": setting.at,
+        "steps": setting.steps,
+        "studies": list(one.studies),
+        "trials": one.trials,
+        "diverged": one.diverged,
+        "random": one.random,
+        "noise": asdict(one.noise) if one.noise else None,
+        "seeds": [{"difference": difference, "seeds": seeds} for difference, seeds in one.seeds],
+        "best": [asdict(best) for best in one.best],
+    }
+
+
+def _knob_to_json(knob: Knob) -> dict[str, Any]:
+    options = {name: {"winners": own, "trials": every} for name, (own, every) in knob.options.items()}
+    return {**asdict(knob), "options": options, "is_told": knob.is_told}
+
+
+# ----------------------------------------------------------------------------------------------------------- a dry run
+
+
+def note_task(url: str, space: Space) -> list[str]:
+    """Return in two or three lines what the database knows of a space's task; none where it has no such trials."""
+    config = space.sample(0, lambda _: 0.5).config
+    name = config["task"]["name"]
+    try:
+        with open_reader(url) as reader:
+            evidence = _read_evidence(reader, [name])
+    except GraftError:  # a dry run tells what runs, whatever the database is
+        return []
+    search, steps = space.search, config["training"]["steps"]
+    goal = search.objective
+    setting = Setting(
+        canonical_json(config["task"]), config["model"]["name"], str(goal), goal.direction, goal.at, steps
+    )
+    same = [one for one in evidence if one.setting == setting]
+    if not same:
+        count = sum(one.trials.height for one in evidence)
+        return [f"{count:,} trials of {name} in other settings: search advise {name}"] if count else []
+    planned = max(1, search.trials)
+    found = advise_task(same, counts=sorted({*COUNTS, planned}))
+    return list(_note(found, planned))
+
+
+def _note(found: TaskAdvice, planned: int) -> Iterator[str]:
+    [one] = found.settings
+    told = [best for best in one.best if best.expected is not None and best.trials <= planned]
+    best = _describe_best(told[-1], minimize=one.setting.direction == "minimize") if told else ""
+    words = f"; the best of {told[-1].trials:,} random ones is {best}" if told else ""
+    yield f"{one.trials:,} trials of this setting{words}"
+    if one.noise and one.seeds:
+        pairs = ", ".join(f"{difference:.3g}: {seeds:,}" for difference, seeds in one.seeds)
+        yield f"standard deviation over seeds {one.noise.spread:.3g}; seeds that find a difference: {pairs}"
+    clear = [knob for knob in found.knobs if knob.is_told][:_KNOBS_NAMED]
+    if clear:
+        yield "the best tenth had " + ", ".join(f"{knob.path} {_spell_range(knob)}" for knob in clear)

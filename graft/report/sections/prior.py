@@ -1,0 +1,86 @@
+"""What the prior of a search did for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import final
+
+from graft.report.rendering.document import Block, Paragraph, Table
+from graft.report.rendering.formatting import number
+from graft.report.sections import FigureNumbers, Part, Section
+from search.analysis.prior_use import UNRESTRICTED, ColdCost, PriorUse
+
+
+@final
+class PriorSection(Section):
+    """Of a study with the sampler `learned`, or that started warm: what the prior said, where the winners lay, and what
+    a cold search would have cost.
+    """
+
+    part = Part.RESULTS
+    order = 12
+    subject = "trials"
+    notes = (
+        "Of a prior: unrestricted trials are random draws of the whole space. The interval of the probability that a "
+        "proposed trial is better is Newcombe's (2006, method 5), as of independent trials. The trials that random "
+        "search needs are the inverse of the share of unrestricted trials as good as the best, with Clopper and "
+        "Pearson's 95 % interval of the share; a trial that was stopped early counts with the result it had.",
+    )
+
+    @property
+    def title(self) -> str:
+        return "What the prior did"
+
+    @property
+    def applies(self) -> bool:
+        return self.data.prior is not None
+
+    @property
+    def _use(self) -> PriorUse:
+        assert self.data.prior, "the section applies to a study with a prior"
+        return self.data.prior
+
+    def findings(self) -> Iterable[str]:
+        use = self._use
+        yield (f"The best trial is one of those {_name(use.best_origin)}. {_describe_cold(use)}")
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        use = self._use
+        yield Paragraph(text=" ".join(use.said))
+        rows = [
+            [_name(one.name), number(one.trials), number(one.best), number(one.median_rank), number(one.winners)]
+            for one in use.origins
+        ]
+        header = ["Trials", "Ended", f"Best {self.data.study['objective']}", "Median rank", "Among the best tenth"]
+        yield Table(caption="Trials by their origin; ranks are of all that ended, 1 the best", header=header, rows=rows)
+        if use.better is None:
+            yield Paragraph(text="Proposed and unrestricted trials are too few to be compared.")
+            return
+        found, low, high = (f"{100 * value:.0f}" for value in use.better)
+        verdict = "better" if use.better[1] > 0.5 else "worse" if use.better[2] < 0.5 else "not told apart"
+        yield Paragraph(
+            text=f"A proposed trial is better than an unrestricted one with a probability of {found} % "
+            f"({low} to {high}): {verdict}."
+        )
+
+
+def _name(origin: str) -> str:
+    names = {
+        UNRESTRICTED: "drawn at random",
+        "proposed": "proposed",
+        "candidates": "of the candidates",
+        "box": "of the box",
+    }
+    return names[origin]
+
+
+def _describe_cold(use: PriorUse) -> str:
+    cold, here = use.cold, f"this search had it within {number(use.best_number + 1)}"
+    if not isinstance(cold, ColdCost):
+        return f"What a cold search would have cost cannot be known: {cold}."
+    low, among = number(round(cold.low)), f"by {number(cold.among)} unrestricted trials"
+    if cold.trials is None:
+        return f"Random search needs at least {low} trials on average to be as good (95 %, {among}); {here}."
+    high = "no upper end" if cold.high is None else number(round(cold.high))
+    mean = number(round(cold.trials))
+    return f"Random search needs {mean} trials on average to be as good ({low} to {high}, {among}); {here}."

@@ -1,0 +1,211 @@
+"""What a prior did for a search: what it said, where the winners lay, and what a search without it would have cost.
+
+Legend: a trial is *proposed* where the prior, or a model of the search's own trials, chose it, and *unrestricted* where
+it is a random draw of the whole space. Costs are lower where better, infinite for a trial that diverged.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import betaincinv, ndtri
+
+from search.analysis.statistics.aggregates import probability_of_improvement
+from search.samplers.learned import Learned, LearnedStrategy
+from search.samplers.random import RandomSearch
+from search.samplers.warm import UNRESTRICTED, Warm, WarmStrategy
+from spaces.errors import PluginError
+from spaces.plugins import name_of
+from spaces.records import Outcome
+from spaces.space import Space
+
+Numbers = NDArray[np.float64]
+
+PROPOSED = "proposed"
+FEWEST = 8
+"""Unrestricted trials below which it cannot be known what a cold search would have cost."""
+_FEWEST_COMPARED = 2
+"""Trials of each kind below which they are not compared."""
+CONFIDENCE = 0.95
+READ = ("number", "group_number", "state", "objective", "draws")
+"""What is read of the trials."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The trials of one origin."""
+
+    name: str
+    trials: int
+    """Those that finished, were stopped, or diverged."""
+    best: float | None
+    """The best objective; None: all diverged."""
+    median_rank: float
+    """Among all trials that ended, the best one's 1."""
+    winners: int
+    """How many are among the best tenth of all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColdCost:
+    """The random trials that find one as good as the best."""
+
+    trials: float | None
+    """None: no unrestricted trial is as good."""
+    low: float
+    high: float | None
+    """None: there is no end that the unrestricted trials can tell."""
+    among: int
+    """The unrestricted trials that tell it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorUse:
+    """What a prior did for a search."""
+
+    said: Sequence[str]
+    """What the prior was and how far it was trusted, in sentences."""
+    origins: Sequence[Origin]
+    best_number: int
+    best_origin: str
+    better: tuple[float, float, float] | None
+    """The probability that a proposed trial is better than an unrestricted one, with its interval; None: too few."""
+    cold: ColdCost | str
+    """What a cold search would have cost, or why it cannot be known."""
+
+
+def assess_prior(space: Space, trials: pl.DataFrame) -> PriorUse | None:
+    """Return what the prior of a study did, by its trials (columns READ); None for a study without a prior, or in which
+    no trial has a result.
+    """
+    sampler = space.search.sampler
+    ended = trials.filter(pl.col("state").is_in(["finished", "pruned", "diverged"])).sort("number")
+    if not isinstance(sampler, Learned | Warm) or ended["objective"].drop_nulls().is_empty():
+        return None
+    sign = space.search.signs[0]
+    values = sign * ended["objective"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    costs = np.where(np.isfinite(values), values, inf)
+    said, origin_of, why_unknown = (
+        _read_warm(space, sampler) if isinstance(sampler, Warm) else _read_learned(space, ended)
+    )
+    draws = [json.loads(text) for text in ended["draws"]]
+    names = np.array([origin_of(number, own) for number, own in zip(ended["number"].to_list(), draws, strict=True)])
+    best = int(np.argmin(costs))
+    free = names == UNRESTRICTED
+    return PriorUse(
+        said=said,
+        origins=_summarise(names, costs, sign),
+        best_number=ended["number"][best],
+        best_origin=str(names[best]),
+        better=compare_origins(costs[~free], costs[free]),
+        cold=why_unknown or estimate_cold_cost(costs[free], float(costs[best])),
+    )
+
+
+OriginOf = Callable[[int, Mapping[str, float]], str]
+
+
+def _read_learned(space: Space, ended: pl.DataFrame) -> tuple[list[str], OriginOf, str | None]:
+    random = RandomSearch().begin(space, [])
+
+    def origin_of(number: int, draws: Mapping[str, float]) -> str:
+        # A random trial's coordinates follow from the seed and the number, and no other trial has them by chance.
+        [drawn] = random.ask(range(number, number + 1))
+        return UNRESTRICTED if drawn.draws == draws else PROPOSED
+
+    outcomes = [
+        Outcome(number=number, group=group, draws=json.loads(draws), objective=objective, state=state)
+        for number, group, state, objective, draws in ended.select(READ).iter_rows()
+    ]
+    settings: Any = space.search.sampler
+    try:
+        strategy = LearnedStrategy(space, outcomes, settings)
+    except PluginError as error:  # without scikit-learn, or its file is gone
+        return [f"What the prior said cannot be known here: {error}."], origin_of, None
+    tasks, trust = strategy.known_tasks, strategy.judge()
+    count = f"{len(tasks)} task{'s' * (len(tasks) != 1)}"
+    first = f"The prior was learnt from {count}; its portfolio was at most {settings.portfolio} trials."
+    if trust is None:
+        return [first, "Too few trials have ended to judge it."], origin_of, None
+    judged = f"Its ranks of the trials correlate with the real ones by {trust[0]:.2f}"
+    own = f"those of the search's own model by {trust[1]:.2f} (out of bag; both shrunk for few trials)"
+    weights = "their squares are the weights" if max(trust) > 0 else "with neither above 0 all trials are random"
+    return [first, f"{judged}, {own}: {weights}."], origin_of, None
+
+
+def _read_warm(space: Space, sampler: Warm) -> tuple[list[str], OriginOf, str | None]:
+    strategy: Any = sampler.begin(space, [])
+    assert isinstance(strategy, WarmStrategy)
+    ranges = [f"{name} {low:.2f} to {high:.2f}" for name, (low, high) in sampler.ranges().items()]
+    said = [f"The prior had {len(sampler.points())} candidates, which are tried first."]
+    if ranges:
+        said.append(f"Its box, in coordinates of the draws: {', '.join(ranges)}; the floor is {sampler.floor:g}.")
+    why = f"its unrestricted trials are not random, {name_of(sampler.sampler)} chose them"
+    return said, lambda number, _: strategy.origin(number), why if sampler.sampler.learns else None
+
+
+def _summarise(names: NDArray[np.str_], costs: Numbers, sign: float) -> list[Origin]:
+    ranks = pl.Series(costs).rank().to_numpy()
+    is_winner = np.zeros(len(costs), dtype=bool)
+    is_winner[np.argsort(costs, kind="stable")[: math.ceil(len(costs) / 10)]] = True
+    found: list[Origin] = []
+    for name in dict.fromkeys(names.tolist()):
+        own = names == name
+        least = float(costs[own].min())
+        found.append(
+            Origin(
+                name=name,
+                trials=int(own.sum()),
+                best=sign * least if least < inf else None,
+                median_rank=float(np.median(ranks[own])),
+                winners=int(is_winner[own].sum()),
+            )
+        )
+    return found
+
+
+def compare_origins(proposed: Numbers, free: Numbers) -> tuple[float, float, float] | None:
+    """Return the probability that a proposed trial costs less than an unrestricted one, with its 95 % interval.
+
+    A tie counts one half. The interval solves for the probabilities at which the estimate is at the ends of a normal
+    one, with the variance of exponential costs. Source: Newcombe 2006, "Confidence intervals for an effect size measure
+    based on the Mann-Whitney statistic", part 2, method 5.
+    """
+    if min(len(proposed), len(free)) < _FEWEST_COMPARED:
+        return None
+    found = probability_of_improvement([proposed], [free])
+    size, product = (len(proposed) + len(free)) / 2 - 1, len(proposed) * len(free)
+    z = float(ndtri((1 + CONFIDENCE) / 2))
+
+    def excess(truth: float) -> float:
+        variance = truth * (1 - truth) * (1 + size * ((1 - truth) / (2 - truth) + truth / (1 + truth))) / product
+        return abs(found - truth) - z * sqrt(variance)
+
+    # At the estimates 0 and 1 the variance is 0, too: the other end's root is a little further in.
+    low: Any = brentq(excess, 0.0, min(found, 1 - 1e-9)) if found > 0 else 0.0
+    high: Any = brentq(excess, max(found, 1e-9), 1.0) if found < 1 else 1.0
+    return found, float(low), float(high)
+
+
+def estimate_cold_cost(free: Numbers, best: float) -> ColdCost | str:
+    """Return how many random trials find one that costs at most `best`, by the unrestricted trials.
+
+    The share of random trials that are as good has Clopper and Pearson's interval (Biometrika 1934); the trials needed
+    are on average its inverse. Why it cannot be known, where there are too few.
+    """
+    count, good = len(free), int((free <= best).sum())
+    if count < FEWEST:
+        return f"{count} unrestricted trials have ended, and fewer than {FEWEST} tell nothing"
+    tail = (1 - CONFIDENCE) / 2
+    most = float(betaincinv(good + 1, count - good, 1 - tail)) if good < count else 1.0
+    least = float(betaincinv(good, count - good + 1, tail)) if good else 0.0
+    return ColdCost(trials=count / good if good else None, low=1 / most, high=1 / least if good else None, among=count)

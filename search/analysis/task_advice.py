@@ -1,0 +1,339 @@
+"""What trials of a task say of the next ones: noise over seeds, the best of so many trials, where good values lie.
+
+Legend: a *setting* is a task with its configuration, a model, an objective and a number of steps: trials of one setting
+can be compared. A *cost* is an objective turned so that less is better, infinite for a trial that diverged. *Winners*
+are the best tenth of the random trials of a study.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.special import chdtri, kolmogorov
+
+from search.analysis.statistics.best_of import expected_best
+from search.analysis.statistics.corrections import adjust_p
+from search.analysis.statistics.power import correct_spread, count_seeds
+from search.analysis.statistics.verdicts import SURE
+from spaces.records import Scalar
+
+Numbers = NDArray[np.float64]
+
+COUNTS = (1, 8, 32, 128, 512)
+"""Numbers of trials of which the best is told."""
+MULTIPLES = (0.5, 1.0, 2.0)
+"""Differences that seeds are counted for where none is asked for, in standard deviations of the noise."""
+CONFIDENCE = 0.95
+FEWEST = 10
+"""Trials of a study below which it has no best tenth."""
+FEWEST_WINNERS = 5
+"""Winners below which nothing is said of a knob."""
+_RESAMPLES = 4_999
+
+
+class Setting(NamedTuple):
+    """What trials must share to be compared."""
+
+    task: str
+    """Its section of a configuration, as JSON."""
+    model: str
+    objective: str
+    direction: str
+    at: str
+    """`best` or `last`: which validation of a trial counts."""
+    steps: int
+
+    @property
+    def sign(self) -> float:
+        """The factor that makes an objective a cost."""
+        return 1.0 if self.direction == "minimize" else -1.0
+
+    def describe(self) -> str:
+        """Return `add (digits 3), model transformer, minimize loss/raw (last), 640 steps`."""
+        task: Mapping[str, Any] = json.loads(self.task)
+        fields = ", ".join(f"{name} {_spell(value)}" for name, value in task.items() if name != "name")
+        words = f"{task['name']} ({fields})" if fields else str(task["name"])
+        return f"{words}, model {self.model}, {self.direction} {self.objective} ({self.at}), {self.steps:,} steps"
+
+
+def _spell(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The trials of one study in one setting that finished or diverged."""
+
+    study: str
+    setting: Setting
+    trials: pl.DataFrame
+    """seed, objective (null for a trial that diverged), config and params (JSON texts)."""
+    is_random: bool
+    """Whether the trials were drawn at random and none was stopped early."""
+
+    @property
+    def costs(self) -> Numbers:
+        """The costs, [trials]."""
+        values = self.setting.sign * self.trials["objective"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        return np.where(np.isfinite(values), values, inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """How far trials of one configuration lie apart that differ in nothing but their seed."""
+
+    spread: float
+    """Standard deviation over seeds, pooled over configurations and corrected for few (`correct_spread`)."""
+    low: float
+    high: float
+    """The interval of the standard deviation, by the chi-squared distribution."""
+    configurations: int
+    trials: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The best objective of so many random trials."""
+
+    trials: int
+    expected: float | None
+    """None where more trials are asked for than are known, or all of them may have diverged."""
+    better: float | None
+    worse: float | None
+    """The ends of the interval that the best of so many new trials is in; None: trials are too few to tell it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingAdvice:
+    """What is known of one setting."""
+
+    setting: Setting
+    studies: Sequence[str]
+    trials: int
+    diverged: int
+    random: int
+    """Of these the trials that were drawn at random."""
+    noise: Noise | None
+    """None where no configuration was trained from two seeds."""
+    seeds: Sequence[tuple[float, int]]
+    """A difference of two arms, and the seeds of each that find it four times in five."""
+    best: Sequence[Best]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knob:
+    """Where winners have a drawn value."""
+
+    path: str
+    winners: int
+    trials: int
+    low: float | None
+    high: float | None
+    """The 10 % and the 90 % quantile of winners; None for a value that is no number."""
+    least: float | None
+    most: float | None
+    """The same of all trials."""
+    options: Mapping[str, tuple[int, int]]
+    """Of a value that is no number: option -> winners and trials that have it."""
+    q: float | None
+    """p, by Holm's correction over all knobs, of winners that lie as by chance; None: trials were not random."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether winners lie otherwise than by chance."""
+        return self.q is not None and self.q < SURE
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskAdvice:
+    """What trials of some tasks say of the next ones."""
+
+    settings: Sequence[SettingAdvice]
+    """Those with the most trials first."""
+    knobs: Sequence[Knob]
+    """Those that are told from chance first, the least probable one at the head."""
+
+
+def advise_task(
+    evidence: Sequence[Evidence], difference: float | None = None, counts: Sequence[int] = COUNTS
+) -> TaskAdvice:
+    """Return what the trials say; `difference`: of two arms, in the objective's unit, that seeds are counted for."""
+    by_setting: dict[Setting, list[Evidence]] = {}
+    for one in evidence:
+        by_setting.setdefault(one.setting, []).append(one)
+    settings = [_advise_setting(setting, own, difference, counts) for setting, own in by_setting.items()]
+    return TaskAdvice(settings=sorted(settings, key=lambda one: -one.trials), knobs=find_ranges(evidence))
+
+
+def _advise_setting(
+    setting: Setting, evidence: Sequence[Evidence], difference: float | None, counts: Sequence[int]
+) -> SettingAdvice:
+    costs = np.concatenate([one.costs for one in evidence])
+    random = [one.costs for one in evidence if one.is_random]
+    noise = estimate_noise(evidence)
+    seeds: list[tuple[float, int]] = []
+    if noise is not None and noise.spread > 0:
+        wanted = [difference] if difference else [multiple * noise.spread for multiple in MULTIPLES]
+        # Trials of two arms are taken for independent: what they share by their seed is not known here.
+        seeds = [(one, count_seeds(sqrt(2) * noise.spread, one, SURE)) for one in wanted]
+    drawn = np.concatenate(random) if random else np.empty(0)
+    return SettingAdvice(
+        setting=setting,
+        studies=[one.study for one in evidence],
+        trials=len(costs),
+        diverged=int(np.isinf(costs).sum()),
+        random=len(drawn),
+        noise=noise,
+        seeds=seeds,
+        best=predict_best(drawn, setting.sign, counts) if len(drawn) else (),
+    )
+
+
+def estimate_noise(evidence: Sequence[Evidence]) -> Noise | None:
+    """Return the spread over seeds, from configurations that were trained from two seeds or more."""
+    squares, freedom, configurations, count = 0.0, 0, 0, 0
+    for one in evidence:
+        known = one.trials.filter(pl.col("objective").is_finite()).unique(["config", "seed"], maintain_order=True)
+        groups = known.group_by("config").agg(
+            pl.len(), squares=(pl.col("objective") - pl.col("objective").mean()).pow(2).sum()
+        )
+        several = groups.filter(pl.col("len") > 1)
+        squares += float(several["squares"].sum())
+        freedom += int(several["len"].sum()) - several.height
+        configurations += several.height
+        count += int(several["len"].sum())
+    if not freedom:
+        return None
+    tails = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
+    low, high = (sqrt(squares / float(chdtri(freedom, tail))) for tail in tails)
+    spread = correct_spread(sqrt(squares / freedom), freedom)
+    return Noise(spread=spread, low=low, high=high, configurations=configurations, trials=count)
+
+
+def predict_best(costs: Numbers, sign: float, counts: Sequence[int]) -> list[Best]:
+    """Return the best of so many new trials that are drawn as these were.
+
+    The interval is a prediction, exact for any distribution. All of N new trials are worse than the j-th best of n with
+    the probability that the j best of all n + N are old ones, n/(n+N) (n-1)/(n+N-1) ... Where one new trial in forty
+    or more may be better than all that is known, there is no better end. Source: David and Nagaraja, "Order
+    Statistics", 2003, section 7.3.
+    """
+    ordered, n = np.sort(costs), len(costs)
+    means = iter(expected_best(costs, [count for count in counts if count <= n]).tolist())
+    found: list[Best] = []
+    for count in counts:
+        old = n - np.arange(n)
+        worse = np.cumprod(old / (old + count))  # P(the best of `count` is worse than the j-th best), j = 1 ... n
+        low = int((worse >= (1 + CONFIDENCE) / 2).sum())
+        high = int((worse > (1 - CONFIDENCE) / 2).sum())
+        ends = (
+            float(ordered[low - 1]) if low else -inf,
+            float(ordered[high]) if high < n else inf,
+        )
+        better, worst = (sign * end if isfinite(end) else None for end in ends)
+        mean = next(means) if count <= n else inf
+        expected = sign * mean if isfinite(mean) else None
+        found.append(Best(trials=count, expected=expected, better=better, worse=worst))
+    return found
+
+
+def find_ranges(evidence: Sequence[Evidence]) -> list[Knob]:
+    """Return where the winners of the studies have each drawn value, and whether that differs from chance.
+
+    Winners are chosen in each study, so that settings need no common scale. A number is tested by its ranks among the
+    trials of its study, which are uniform where it does not matter (Kolmogorov and Smirnov, with the correction of
+    Stephens 1970 for few numbers); another value by how often winners have each option (chi-squared, over random
+    choices of as many winners). Only random trials can be tested; where there are none, others give ranges alone.
+    """
+    enough = [one for one in evidence if one.trials.height >= FEWEST]
+    random = [one for one in enough if one.is_random]
+    columns: dict[str, list[_Column]] = {}
+    for one in random or enough:
+        for column in _columns_of(one):
+            columns.setdefault(column.path, []).append(column)
+    kept = {path: own for path, own in columns.items() if sum(one.is_winner.sum() for one in own) >= FEWEST_WINNERS}
+    p = [_test(own) if random else math.nan for own in kept.values()]
+    adjusted = adjust_p(np.array(p)).tolist() if random else p
+    knobs = [_describe(own, None if math.isnan(q) else q) for own, q in zip(kept.values(), adjusted, strict=True)]
+    return sorted(knobs, key=lambda knob: (knob.q is None, knob.q, knob.path))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    path: str
+    values: Sequence[Scalar]
+    is_winner: NDArray[np.bool_]
+
+    @property
+    def is_number(self) -> bool:
+        return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
+
+
+def _columns_of(evidence: Evidence) -> Iterator[_Column]:
+    """Yield the drawn values that differ within the study, of the trials that have them."""
+    rows: list[Mapping[str, Any]] = [json.loads(text) for text in evidence.trials["params"]]
+    winners = np.zeros(len(rows), dtype=bool)
+    winners[np.argsort(evidence.costs, kind="stable")[: math.ceil(len(rows) / 10)]] = True
+    for path in dict.fromkeys(path for row in rows for path in row):
+        has = np.array([row.get(path) is not None for row in rows])
+        values = [row[path] for row in rows if row.get(path) is not None]
+        if len(set(map(str, values))) > 1:
+            yield _Column(path=path, values=values, is_winner=winners[has])
+
+
+def _test(columns: Sequence[_Column]) -> float:
+    """Return the p of winners that have these values by chance."""
+    rng = np.random.default_rng(0)
+    if all(column.is_number for column in columns):
+        ranks: list[Numbers] = []
+        for column in columns:
+            values = np.array(column.values, dtype=np.float64)
+            order = np.lexsort((rng.random(len(values)), values))  # equal values in an order by chance
+            rank = np.empty(len(values))
+            rank[order] = (np.arange(len(values)) + 0.5) / len(values)
+            ranks.append(rank[column.is_winner])
+        pooled = np.sort(np.concatenate(ranks))
+        count = len(pooled)
+        steps = np.arange(count + 1) / count
+        distance = max((steps[1:] - pooled).max(), (pooled - steps[:-1]).max())
+        return float(kolmogorov((sqrt(count) + 0.12 + 0.11 / sqrt(count)) * distance))
+    options = sorted({str(value) for column in columns for value in column.values})
+    seen, expected = np.zeros(len(options)), np.zeros(len(options))
+    drawn = np.zeros((_RESAMPLES, len(options)))
+    for column in columns:
+        texts = np.array([options.index(str(value)) for value in column.values])
+        counts, winners = np.bincount(texts, minlength=len(options)), int(column.is_winner.sum())
+        seen += np.bincount(texts[column.is_winner], minlength=len(options))
+        expected += winners * counts / len(texts)
+        drawn += rng.multivariate_hypergeometric(counts, winners, _RESAMPLES)
+    own, others = (((one - expected) ** 2 / expected).sum(axis=-1) for one in (seen, drawn))
+    return float((1 + (others >= own - 1e-9).sum()) / (1 + _RESAMPLES))
+
+
+def _describe(columns: Sequence[_Column], q: float | None) -> Knob:
+    values = [value for column in columns for value in column.values]
+    is_winner = np.concatenate([column.is_winner for column in columns])
+    ends: list[float | None] = [None] * 4
+    options: dict[str, tuple[int, int]] = {}
+    if all(column.is_number for column in columns):
+        numbers = np.array(values, dtype=np.float64)
+        ends = [float(end) for some in (numbers[is_winner], numbers) for end in np.quantile(some, (0.1, 0.9))]
+    else:
+        texts = np.array([str(value) for value in values])
+        options = {
+            str(option): (int((texts[is_winner] == option).sum()), int((texts == option).sum()))
+            for option in np.unique(texts)
+        }
+    low, high, least, most = ends
+    return Knob(
+        path=columns[0].path, winners=int(is_winner.sum()), trials=len(values), low=low, high=high, least=least,
+        most=most, options=options, q=q,
+    )  # fmt: skip
