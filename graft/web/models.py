@@ -161,12 +161,12 @@ class Submission(BaseModel, extra="forbid"):
 
     space: str
     """Its YAML text; it may name no file, and no plug-in that the server does not allow."""
-    study: str | None = Field(None, max_length=100)
+    study: str | None = Field(default=None, max_length=100)
     """The study's name; null: the space's."""
-    priority: int = Field(0, ge=PRIORITIES[0], le=PRIORITIES[-1])
-    weight: float = Field(1.0, gt=0, le=LARGEST_WEIGHT)
-    max_lanes: int | None = Field(None, ge=1, le=MOST_LANES)
-    owner: str = Field("", max_length=LONGEST_OWNER)
+    priority: int = Field(default=0, ge=PRIORITIES[0], le=PRIORITIES[-1])
+    weight: float = Field(default=1.0, gt=0, le=LARGEST_WEIGHT)
+    max_lanes: int | None = Field(default=None, ge=1, le=MOST_LANES)
+    owner: str = Field(default="", max_length=LONGEST_OWNER)
     """Whose study it is, where no token says so."""
 
 

@@ -20,12 +20,12 @@ from graft.report.rendering import html
 from graft.report.study import read as read_report
 from graft.serving.listing import read_queue
 from graft.stored.studies import read_target_objectives
+from graft.web.callers import Submitter
 from graft.web.charts.study_charts import SHOWN, draw_learned
 from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
 from graft.web.rendering import STATIC, render
 from graft.web.routes.figures import drawing
 from graft.web.routes.matrices import refuse_own_code
-from graft.web.routes.queue import Submitter, send
 from graft.web.security.access import COOKIE, find_holder
 from graft.web.security.refusals import RefusalError
 from spaces.errors import StudyError
@@ -35,18 +35,10 @@ from storage import QueueRequest
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-_SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
-_FILES = {
-    "page.js": _SCRIPT,
-    "style.css": _STYLE,
-    "charts.js": _SCRIPT,
-    "trials.js": _SCRIPT,
-    "matrix.js": _SCRIPT,
-    "vendored/idiomorph.min.js": _SCRIPT,
-    "vendored/echarts/echarts.min.js": _SCRIPT,
-}
-_SHARED = {"style.css": html.STYLE, "matrix.js": html.MATRIX_SCRIPT}
+_SHARED = (html.STYLE, html.MATRIX_SCRIPT)
 """Files of reports too."""
+_FILES = {f"{file.relative_to(STATIC)}": file for file in STATIC.rglob("*.js")} | {file.name: file for file in _SHARED}
+_MEDIA = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 _LOG_LINES = 100
 _WORKERS = """
 SELECT workers.id, studies.name AS study, host, device, heartbeat_at, workers.steps, room, (
@@ -72,14 +64,14 @@ def send_static(name: str, request: Request) -> Response:
     """Return a script or a style sheet; a browser that has it asks each time whether it is still the same."""
     if name not in _FILES:
         raise RefusalError(404, f"there is no file {name[:60]!r}")
-    file = _SHARED.get(name, STATIC / name)
+    file, media = _FILES[name], _MEDIA[_FILES[name].suffix]
     tag = f'"{file.stat().st_mtime_ns:x}-{version()}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     if "gzip" not in request.headers.get("accept-encoding", ""):
-        return Response(file.read_bytes(), media_type=_FILES[name], headers=headers)
-    return Response(_compress(file, tag), media_type=_FILES[name], headers={**headers, "Content-Encoding": "gzip"})
+        return Response(file.read_bytes(), media_type=media, headers=headers)
+    return Response(_compress(file, tag), media_type=media, headers={**headers, "Content-Encoding": "gzip"})
 
 
 @lru_cache(maxsize=8)
@@ -133,14 +125,9 @@ def show_queue(reader: OpenReader, request: Request) -> HTMLResponse:
 
 
 @router.post("/queue/{study}/{action}")
-def change_queue(
-    study: StudyName,
-    action: Literal["pause", "resume", "cancel"],
-    holder: Submitter,
-    request: Request,
-) -> Response:
+def change_queue(study: StudyName, action: Literal["pause", "resume", "cancel"], caller: Submitter) -> Response:
     """Do what a button of the queue's page asks."""
-    send(settings_of(request), holder, QueueRequest(action=action, study=study))
+    caller.send(QueueRequest(action=action, study=study))
     return RedirectResponse("/queue", 303)
 
 

@@ -17,6 +17,7 @@ from graft.files import cell
 from graft.launching.progress_text import describe_time_left, duration
 from graft.stored.status import read_running, read_status
 from graft.stored.trials import PARAMS_PREFIX, flatten_config
+from graft.web.callers import find_entry
 from graft.web.charts.arms import ArmsView, has_arms, view_arms
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.sampling import Sample, numeric_params, read_sample
@@ -24,7 +25,7 @@ from graft.web.charts.specs import Line, draw_curves, draw_importances
 from graft.web.charts.study_charts import StudyCharts
 from graft.web.events import describe_standing
 from graft.web.models import TrialDetails
-from graft.web.reading import STRANGE, Number, OpenReader, OpenStudy, refuse_error, refuse_strange, settings_of
+from graft.web.reading import STRANGE, Number, OpenReader, OpenStudy, refuse, settings_of
 from graft.web.rendering import render, stream
 from graft.web.routes.matrices import view_matrix
 from graft.web.routes.trials import show_trial
@@ -117,8 +118,8 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw
         "running": read_running(reader, stored.row, _LANES).partition_by("worker", as_dict=True),
         "eta": status.progress.time_left and describe_time_left(status.progress.time_left),
         "problems": problems.to_dicts(),
-        "entry": next((entry for entry in reader.queue() if entry.study == name), None),
-        "draw": partial(_draw_or_refuse, draw, reader.database.name, request),
+        "entry": find_entry(reader, name),
+        "draw": partial(_draw_or_refuse, draw, request),
     }
 
 
@@ -129,14 +130,12 @@ def _read_tenth(stored: StudyReader) -> dict[str, Any] | None:
     return next(found.drop_nulls("margin").iter_rows(named=True), None)
 
 
-def _draw_or_refuse(draw: Draw, database: str, request: Request) -> Mapping[str, Any]:
+def _draw_or_refuse(draw: Draw, request: Request) -> Mapping[str, Any]:
     """Return the drawing, or a refusal in its place, as the page has begun already."""
     try:
         return draw()
     except (GraftError, *STRANGE) as error:
-        is_ours = isinstance(error, GraftError)
-        url = settings_of(request).database
-        refusal = refuse_error(error, database) if is_ours else refuse_strange(error, database, url)
+        refusal = refuse(error, settings_of(request).database)
         log_refusal(refusal, request.scope)
         return {"refusal": refusal.reason}
 

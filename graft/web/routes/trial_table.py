@@ -16,12 +16,12 @@ from graft.files import cell
 from graft.launching.editing.administration import mark_trials
 from graft.stored.params import Renewal
 from graft.stored.trials import LISTED, PARAMS_PREFIX, find_varying_params, unpack_params
+from graft.web.callers import Submitter
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
 from graft.web.charts.sampling import spell_draw
 from graft.web.charts.specs import Effect, draw_effects
-from graft.web.reading import OpenReader, OpenStudy, refuse_error, settings_of
+from graft.web.reading import OpenReader, OpenStudy, refuse, settings_of
 from graft.web.rendering import render
-from graft.web.routes.queue import Submitter, check_change
 from graft.web.security.refusals import RefusalError
 from search.analysis.study.value_groups import group_by_value
 from spaces.bounds import MOST_TRIALS
@@ -70,7 +70,7 @@ def show_trials(
     try:
         values |= _read(stored, check_condition(where), check_order(sort), check_condition(group), cursor, shown, notes)
     except (StudyError, StorageError) as error:
-        values["error"] = refuse_error(error, reader.database.name).reason
+        values["error"] = refuse(error, settings_of(request).database).reason
     return render(
         "trials",
         status_code=400 if values["error"] else 200,
@@ -94,7 +94,7 @@ def show_trials(
 async def mark(
     stored: OpenStudy,
     reader: OpenReader,
-    holder: Submitter,
+    caller: Submitter,
     request: Request,
     back: Annotated[int | None, Query(ge=0, lt=MOST_TRIALS)] = None,
 ) -> Response:
@@ -105,7 +105,7 @@ async def mark(
     """
     form = parse_qs((await request.body()).decode(errors="replace"), keep_blank_values=True)
     name: str = stored.row["name"]
-    check_change(reader, name, holder)
+    caller.check_change(reader, name)
     numbers = [int(text) for text in form.pop("number", []) if text.isdecimal() and len(text) < 10]
     if not 0 < len(numbers) <= _ROWS:
         raise RefusalError(400, f"{len(numbers)} trials; from 1 to {_ROWS} are marked at once")
@@ -116,7 +116,7 @@ async def mark(
         before = stored.trial_notes().filter(pl.col("number").is_in(numbers))["tags"]
         removed = [tag for tag in " ".join(before).split() if tag not in added]
     starred = text["starred"] == "1" if "starred" in text else None
-    url = settings_of(request).database
+    url = caller.settings.database
     mark_trials(url, name, numbers, starred=starred, added=added, removed=removed, note=text.get("note"))
     if "text/html" not in request.headers.get("accept", ""):
         return Response(status_code=204)
