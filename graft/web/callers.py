@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import Annotated, Self
 
@@ -14,7 +15,7 @@ from graft.web.security.access import LOCAL, Holder
 from graft.web.security.guard import name_client
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import Quotas, Settings
-from graft.web.submissions import Submitted
+from graft.web.submissions import Submitted, make_request
 from spaces.errors import StudyError
 from spaces.reading import catalogue
 from storage import QueueEntry, QueueRequest, Terms, open_reader, request_queue
@@ -79,12 +80,13 @@ class Caller:
         )
 
     def plan(self, asked: Submission) -> QueueRequest:
-        """Return the request that queues a space, which is read and checked first; refused as `Checker.check` does."""
+        """Return the request that queues a space, which is read and checked first; refused as `Checker.ask` does."""
         if asked.study:
             with self.read() as reader:
                 self.check_owner(reader, asked.study)
         terms = self.check_terms(asked)
-        return replace(self.checker.check(self.submitted(asked.space, asked.study), self.client), terms=terms)
+        found = self.checker.ask(make_request, (self.submitted(asked.space, asked.study),), self.client)
+        return replace(QueueRequest.from_json(json.dumps(found)), terms=terms)
 
     def check_terms(self, asked: Submission) -> Terms:
         """Return the terms on which a study is run; raises QuotaError for more than a person may have."""

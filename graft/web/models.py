@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, RootModel, WithJsonSchema, create_model
 
 from graft.stored.status import Status
+from graft.stored.trials import LISTED
 from spaces.bounds import LARGEST_WEIGHT, LONGEST_OWNER, MOST_LANES, PRIORITIES
 from storage import QueueEntry
+from storage.frames.columns import REQUIRED, TRIALS, WORKERS, Schema
 
 
 class Problem(BaseModel):
@@ -42,35 +45,32 @@ class StudyStatus(BaseModel):
     eta_seconds: float | None
 
 
-class TrialRow(BaseModel):
+INTERNAL = ("study_id", "fence")
+"""Columns of workers that no answer has."""
+
+
+def _describe_row(schema: Schema, required: Collection[str], **others: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a row of a table, by its columns; `others`: types of columns that hold JSON."""
+    kinds = {name: others.get(name, kind.to_python()) for name, kind in schema.items()}
+    fields: Any = {name: (kind if name in required else kind | None, ...) for name, kind in kinds.items()}
+    return create_model("Row", **fields).model_json_schema()
+
+
+_TRIAL = _describe_row(
+    {name: TRIALS[name] for name in LISTED},
+    REQUIRED["trials"],
+    params=dict[str, Any],
+    constraints=dict[str, float | None],
+)
+_WORKER = _describe_row({name: WORKERS[name] for name in WORKERS if name not in INTERNAL}, REQUIRED["workers"])
+
+
+class TrialRow(RootModel[Annotated[dict[str, Any], WithJsonSchema(_TRIAL)]]):
     """A trial in a list of trials: the columns of the table `trials`, `params` by dotted path."""
 
-    number: int
-    group_number: int
-    state: str
-    task: str
-    model: str
-    scorer: str | None
-    seed: int
-    parent: int | None
-    parent_step: int | None
-    steps: int
-    objective: float | None
-    architecture_id: int | None
-    worker: str | None
-    step_kind: str | None
-    fingerprint: int | None
-    deaths: int
-    error: str | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    params: dict[str, Any]
-    second_objective: float | None
-    constraints: dict[str, float | None] | None
-    feasible: bool | None
-    ended: int | None
-    """Its place in the order in which the study's trials ended; null: it has not."""
+
+class WorkerRow(RootModel[Annotated[dict[str, Any], WithJsonSchema(_WORKER)]]):
+    """A worker that trained for a study: the columns of the table `workers`."""
 
 
 class TrialPage(BaseModel):
@@ -116,22 +116,6 @@ class TrialDetails(BaseModel):
     """In the order of steps."""
     replay: str
     """The command that trains it again and compares."""
-
-
-class WorkerRow(BaseModel):
-    """A worker that trained for a study."""
-
-    id: str
-    host: str
-    device: str
-    state: str
-    heartbeat_at: datetime
-    lease_until: datetime | None
-    steps: int
-    room: int
-    """What `steps` would be with no lane free."""
-    log: str
-    """Where what it says of itself can be read."""
 
 
 class EndedTrial(BaseModel):

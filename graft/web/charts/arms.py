@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
+from markupsafe import Markup
 
 from graft.report.arms import read_comparison
-from graft.report.rendering.formatting import MISSING, number, with_interval
+from graft.report.rendering.formatting import MISSING
+from graft.report.rendering.html import element
+from graft.report.sections import FigureNumbers
+from graft.report.sections.arms import Arms
 from graft.web.charts.specs import Chart, Effect, Line, draw_curves, draw_effects, draw_pairs
 from search.analysis.arms.experiment import read_arms
 from spaces.experiment import ARM
@@ -25,8 +28,8 @@ class ArmsView:
     baseline: str
     sentences: list[str]
     """What the report says of each arm under the objective's condition."""
-    rows: list[Mapping[str, Any]]
-    """condition, arm, seeds, mean, difference, verdict and q, as texts."""
+    tables: Markup
+    """The tables of the report's section of arms, and what it says of them."""
     effects: list[tuple[str, Chart]]
     """Condition -> the difference of each arm from the baseline under it."""
     curves: Chart | None
@@ -55,11 +58,12 @@ def view_arms(reader: Reader, studies: Sequence[str], baseline: str | None = Non
     table = experiment.comparison.table.with_columns(shown=pl.col("condition").replace("", "validation"))
     chosen, label = experiment.comparison.baseline, experiment.label
     pairs = experiment.comparison.pairs.filter(condition=experiment.condition).drop_nulls("difference")
+    section = Arms(data=comparison.data)
     return ArmsView(
         arms=read_arms(comparison.data.trials)["arm"].unique(maintain_order=True).to_list(),
         baseline=chosen,
         sentences=comparison.sentences(),
-        rows=[_write_row(row) for row in table.iter_rows(named=True)],
+        tables=Markup("\n").join(Markup(element(block)) for block in section.blocks(FigureNumbers(own=1, sections={}))),
         effects=[
             (str(condition), chart)
             for (condition,), own in table.group_by("shown", maintain_order=True)
@@ -78,15 +82,3 @@ def _draw_effects(table: pl.DataFrame, baseline: str, label: str, condition: str
     ]
     title = f"difference of each arm from {baseline}, {condition}, with 95 % intervals"
     return draw_effects(effects, f"{label}, minus {baseline}", title) if effects else None
-
-
-def _write_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        "condition": row["shown"],
-        "arm": row["arm"],
-        "seeds": number(row["finished"]),
-        "mean": with_interval(row["mean"], row["low"], row["high"]),
-        "difference": with_interval(row["difference"], row["difference_low"], row["difference_high"]),
-        "verdict": row["verdict"] or MISSING,
-        "q": number(row["q"]),
-    }

@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from graft.launching.process.run_log import RunLog
 from graft.plugins.families import version
-from graft.report.figures import draw_figures, figure_kinds
+from graft.report.figures import figure_kinds
 from graft.report.nonlinearities.learned import Learned
 from graft.report.rendering import html
 from graft.report.study import read as read_report
@@ -24,11 +24,10 @@ from graft.web.callers import Submitter
 from graft.web.charts.study_charts import SHOWN, draw_learned
 from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
 from graft.web.rendering import STATIC, render
-from graft.web.routes.figures import drawing
+from graft.web.routes.figures import draw
 from graft.web.routes.matrices import refuse_own_code
 from graft.web.security.access import COOKIE, find_holder
 from graft.web.security.refusals import RefusalError
-from spaces.errors import StudyError
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.settings import Direction
 from storage import QueueRequest
@@ -153,20 +152,16 @@ def show_figures(
     stored: OpenStudy, reader: OpenReader, kind: Annotated[str, Query(pattern=r"^[a-z0-9_]{0,60}$")] = ""
 ) -> HTMLResponse:
     """Return the figures of the study's report, one kind at a time."""
-    data = read_report(reader, stored.row["name"])
-    with drawing:
-        kinds = figure_kinds(data)
-        captions: list[str] = []
-        # Of no kind in particular: the first one that has something to draw.
-        for one in [kind] if kind else kinds:
-            try:
-                kind, captions = one, [picture.caption for picture in draw_figures(data, one)]
-            except StudyError as error:
-                raise RefusalError(404, str(error)) from None
-            if captions:
-                break
-    title = f"Figures of {stored.row['name']}"
-    return render("figures", title=title, name=stored.row["name"], kinds=kinds, kind=kind, figures=captions)
+    name: str = stored.row["name"]
+    data = read_report(reader, name)
+    kinds = figure_kinds(data)
+    captions: list[str] = []
+    # Of no kind in particular: the first one that has something to draw.
+    for one in [kind] if kind else kinds:
+        kind, captions = one, [picture.caption for picture in draw(data, one)]
+        if captions:
+            break
+    return render("figures", title=f"Figures of {name}", name=name, kinds=kinds, kind=kind, figures=captions)
 
 
 @router.get("/studies/{study}/workers")

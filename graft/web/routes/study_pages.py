@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import polars as pl
@@ -59,7 +58,6 @@ _MOST_OF_MATRIX = 5_000
 _PLACES = (SEED, CONFIGURATION, RANK)
 """Values that tell the trials of an arm apart."""
 
-Draw = Callable[[], Mapping[str, Any]]
 Chosen = Annotated[str, Query(pattern=r"^[0-9, ]{0,200}$")]
 
 
@@ -87,7 +85,7 @@ def show_study(
         ranges=ranges,
         may_change=holder.may("submit"),
         may_delete=holder.may("admin"),
-        **_read_live(stored, reader, request, partial(_draw_sample, stored, reader, trials, ranges)),
+        **_read_live(stored, reader, request, ranges, trials),
     )
 
 
@@ -96,10 +94,19 @@ def show_live(
     stored: OpenStudy, reader: OpenReader, request: Request, ranges: ChosenRanges, trials: Chosen = ""
 ) -> HTMLResponse:
     """Return the part of a study's page that changes."""
-    return render("live", **_read_live(stored, reader, request, partial(_draw_sample, stored, reader, trials, ranges)))
+    return render("live", **_read_live(stored, reader, request, ranges, trials))
 
 
-def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw) -> dict[str, Any]:
+def _read_live(stored: StudyReader, reader: Reader, request: Request, ranges: Ranges, trials: str) -> dict[str, Any]:
+    def draw() -> Mapping[str, Any]:
+        """Return the figures, or a refusal in their place, as the page has begun already."""
+        try:
+            return _draw_sample(stored, reader, trials, ranges)
+        except (GraftError, *STRANGE) as error:
+            refusal = refuse(error, settings_of(request).database)
+            log_refusal(refusal, request.scope)
+            return {"refusal": refusal.reason}
+
     name: str = stored.row["name"]
     status = read_status(reader, name)
     problems = stored.trials("error IS NOT NULL", "number DESC", _ROWS, ("number", "state", "error"))
@@ -119,7 +126,7 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw
         "eta": status.progress.time_left and describe_time_left(status.progress.time_left),
         "problems": problems.to_dicts(),
         "entry": find_entry(reader, name),
-        "draw": partial(_draw_or_refuse, draw, request),
+        "draw": draw,
     }
 
 
@@ -128,16 +135,6 @@ def _read_tenth(stored: StudyReader) -> dict[str, Any] | None:
     objectives = {stored.row["name"]: stored.scores()}
     found = summarise_best(objectives, maximize=stored.row["direction"] == "maximize").filter(portion="best 10 %")
     return next(found.drop_nulls("margin").iter_rows(named=True), None)
-
-
-def _draw_or_refuse(draw: Draw, request: Request) -> Mapping[str, Any]:
-    """Return the drawing, or a refusal in its place, as the page has begun already."""
-    try:
-        return draw()
-    except (GraftError, *STRANGE) as error:
-        refusal = refuse(error, settings_of(request).database)
-        log_refusal(refusal, request.scope)
-        return {"refusal": refusal.reason}
 
 
 def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Ranges) -> Mapping[str, Any]:
@@ -210,7 +207,7 @@ def _list_fixed(stored: StudyReader, sample: Sample) -> list[tuple[str, str]]:
 def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, request: Request) -> HTMLResponse:
     """One trial: what it is, how it went, and where it comes from."""
     found = show_trial(stored, number, reader)
-    trial, sample = found.trial, read_sample(stored)
+    trial, sample = found.trial.root, read_sample(stored)
     best = sample.trials.sort("objective", descending=stored.row["direction"] == "maximize").head(1)
     said = next(
         stored.trial_notes().filter(number=number).iter_rows(named=True), {"starred": False, "tags": "", "note": ""}
@@ -223,14 +220,14 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, reques
         trial=trial,
         said=said,
         may_change=request.state.holder.may("submit"),
-        constraints=describe_constraints(trial.constraints),
-        lineage=list(_follow_parents(stored, number, trial.parent, trial.parent_step)),
+        constraints=describe_constraints(trial["constraints"]),
+        lineage=list(_follow_parents(stored, number, trial["parent"], trial["parent_step"])),
         replay=found.replay,
         charts=list(_draw_metrics(found)),
         best=best["number"].item() if best.height else None,
         sample_note=sample.note,
-        rank=_place(sample.trials["objective"], trial.objective),
-        params=_list_params(trial.params, sample.trials, best),
+        rank=_place(sample.trials["objective"], trial["objective"]),
+        params=_list_params(trial["params"], sample.trials, best),
         config=yaml.safe_dump(found.config, sort_keys=True, allow_unicode=True),
     )
 
@@ -271,13 +268,11 @@ def _follow_parents(
 
 def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:
     """Yield a chart for each metric, with a line for each variant and condition."""
-    metrics = pl.DataFrame([vars(point) for point in found.metrics]).drop_nulls() if found.metrics else pl.DataFrame()
-    if metrics.is_empty():
-        return
+    schema = ("step", "name", "variant", "condition", "value")
+    metrics = pl.DataFrame([vars(point) for point in found.metrics], schema).drop_nulls()
     for (name,), own in metrics.group_by("name", maintain_order=True):
         lines = [
             Line(" ".join(filter(None, map(str, key))), one["step"].to_list(), one["value"].to_list())
             for key, one in own.group_by("variant", "condition", maintain_order=True)
         ]
-        chart = draw_curves(lines, ("step", str(name)), f"{name} over the steps")
-        yield {"name": name, "chart": chart}
+        yield {"name": name, "chart": draw_curves(lines, ("step", str(name)), f"{name} over the steps")}
