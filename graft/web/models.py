@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, RootModel, WithJsonSchema, create_model
 
 from graft.stored.status import Status
+from graft.stored.studies import LISTED_STUDY
 from graft.stored.trials import LISTED
 from spaces.bounds import LARGEST_WEIGHT, LONGEST_OWNER, MOST_LANES, PRIORITIES
 from storage import QueueEntry
@@ -20,22 +20,6 @@ class Problem(BaseModel):
 
     error: str
     """One line."""
-
-
-class StudyRow(BaseModel):
-    """A study in a list of studies."""
-
-    name: str
-    state: str
-    ended: int
-    trials: int
-    objective: str
-    best: float | None
-    best_number: int | None
-    created_at: datetime
-    tags: list[str]
-    note: str
-    archived: bool
 
 
 class StudyStatus(BaseModel):
@@ -63,6 +47,13 @@ _TRIAL = _describe_row(
     constraints=dict[str, float | None],
 )
 _WORKER = _describe_row({name: WORKERS[name] for name in WORKERS if name not in INTERNAL}, REQUIRED["workers"])
+
+
+_STUDY = _describe_row(LISTED_STUDY, [*LISTED_STUDY.keys() - {"best", "best_number"}], tags=list[str])
+
+
+class StudyRow(RootModel[Annotated[dict[str, Any], WithJsonSchema(_STUDY)]]):
+    """A study in a list of studies."""
 
 
 class TrialRow(RootModel[Annotated[dict[str, Any], WithJsonSchema(_TRIAL)]]):

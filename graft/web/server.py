@@ -66,11 +66,7 @@ def serve(settings: Settings, host: str, port: int, announce: Callable[[str], No
 
 @contextmanager
 def serving(
-    settings: Settings,
-    host: str,
-    port: int,
-    say: Callable[[str], None],
-    trains: Callable[[], bool] = lambda: True,
+    settings: Settings, host: str, port: int, say: Callable[[str], None], trains: Callable[[], bool] = lambda: True
 ) -> Generator[str]:
     """Answer requests beside what the block does; the address. Raises AddressError as `serve` does.
 

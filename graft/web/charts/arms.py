@@ -13,7 +13,7 @@ from graft.report.rendering.formatting import MISSING
 from graft.report.rendering.html import element
 from graft.report.sections import FigureNumbers
 from graft.report.sections.arms import Arms
-from graft.web.charts.specs import Chart, Effect, Line, draw_curves, draw_effects, draw_pairs
+from graft.web.charts.specs import Chart, Line, draw_curves, draw_effects, draw_pairs
 from search.analysis.arms.experiment import read_arms
 from spaces.experiment import ARM
 from storage.frames import Reader
@@ -76,9 +76,8 @@ def view_arms(reader: Reader, studies: Sequence[str], baseline: str | None = Non
 
 def _draw_effects(table: pl.DataFrame, baseline: str, label: str, condition: str) -> Chart | None:
     """Return the differences under a condition; None where no two arms have seeds in common."""
-    effects = [
-        Effect(row["arm"], row["difference"], row["difference_low"], row["difference_high"], row["verdict"] or MISSING)
-        for row in table.filter(pl.col("arm") != baseline).drop_nulls("difference").iter_rows(named=True)
-    ]
+    compared = table.filter(pl.col("arm") != baseline).drop_nulls("difference")
+    verdict = pl.col("verdict").fill_null(MISSING)
+    effects = compared.select("arm", "difference", "difference_low", "difference_high", verdict)
     title = f"difference of each arm from {baseline}, {condition}, with 95 % intervals"
-    return draw_effects(effects, f"{label}, minus {baseline}", title) if effects else None
+    return draw_effects(effects, f"{label}, minus {baseline}", title)

@@ -24,7 +24,7 @@ def list_studies(
 ) -> list[StudyRow]:
     """Every study, oldest first."""
     rows = read_studies(reader, archived=archived, tag=tag).iter_rows(named=True)
-    return [StudyRow(**{**row, "tags": row["tags"].split()}) for row in rows]
+    return [StudyRow({**row, "tags": row["tags"].split()}) for row in rows]
 
 
 @router.get("/studies/{study}")

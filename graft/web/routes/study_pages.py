@@ -15,12 +15,12 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from graft.files import cell
 from graft.launching.progress_text import describe_time_left, duration
 from graft.stored.status import read_running, read_status
-from graft.stored.trials import PARAMS_PREFIX, flatten_config
+from graft.stored.trials import PARAMS_PREFIX, flatten_config, read_lineage
 from graft.web.callers import find_entry
 from graft.web.charts.arms import ArmsView, has_arms, view_arms
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.sampling import Sample, numeric_params, read_sample
-from graft.web.charts.specs import Line, draw_curves, draw_importances
+from graft.web.charts.specs import Line, draw_curves, draw_effects
 from graft.web.charts.study_charts import StudyCharts
 from graft.web.events import describe_standing
 from graft.web.models import TrialDetails
@@ -35,7 +35,6 @@ from spaces.errors import GraftError, StudyError
 from spaces.experiment import CONFIGURATION, RANK, SEED
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.records import describe_constraints
-from storage.claims.stored_trials import check_parent
 from storage.frames import Reader
 from storage.frames.study import StudyReader
 
@@ -157,6 +156,9 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     charts = StudyCharts(study=stored, trials=best, paths=paths, ranges=ranges, kept=kept)
     shown = best.filter(kept)
     curves, curve_numbers = charts.curves(numbers or shown["number"].head(_CURVES).to_list())
+    trials = pl.col("trials").map_elements(lambda count: f"{count:,} trials", pl.String)
+    strengths = associations.head(_STRONGEST).select("value", "strength", "low", "high", trials)
+    title = f"what goes with {stored.row['objective']}, with 95 % intervals"
     numeric = {name.removeprefix(PARAMS_PREFIX) for name in numeric_params(best)}
     return {
         "arms": _view_arms(reader, stored),
@@ -168,7 +170,7 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
         "history": charts.history(),
         "curves": curves,
         "curve_numbers": curve_numbers,
-        "importances": draw_importances(associations.head(_STRONGEST), stored.row["objective"]),
+        "importances": draw_effects(strengths, "strength, 0 to 1", title, from_zero=False),
         "told_apart": associations.filter(pl.col("low") > 0)["value"].to_list(),
         "not_told": associations.filter(pl.col("low").fill_null(0) == 0)["value"].to_list(),
         "fixed": _list_fixed(stored, sample),
@@ -206,6 +208,7 @@ def _list_fixed(stored: StudyReader, sample: Sample) -> list[tuple[str, str]]:
 @router.get("/studies/{study}/trials/{number}")
 def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, request: Request) -> HTMLResponse:
     """One trial: what it is, how it went, and where it comes from."""
+    name: str = stored.row["name"]
     found = show_trial(stored, number, reader)
     trial, sample = found.trial.root, read_sample(stored)
     best = sample.trials.sort("objective", descending=stored.row["direction"] == "maximize").head(1)
@@ -214,14 +217,14 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, reques
     )
     return render(
         "trial",
-        title=f"Trial {number} of {stored.row['name']}",
-        name=stored.row["name"],
+        title=f"Trial {number} of {name}",
+        name=name,
         objective=stored.row["objective"],
         trial=trial,
         said=said,
         may_change=request.state.holder.may("submit"),
         constraints=describe_constraints(trial["constraints"]),
-        lineage=list(_follow_parents(stored, number, trial["parent"], trial["parent_step"])),
+        lineage=read_lineage(reader, name, number)[:0:-1],
         replay=found.replay,
         charts=list(_draw_metrics(found)),
         best=best["number"].item() if best.height else None,
@@ -239,8 +242,9 @@ def _list_params(params: Mapping[str, Any], trials: pl.DataFrame, best: pl.DataF
         column = PARAMS_PREFIX + path
         known = trials[column].drop_nulls() if column in trials.columns else pl.Series([], dtype=pl.Null)
         of_best = best[column].item() if known.len() and best.height else None
-        row = {"path": path, "value": cell(value), "best": cell(of_best), "place": _place(known, value)}
-        rows.append({**row, "differs": "yes" if value != of_best else ""})
+        differs = "yes" if value != of_best else ""
+        texts = {"value": cell(value), "best": cell(of_best), "place": _place(known, value)}
+        rows.append({"path": path, "differs": differs, **texts})
     return sorted(rows, key=lambda row: not row["differs"])
 
 
@@ -252,18 +256,6 @@ def _place(others: pl.Series, value: Any) -> str:
     if known.dtype.is_numeric():
         return f"above {100 * (known < value).sum() / known.len():.0f} %"
     return f"as {100 * (known == value).sum() / known.len():.0f} %"
-
-
-def _follow_parents(
-    stored: StudyReader, number: int, parent: int | None, step: int | None
-) -> Iterator[tuple[int, int]]:
-    """Yield the trials whose state one took over, the last one first, each with the step at which it did."""
-    while parent is not None and step is not None:
-        check_parent(number, parent)
-        yield parent, step
-        found = stored.trials(f"number = {parent}", columns=("parent", "parent_step"))
-        number = parent
-        parent, step = found.row(0) if found.height else (None, None)
 
 
 def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:

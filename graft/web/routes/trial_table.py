@@ -19,7 +19,7 @@ from graft.stored.trials import LISTED, PARAMS_PREFIX, find_varying_params, unpa
 from graft.web.callers import Submitter
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
 from graft.web.charts.sampling import spell_draw
-from graft.web.charts.specs import Effect, draw_effects
+from graft.web.charts.specs import draw_effects
 from graft.web.reading import OpenReader, OpenStudy, refuse, settings_of
 from graft.web.rendering import render
 from graft.web.security.refusals import RefusalError
@@ -176,12 +176,12 @@ def _group(stored: StudyReader, by: str, where: str | None, every: int) -> dict[
     """Return the groups as a table and as a chart, in which no difference is judged; of one in `every` trials."""
     taken = spell_draw(every) if every > 1 else None
     both = " AND ".join(f"({one})" for one in (where, taken) if one)
-    rows = group_by_value(stored.values(by, both or None)).to_dicts()
-    effects = [Effect(row["group"], row["mean"], row["low"], row["high"], f"{row['trials']} trials") for row in rows]
+    groups = group_by_value(stored.values(by, both or None))
+    effects = groups.select("group", "mean", "low", "high", pl.format("{} trials", "trials"))
     objective = stored.row["objective"]
     title = f"mean {objective} by {by}, with 95 % intervals"
-    chart = draw_effects(effects, objective, title, from_zero=False) if rows else None
-    return {"rows": rows, "chart": chart, "every": every}
+    chart = draw_effects(effects, objective, title, from_zero=False)
+    return {"rows": groups.to_dicts(), "chart": chart, "every": every}
 
 
 def _head(column: str, sort: str, direction: str, chosen: Mapping[str, Any]) -> dict[str, str]:

@@ -238,9 +238,7 @@ def _query(
 
 @tool("one than objective direction note?")
 def _compare(
-    caller: Caller,
-    one: Arm,
-    other: Annotated[Arm, Field(description="STUDY:ARM, the one that it is compared with.")],
+    caller: Caller, one: Arm, other: Annotated[Arm, Field(description="STUDY:ARM, the one that it is compared with.")]
 ) -> Answer:
     """Compare two arms over the same seeds: difference, 95 % interval, q, verdict.
 

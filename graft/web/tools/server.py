@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from inspect import cleandoc
 from typing import Any
 
 import anyio
@@ -48,7 +47,16 @@ def make_server(find_caller: Callable[[Any], Caller]) -> Server[Any]:
     """
 
     async def list_tools(context: Any, params: Any) -> ListToolsResult:
-        return ListToolsResult(tools=[_describe(tool) for tool in TOOLS.values()])
+        tools = [
+            ListedTool(
+                name=tool.name,
+                description=tool.about,
+                input_schema=tool.input_schema(),
+                output_schema=tool.output_schema(),
+            )
+            for tool in TOOLS.values()
+        ]
+        return ListToolsResult(tools=tools)
 
     async def call_tool(context: Any, params: CallToolRequestParams) -> CallToolResult:
         caller: Caller | None = None
@@ -65,11 +73,7 @@ def make_server(find_caller: Callable[[Any], Caller]) -> Server[Any]:
         return CallToolResult(content=[TextContent(text=write(answer))], structured_content=answer)
 
     return Server(
-        "graft",
-        version=version(),
-        instructions=_INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        "graft", version=version(), instructions=_INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
     )
 
 
@@ -108,13 +112,6 @@ def _explain(error: Exception, caller: Caller | None) -> str:
     return f"Graft failed ({type(error).__name__}), and the log of this server has more; `search db check` checks rows"
 
 
-def _describe(tool: Tool) -> ListedTool:
-    """Return a tool as a program reads it."""
-    about = " ".join(cleandoc(tool.run.__doc__ or "").split())
-    arguments, answer = tool.describe_arguments(), tool.describe_answer()
-    return ListedTool(name=tool.name, description=about, input_schema=arguments, output_schema=answer)
-
-
 async def answer_http(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request over HTTP that the guard has let through; each is whole, and no session is kept."""
     caller = Caller.of(scope)
@@ -129,10 +126,6 @@ def serve_stdio(settings: Settings, token: str | None) -> None:
     It may do what the holder of the token may; without a token what the person may who starts it. Each call looks the
     token up, which may have been revoked.
     """
-    anyio.run(_answer_stdio, settings, token)
-
-
-async def _answer_stdio(settings: Settings, token: str | None) -> None:
     checker = Checker(settings.check_seconds)
 
     def find_caller(_: Any) -> Caller:
@@ -141,7 +134,10 @@ async def _answer_stdio(settings: Settings, token: str | None) -> None:
             raise RefusalError(401, "this token is not known, or was revoked")
         return Caller(settings=settings, checker=checker, holder=holder, client=holder.name)
 
-    async with stdio_server() as (received, sent):
-        warm_up()  # only here: processes that are forked must not have the stdout of the protocol
-        server = make_server(find_caller)
-        await server.run(received, sent, server.create_initialization_options())
+    async def answer() -> None:
+        async with stdio_server() as (received, sent):
+            warm_up()  # only here: processes that are forked must not have the stdout of the protocol
+            server = make_server(find_caller)
+            await server.run(received, sent, server.create_initialization_options())
+
+    anyio.run(answer)

@@ -35,13 +35,14 @@ class Tool:
     """A function that programs call, and the role that calls it."""
 
     name: str
+    about: str
     run: Run
     role: Role
     answers: str
     """The fields of its answer, by name; one with `?` may be missing."""
     arguments: type[BaseModel]
 
-    def describe_arguments(self) -> dict[str, Any]:
+    def input_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the arguments, without titles, which repeat names, and without defaults of null."""
         schema = self.arguments.model_json_schema()
         fields = {
@@ -51,7 +52,7 @@ class Tool:
         rest = {name: schema[name] for name in ("type", "required", "additionalProperties") if name in schema}
         return {**rest, "properties": fields}
 
-    def describe_answer(self) -> dict[str, Any]:
+    def output_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the answer."""
         names = self.answers.split()
         fields = {name: _SCHEMAS[name] for name in self.answers.replace("?", "").split()}
@@ -71,7 +72,8 @@ def tool(answers: str, role: Role = "read") -> Callable[[Run], Run]:
         _, *taken = inspect.signature(run).parameters.values()
         fields: Any = {one.name: (hints[one.name], ... if one.default is one.empty else one.default) for one in taken}
         arguments = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
-        TOOLS[name] = Tool(name=name, run=run, role=role, answers=answers, arguments=arguments)
+        about = " ".join((run.__doc__ or "").split())
+        TOOLS[name] = Tool(name=name, about=about, run=run, role=role, answers=answers, arguments=arguments)
         return run
 
     return add
