@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from graft.report.rendering.formatting import number, plain
+from graft.report.rendering.formatting import number, plain, with_interval
 
 _FLUSH = "\f"
 """Where a part of a page ends; HTML does not have it otherwise."""
@@ -26,6 +26,7 @@ _pages = Environment(
 # A long path breaks after a dot or an underscore, not in mid-word.
 _HELPERS: Mapping[str, Any] = {
     "number": number,
+    "with_interval": with_interval,
     "flush": _FLUSH,
     # A study that its queue has paused is stopped, as its own state says.
     "say_state": lambda state: "stopped" if state == "paused" else state,

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
-from markupsafe import Markup
 
 from graft.report.arms import read_comparison
 from graft.report.rendering.formatting import MISSING
-from graft.report.rendering.html import element
-from graft.report.sections import FigureNumbers
-from graft.report.sections.arms import Arms
 from graft.web.charts.specs import Chart, Line, draw_curves, draw_effects, draw_pairs
 from search.analysis.arms.experiment import read_arms
 from spaces.experiment import ARM
@@ -28,8 +25,8 @@ class ArmsView:
     baseline: str
     sentences: list[str]
     """What the report says of each arm under the objective's condition."""
-    tables: Markup
-    """The tables of the report's section of arms, and what it says of them."""
+    rows: list[dict[str, Any]]
+    """As ArmComparison.table, with the name `shown` of each condition."""
     effects: list[tuple[str, Chart]]
     """Condition -> the difference of each arm from the baseline under it."""
     curves: Chart | None
@@ -58,12 +55,11 @@ def view_arms(reader: Reader, studies: Sequence[str], baseline: str | None = Non
     table = experiment.comparison.table.with_columns(shown=pl.col("condition").replace("", "validation"))
     chosen, label = experiment.comparison.baseline, experiment.label
     pairs = experiment.comparison.pairs.filter(condition=experiment.condition).drop_nulls("difference")
-    section = Arms(data=comparison.data)
     return ArmsView(
         arms=read_arms(comparison.data.trials)["arm"].unique(maintain_order=True).to_list(),
         baseline=chosen,
         sentences=comparison.sentences(),
-        tables=Markup("\n").join(Markup(element(block)) for block in section.blocks(FigureNumbers(own=1, sections={}))),
+        rows=table.to_dicts(),
         effects=[
             (str(condition), chart)
             for (condition,), own in table.group_by("shown", maintain_order=True)
