@@ -75,7 +75,7 @@ function follow() {
       events.addEventListener("gone", () => { events.close(); tell("the study is gone"); });
       events.onerror = () => {
         // A stream ends after some minutes, and the browser connects again within two seconds: that is not worth a word.
-        late ??= setTimeout(tell, 4000, "no connection; trying again");
+        late ??= setTimeout(() => tell("no connection; trying again"), 4000);
         if (events?.readyState === EventSource.CLOSED) { // a browser does not ask again what answered with an error
           events = null;
           setTimeout(listen, 10000);
