@@ -135,7 +135,7 @@ class Submission(BaseModel, extra="forbid"):
     """A space for the queue, and on which terms it is run."""
 
     space: str
-    """Its YAML text; it may name no file, and no plug-in that the server does not allow."""
+    """Its YAML text, or a packaged one's name; it may name no file, and no plug-in that the server does not allow."""
     study: str | None = Field(default=None, max_length=100)
     """The study's name; null: the space's."""
     priority: int = Field(default=0, ge=PRIORITIES[0], le=PRIORITIES[-1])
