@@ -33,23 +33,26 @@ INTERNAL = ("study_id", "fence")
 """Columns of workers that no answer has."""
 
 
-def _describe_row(schema: Schema, required: Collection[str], **others: Any) -> dict[str, Any]:
+def _describe_row(name: str, schema: Schema, required: Collection[str], **others: Any) -> dict[str, Any]:
     """Return the JSON Schema of a row of a table, by its columns; `others`: types of columns that hold JSON."""
     kinds = {name: others.get(name, kind.to_python()) for name, kind in schema.items()}
     fields: Any = {name: (kind if name in required else kind | None, ...) for name, kind in kinds.items()}
-    return create_model("Row", **fields).model_json_schema()
+    return create_model(name, **fields).model_json_schema()
 
 
 _TRIAL = _describe_row(
+    "TrialRow",
     {name: TRIALS[name] for name in LISTED},
     REQUIRED["trials"],
     params=dict[str, Any],
     constraints=dict[str, float | None],
 )
-_WORKER = _describe_row({name: WORKERS[name] for name in WORKERS if name not in INTERNAL}, REQUIRED["workers"])
+_WORKER = _describe_row(
+    "WorkerRow", {name: WORKERS[name] for name in WORKERS if name not in INTERNAL}, REQUIRED["workers"]
+)
 
 
-_STUDY = _describe_row(LISTED_STUDY, [*LISTED_STUDY.keys() - {"best", "best_number"}], tags=list[str])
+_STUDY = _describe_row("StudyRow", LISTED_STUDY, [*LISTED_STUDY.keys() - {"best", "best_number"}], tags=list[str])
 
 
 class StudyRow(RootModel[Annotated[dict[str, Any], WithJsonSchema(_STUDY)]]):
