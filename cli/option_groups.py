@@ -271,21 +271,21 @@ class HttpOptions:
         """
         try:
             from graft.web.server import plan_settings
+            from graft.web.settings import Quotas, Settings
         except ModuleNotFoundError as error:
             raise OptionError(f"{error.name} is not installed; pip install 'graft-search[serve]'") from None
-        hosts, plugins = self.allow_host or (), self.allow_plugins or ()
-        return plan_settings(
-            url,
-            host,
-            hosts,
-            plugins,
+        asked = Settings(
+            database=url,
+            hosts=frozenset(self.allow_host or ()),
             needs_token=self.tokens,
+            plugins=frozenset(self.allow_plugins or ()),
+            resources=frozenset(self.allow_resource or ()),
+            quotas=Quotas.parse(self.quota or ()),
+            proxies=tuple(self.behind_proxy or ()),
             rate=self.rate,
-            resources=self.allow_resource or (),
-            quotas=self.quota or (),
-            proxies=self.behind_proxy or (),
             processor=processor if self.processor is None else self.processor,
         )
+        return plan_settings(asked, host)
 
 
 def with_groups(command: Command) -> Command:

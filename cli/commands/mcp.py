@@ -40,10 +40,14 @@ def mcp(
     url = storage_url(storage)
     try:
         from graft.web.server import plan_settings
+        from graft.web.settings import Quotas, Settings
         from graft.web.tools.server import serve_stdio
     except ModuleNotFoundError as error:
         raise OptionError(f"{error.name} is not installed; pip install 'graft-search[mcp]'") from None
-    settings = plan_settings(
-        url, "localhost", plugins=allow_plugins or (), resources=allow_resource or (), quotas=quota or ()
+    settings = Settings(
+        database=url,
+        plugins=frozenset(allow_plugins or ()),
+        resources=frozenset(allow_resource or ()),
+        quotas=Quotas.parse(quota or ()),
     )
-    serve_stdio(settings, os.environ.get(TOKEN_VARIABLE))
+    serve_stdio(plan_settings(settings, "localhost"), os.environ.get(TOKEN_VARIABLE))

@@ -14,7 +14,7 @@ from graft.plugins.data import DataChange, find_changed_data
 from graft.plugins.families import families, version
 from graft.plugins.stored import read_outside
 from graft.stored.fingerprints import StoredFingerprint, follow, read_fingerprints
-from graft.stored.trials import flatten_config, read_metrics, read_trial
+from graft.stored.trials import flatten_config, read_lineage, read_metrics
 from spaces.errors import PluginError, StudyError
 from spaces.plugins.active import using
 from spaces.plugins.bundles import Outside
@@ -22,7 +22,6 @@ from spaces.plugins.digests import read_data
 from spaces.plugins.files import find_place
 from spaces.records import DATA, TERMINAL, StoredTrial, Trial
 from spaces.space import Space
-from storage.claims.stored_trials import check_parent
 from storage.frames import Reader
 
 
@@ -105,7 +104,7 @@ class _Archive:
         from spaces import parse_stored
 
         reader, study = self.reader, self.study
-        lineage = _read_lineage(reader, study["name"], number)
+        lineage = read_lineage(reader, study["name"], number)
         found = [one for row in reversed(lineage) for one in follow(self.conditions, row["fingerprint"])]
         conditions = found or [StoredFingerprint(numerics=study["numerics"], version=study["version"], sources={})]
         digests = {digest for digest in conditions[0].sources.values() if digest}
@@ -168,15 +167,6 @@ def _describe(
         outside=outside,
         conditions=conditions,
     )
-
-
-def _read_lineage(reader: Reader, study: str, number: int) -> list[dict[str, Any]]:
-    """Return the rows of the trial and of those whose states it took over, the first of them first."""
-    rows = [read_trial(reader, study, number)]
-    while (parent := rows[-1]["parent"]) is not None:
-        check_parent(rows[-1]["number"], parent)
-        rows.append(read_trial(reader, study, parent))
-    return rows[::-1]
 
 
 def _stage(row: Mapping[str, Any]) -> StoredTrial:

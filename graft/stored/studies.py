@@ -18,7 +18,7 @@ from spaces.records import TERMINAL
 from spaces.settings import Objective
 from storage.frames import Reader
 
-_COLUMNS = {
+LISTED_STUDY = {
     "name": pl.String(),
     "state": pl.String(),
     "ended": pl.Int64(),
@@ -48,8 +48,8 @@ def read_studies(reader: Reader, *, archived: bool = True, tag: str | None = Non
         ended = sum(count for state, count in reader.study(name).counts().items() if state in TERMINAL)
         found = {"state": read_state(reader, row), "ended": ended, "best": best, "best_number": number}
         found["tags"] = " ".join(tags)
-        rows.append({key: found.get(key, row.get(key)) for key in _COLUMNS})
-    return pl.DataFrame(rows, schema=_COLUMNS)
+        rows.append({key: found.get(key, row.get(key)) for key in LISTED_STUDY})
+    return pl.DataFrame(rows, schema=LISTED_STUDY)
 
 
 def read_best(reader: Reader, row: Mapping[str, Any]) -> tuple[float, int] | tuple[None, None]:

@@ -11,6 +11,7 @@ import polars as pl
 from graft.stored.params import Renewal
 from search.analysis.study.pareto import pareto_front
 from spaces.errors import StudyError
+from storage.claims.stored_trials import check_parent
 from storage.frames import Reader
 from storage.frames.columns import TRIALS
 from storage.frames.study import StudyReader
@@ -33,6 +34,15 @@ def read_trial(reader: Reader, study: str, number: int) -> dict[str, Any]:
         there = "it has none yet" if highest is None else f"the highest is {highest}"
         raise StudyError(f"study {study!r} has no trial {number}; {there}")
     return found.row(0, named=True)
+
+
+def read_lineage(reader: Reader, study: str, number: int) -> list[dict[str, Any]]:
+    """Return the rows of the trial and of those whose states it took over, the first of them first."""
+    rows = [read_trial(reader, study, number)]
+    while (parent := rows[-1]["parent"]) is not None:
+        check_parent(rows[-1]["number"], parent)
+        rows.append(read_trial(reader, study, parent))
+    return rows[::-1]
 
 
 def read_metrics(reader: Reader, trial: int) -> pl.DataFrame:

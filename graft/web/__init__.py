@@ -4,6 +4,7 @@ app.py          the application: routes behind the guard
 security/       what is refused before a route is reached, tokens and roles, and how a refusal is said
 models.py       the answers, typed
 settings.py     for whom, and how much, a server answers
+callers.py      who asks: what they may change, and what is asked of the queue for them
 reading.py      a reader of the database for each request
 submissions.py  a space that comes over HTTP: what it may name, and how much it may ask for
 checking.py     that is looked at in processes of its own, which are forked from what forks.py has made ready

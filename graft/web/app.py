@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from graft.plugins.families import version
 from graft.web.checking import Checker
 from graft.web.models import Problem
-from graft.web.reading import STRANGE, refuse_error, refuse_strange
+from graft.web.reading import STRANGE, refuse, settings_of
 from graft.web.routes import (
     events,
     exports,
@@ -54,7 +54,7 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
     `trains`: whether anything trains now beside it, where `settings.processor` says how much that leaves. Raises
     StorageError for what is no URL of a database.
     """
-    name = find_database(settings.database).name
+    find_database(settings.database)
     app = FastAPI(
         title="Graft",
         version=version(),
@@ -71,13 +71,11 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
     for module in PAGES:
         app.include_router(module.router)
     app.router.routes.append(Route(f"{API}/mcp", _ToolsEndpoint(), methods=["POST"]))
-    for kind, make in _REFUSALS.items():
-        app.add_exception_handler(kind, _handler(make, name))
-    for kind in STRANGE:
-        app.add_exception_handler(kind, _handler(partial(refuse_strange, url=settings.database), name))
+    for kind in (RefusalError, GraftError, RequestValidationError, HTTPException, *STRANGE):
+        app.add_exception_handler(kind, _refuse)
     spared = spare(app, settings, trains)
     app.state.sparing = spared
-    return Guard(spared.app if spared else app, settings, partial(_find_holder, settings.database, name))
+    return Guard(spared.app if spared else app, settings, partial(_find_holder, settings.database))
 
 
 class _ToolsEndpoint:
@@ -92,34 +90,23 @@ class _ToolsEndpoint:
         await answer_http(scope, receive, send)
 
 
-def _find_holder(url: str, name: str, token: str) -> Holder | None:
+def _find_holder(url: str, token: str) -> Holder | None:
     try:
         return find_holder(url, token)
     except GraftError as error:
-        raise refuse_error(error, name) from None
+        raise refuse(error, url) from None
 
 
-Make = Callable[..., RefusalError]
-
-
-def _handler(make: Make, database: str) -> Callable[[Request, Exception], Response]:
-    def handle(request: Request, error: Exception) -> Response:
-        return answer(make(error, database), request.scope)
-
-    return handle
-
-
-def _refuse_values(error: RequestValidationError, database: str) -> RefusalError:
-    first = error.errors()[0]
-    if first["loc"] == ("body",):
-        return RefusalError(422, "the body must be a JSON object, sent as Content-Type: application/json")
-    place = ".".join(map(str, first["loc"]))
-    return RefusalError(422, f"{shorten(place)}: {first['msg']}")
-
-
-_REFUSALS: dict[type[Exception], Make] = {
-    RefusalError: lambda error, database: error,
-    GraftError: refuse_error,
-    RequestValidationError: _refuse_values,
-    HTTPException: lambda error, _: RefusalError(error.status_code, f"{error.detail}", error.headers),
-}
+def _refuse(request: Request, error: Exception) -> Response:
+    match error:
+        case HTTPException():
+            refusal = RefusalError(error.status_code, f"{error.detail}", error.headers)
+        case RequestValidationError():
+            first = error.errors()[0]
+            reason = f"{shorten('.'.join(map(str, first['loc'])))}: {first['msg']}"
+            if first["loc"] == ("body",):
+                reason = "the body must be a JSON object, sent as Content-Type: application/json"
+            refusal = RefusalError(422, reason)
+        case _:
+            refusal = refuse(error, settings_of(request).database)
+    return answer(refusal, request.scope)

@@ -18,13 +18,9 @@ import threading
 from collections.abc import Callable, Generator
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from graft.web.security.refusals import RefusalError
-from storage import QueueRequest
-
-if TYPE_CHECKING:
-    from graft.web.submissions import Submitted
 
 _AT_ONCE = 2
 """Checks at one time; who comes then waits."""
@@ -52,12 +48,6 @@ class Checker:
         self._turns = threading.BoundedSemaphore(_AT_ONCE)
         self._people: set[str] = set()
         self._lock = threading.Lock()
-
-    def check(self, submitted: Submitted, person: str) -> QueueRequest:
-        """Return the request that puts the study of a submission into the queue, on no terms yet; refused as `ask`."""
-        from graft.web.submissions import make_request
-
-        return QueueRequest.from_json(json.dumps(self.ask(make_request, (submitted,), person)))
 
     def ask(self, question: Callable[..., Any], values: tuple[Any, ...], person: str) -> Any:
         """Return the answer to a question of `submissions` about a space or plug-ins, as JSON values.

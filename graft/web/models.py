@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from collections.abc import Collection
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, RootModel, WithJsonSchema, create_model
 
 from graft.stored.status import Status
+from graft.stored.studies import LISTED_STUDY
+from graft.stored.trials import LISTED
 from spaces.bounds import LARGEST_WEIGHT, LONGEST_OWNER, MOST_LANES, PRIORITIES
 from storage import QueueEntry
+from storage.frames.columns import REQUIRED, TRIALS, WORKERS, Schema
 
 
 class Problem(BaseModel):
@@ -19,22 +22,6 @@ class Problem(BaseModel):
     """One line."""
 
 
-class StudyRow(BaseModel):
-    """A study in a list of studies."""
-
-    name: str
-    state: str
-    ended: int
-    trials: int
-    objective: str
-    best: float | None
-    best_number: int | None
-    created_at: datetime
-    tags: list[str]
-    note: str
-    archived: bool
-
-
 class StudyStatus(BaseModel):
     """Where a study stands: the fields of `graft.stored.status.Status`, and the time that is left."""
 
@@ -42,35 +29,42 @@ class StudyStatus(BaseModel):
     eta_seconds: float | None
 
 
-class TrialRow(BaseModel):
+INTERNAL = ("study_id", "fence")
+"""Columns of workers that no answer has."""
+
+
+def _describe_row(name: str, schema: Schema, required: Collection[str], **others: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a row of a table, by its columns; `others`: types of columns that hold JSON."""
+    kinds = {name: others.get(name, kind.to_python()) for name, kind in schema.items()}
+    fields: Any = {name: (kind if name in required else kind | None, ...) for name, kind in kinds.items()}
+    return create_model(name, **fields).model_json_schema()
+
+
+_TRIAL = _describe_row(
+    "TrialRow",
+    {name: TRIALS[name] for name in LISTED},
+    REQUIRED["trials"],
+    params=dict[str, Any],
+    constraints=dict[str, float | None],
+)
+_WORKER = _describe_row(
+    "WorkerRow", {name: WORKERS[name] for name in WORKERS if name not in INTERNAL}, REQUIRED["workers"]
+)
+
+
+_STUDY = _describe_row("StudyRow", LISTED_STUDY, [*LISTED_STUDY.keys() - {"best", "best_number"}], tags=list[str])
+
+
+class StudyRow(RootModel[Annotated[dict[str, Any], WithJsonSchema(_STUDY)]]):
+    """A study in a list of studies."""
+
+
+class TrialRow(RootModel[Annotated[dict[str, Any], WithJsonSchema(_TRIAL)]]):
     """A trial in a list of trials: the columns of the table `trials`, `params` by dotted path."""
 
-    number: int
-    group_number: int
-    state: str
-    task: str
-    model: str
-    scorer: str | None
-    seed: int
-    parent: int | None
-    parent_step: int | None
-    steps: int
-    objective: float | None
-    architecture_id: int | None
-    worker: str | None
-    step_kind: str | None
-    fingerprint: int | None
-    deaths: int
-    error: str | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    params: dict[str, Any]
-    second_objective: float | None
-    constraints: dict[str, float | None] | None
-    feasible: bool | None
-    ended: int | None
-    """Its place in the order in which the study's trials ended; null: it has not."""
+
+class WorkerRow(RootModel[Annotated[dict[str, Any], WithJsonSchema(_WORKER)]]):
+    """A worker that trained for a study: the columns of the table `workers`."""
 
 
 class TrialPage(BaseModel):
@@ -118,22 +112,6 @@ class TrialDetails(BaseModel):
     """The command that trains it again and compares."""
 
 
-class WorkerRow(BaseModel):
-    """A worker that trained for a study."""
-
-    id: str
-    host: str
-    device: str
-    state: str
-    heartbeat_at: datetime
-    lease_until: datetime | None
-    steps: int
-    room: int
-    """What `steps` would be with no lane free."""
-    log: str
-    """Where what it says of itself can be read."""
-
-
 class EndedTrial(BaseModel):
     """A trial that has ended, as an event tells it."""
 
@@ -160,13 +138,13 @@ class Submission(BaseModel, extra="forbid"):
     """A space for the queue, and on which terms it is run."""
 
     space: str
-    """Its YAML text; it may name no file, and no plug-in that the server does not allow."""
-    study: str | None = Field(None, max_length=100)
+    """Its YAML text, or a packaged one's name; it may name no file, and no plug-in that the server does not allow."""
+    study: str | None = Field(default=None, max_length=100)
     """The study's name; null: the space's."""
-    priority: int = Field(0, ge=PRIORITIES[0], le=PRIORITIES[-1])
-    weight: float = Field(1.0, gt=0, le=LARGEST_WEIGHT)
-    max_lanes: int | None = Field(None, ge=1, le=MOST_LANES)
-    owner: str = Field("", max_length=LONGEST_OWNER)
+    priority: int = Field(default=0, ge=PRIORITIES[0], le=PRIORITIES[-1])
+    weight: float = Field(default=1.0, gt=0, le=LARGEST_WEIGHT)
+    max_lanes: int | None = Field(default=None, ge=1, le=MOST_LANES)
+    owner: str = Field(default="", max_length=LONGEST_OWNER)
     """Whose study it is, where no token says so."""
 
 

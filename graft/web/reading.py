@@ -17,6 +17,7 @@ from graft.web.settings import QuotaError, Settings
 from spaces.bounds import MOST_TRIALS
 from spaces.errors import AccessError, GraftError, RowError, StudyError
 from storage.checking import describe_damage
+from storage.databases import find_database
 from storage.databases.database import AwayError
 from storage.frames import Reader, open_reader
 from storage.frames.study import StudyReader
@@ -66,12 +67,6 @@ def record_page(reader: Reader, request: Request, study: StudyReader) -> None:
 OpenStudy = Annotated[StudyReader, Depends(find_study)]
 
 
-def refuse_error(error: GraftError, database: str) -> RefusalError:
-    """Return the answer to a client for one of our errors: its line, without where the database lies."""
-    status = 403 if isinstance(error, AccessError | QuotaError) else 503 if isinstance(error, AwayError) else 400
-    return RefusalError(status, re.sub(r"^\s*:\s*", "", str(error).replace(database, "")))
-
-
 STRANGE = (
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
     *(ResponseValidationError, PolarsError, TemplateError),
@@ -79,12 +74,16 @@ STRANGE = (
 """What reading rows that were edited by hand may end in."""
 
 
-def refuse_strange(error: Exception, name: str, url: str) -> RefusalError:
-    """Return the answer to a client whose request met damaged rows; raises any other error again.
-
-    `name`, `url`: what errors call the database, and where it is.
+def refuse(error: Exception, url: str) -> RefusalError:
+    """Return the answer to a client for one of our errors, its line without where the database lies, or for damaged
+    rows, by what is wrong with them; raises any other error again. `url`: of the database.
     """
-    damage = describe_damage(url)
-    if damage is None:
-        raise error
-    return refuse_error(RowError(damage), name)
+    if isinstance(error, RefusalError):
+        return error
+    if not isinstance(error, GraftError):
+        damage = describe_damage(url) if isinstance(error, STRANGE) else None
+        if damage is None:
+            raise error
+        error = RowError(damage)
+    status = 403 if isinstance(error, AccessError | QuotaError) else 503 if isinstance(error, AwayError) else 400
+    return RefusalError(status, re.sub(r"^\s*:\s*", "", str(error).replace(find_database(url).name, "")))

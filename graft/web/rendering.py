@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from graft.report.rendering.formatting import number, plain
+from graft.report.rendering.formatting import number, plain, with_interval
 
 _FLUSH = "\f"
 """Where a part of a page ends; HTML does not have it otherwise."""
@@ -24,6 +24,14 @@ _pages = Environment(
     lstrip_blocks=True,
 )
 # A long path breaks after a dot or an underscore, not in mid-word.
+_HELPERS: Mapping[str, Any] = {
+    "number": number,
+    "with_interval": with_interval,
+    "flush": _FLUSH,
+    # A study that its queue has paused is stopped, as its own state says.
+    "say_state": lambda state: "stopped" if state == "paused" else state,
+}
+"""Names that every template has."""
 _pages.filters["breakable"] = lambda path: Markup(re.sub("([._])", r"\1<wbr>", str(escape(path))))
 
 
@@ -43,17 +51,10 @@ def stream(page: str, **values: Any) -> StreamingResponse:
 
 def _render_parts(page: str, values: Mapping[str, Any]) -> Iterator[str]:
     waiting: list[str] = []
-    for text in _pages.get_template(f"{page}.html").generate(
-        number=number, say_state=_say_state, flush=_FLUSH, **values
-    ):
+    for text in _pages.get_template(f"{page}.html").generate({**_HELPERS, **values}):
         if text != _FLUSH:
             waiting.append(text)
         else:
             yield plain("".join(waiting))
             waiting.clear()
     yield plain("".join(waiting))
-
-
-def _say_state(state: str) -> str:
-    """Return the word of a page for a state: a study that its queue has paused is stopped, as its own state says."""
-    return "stopped" if state == "paused" else state

@@ -8,8 +8,9 @@ import multiprocessing
 import os
 import socket
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing.connection import wait
 
 import h11
@@ -20,7 +21,7 @@ from graft.web.app import create_app
 from graft.web.checking import warm_up
 from graft.web.security.access import read_tokens
 from graft.web.security.guard import Counts
-from graft.web.settings import LOOPBACK_NAMES, AddressError, Quotas, Settings, is_loopback
+from graft.web.settings import LOOPBACK_NAMES, AddressError, Settings, is_loopback
 from storage import bring_up, open_reader
 
 LOWEST_PRIORITY = 19
@@ -33,44 +34,22 @@ _LEAVE_SECONDS = 2
 """How long event streams may go on when the server is stopped."""
 
 
-def plan_settings(
-    database: str,
-    host: str,
-    hosts: Sequence[str] = (),
-    plugins: Sequence[str] = (),
-    *,
-    needs_token: bool = False,
-    rate: float = Settings.rate,
-    resources: Sequence[str] = (),
-    quotas: Sequence[str] = (),
-    proxies: Sequence[str] = (),
-    processor: float | None = None,
-) -> Settings:
-    """Return the settings of a server that listens on `host`, under these names beside its own; `plugins` and the
-    like: as of Settings.
+def plan_settings(settings: Settings, host: str) -> Settings:
+    """Return the settings of a server that listens on `host`, with its own names beside those that are given.
 
     Any address but loopback needs tokens. Raises AddressError if there are none, or for what is no address;
     StorageError if there is no database.
     """
-    bring_up(database)
-    open_reader(database).close()
+    bring_up(settings.database)
+    open_reader(settings.database).close()
     beyond = not is_loopback(host)
-    if (beyond or needs_token) and not any(token.revoked_at is None for token in read_tokens(database)):
+    needs_token = beyond or settings.needs_token
+    if needs_token and not any(token.revoked_at is None for token in read_tokens(settings.database)):
         reason = f"--host {host}: other machines reach it" if beyond else "--tokens"
         raise AddressError(f"{reason}, so it needs a token; make one: search token make NAME --role read")
     own = LOOPBACK_NAMES | ({host} if host not in ("0.0.0.0", "::") else set())
-    names = frozenset(name.lower() for name in (*own, *hosts))
-    return Settings(
-        database=database,
-        hosts=names,
-        needs_token=beyond or needs_token,
-        plugins=frozenset(plugins),
-        rate=rate,
-        resources=frozenset(resources),
-        quotas=Quotas.parse(quotas),
-        proxies=tuple(proxies),
-        processor=processor,
-    )
+    names = frozenset(name.lower() for name in own | settings.hosts)
+    return replace(settings, hosts=names, needs_token=needs_token)
 
 
 def serve(settings: Settings, host: str, port: int, announce: Callable[[str], None]) -> None:
@@ -87,11 +66,7 @@ def serve(settings: Settings, host: str, port: int, announce: Callable[[str], No
 
 @contextmanager
 def serving(
-    settings: Settings,
-    host: str,
-    port: int,
-    say: Callable[[str], None],
-    trains: Callable[[], bool] = lambda: True,
+    settings: Settings, host: str, port: int, say: Callable[[str], None], trains: Callable[[], bool] = lambda: True
 ) -> Generator[str]:
     """Answer requests beside what the block does; the address. Raises AddressError as `serve` does.
 

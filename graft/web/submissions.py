@@ -113,27 +113,22 @@ def reading(submitted: Submitted) -> Generator[tuple[Space, list[str]]]:
     than the quotas; raises SpaceError or PluginError for what is no space.
     """
     try:
-        with resources.only(submitted.resources), _read(submitted) as found:
-            yield found
+        with resources.only(submitted.resources):
+            for entry in read_entries_of(submitted.text, _ORIGIN):
+                if entry.text not in submitted.plugins:
+                    allowed = ", ".join(sorted(submitted.plugins)) or "none"
+                    reason = f"{entry.location}: {shorten(entry.text)!r} is not allowed here ({allowed}); {_HERE}"
+                    raise RefusalError(403, f"{reason}, or have the server started with --allow-plugins")
+            with using(plugins_of_text(submitted.text, _ORIGIN)):
+                space = parse(submitted.text, _ORIGIN, families())
+                if submitted.quotas:  # before anything is computed: a width of a billion would not fit
+                    _check_quotas(space, submitted.quotas)
+                space.check(CHECKED_DRAWS)
+                yield space, review(space)
     except GraftError as error:
         if isinstance(error.__cause__, resources.ResourceError):
             raise RefusalError(403, f"{error}; {_HERE}, or have the server started with --allow-resource") from None
         raise
-
-
-@contextmanager
-def _read(submitted: Submitted) -> Generator[tuple[Space, list[str]]]:
-    for entry in read_entries_of(submitted.text, _ORIGIN):
-        if entry.text not in submitted.plugins:
-            allowed = ", ".join(sorted(submitted.plugins)) or "none"
-            reason = f"{entry.location}: {shorten(entry.text)!r} is not allowed here ({allowed}); {_HERE}"
-            raise RefusalError(403, f"{reason}, or have the server started with --allow-plugins")
-    with using(plugins_of_text(submitted.text, _ORIGIN)):
-        space = parse(submitted.text, _ORIGIN, families())
-        if submitted.quotas:  # before anything is computed: a width of a billion would not fit
-            _check_quotas(space, submitted.quotas)
-        space.check(CHECKED_DRAWS)
-        yield space, review(space)
 
 
 def _check_quotas(space: Space, quotas: Quotas) -> None:

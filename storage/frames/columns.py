@@ -37,6 +37,10 @@ STUDIES: Schema = {name: kind for name, kind in _schema(studies).items() if name
 TRIALS: Schema = _schema(trials)
 """`params`, `draws` and `config` are JSON texts."""
 WORKERS: Schema = _schema(workers)
+REQUIRED = {
+    table.name: frozenset(column.name for column in table.columns if not column.nullable) for table in (trials, workers)
+}
+"""Table -> its columns that are never null."""
 SOURCES: Schema = _schema(sources)
 """`plugins` is a JSON text."""
 CHANGES: Schema = _schema(changes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import uvicorn
@@ -15,9 +15,9 @@ from graft.web.settings import Settings
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[str]:
-    """Yield the address of a server that answers until the end of the block."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def serving(settings: Settings, port: int = 0) -> Generator[str]:
+    """Yield the address of a server that answers until the end of the block; on any port that is free for 0."""
+    listener = socket.create_server(("127.0.0.1", port))
     config = configure(settings)
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)

@@ -10,10 +10,10 @@ import pytest
 from mcp import Client
 from mcp.types import CallToolResult
 
+from graft.web.callers import Caller
 from graft.web.checking import Checker
 from graft.web.security.access import LOCAL, Holder
 from graft.web.settings import Settings
-from graft.web.tools.offered import Caller
 from graft.web.tools.server import make_server
 from storage import open_store
 

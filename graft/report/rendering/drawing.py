@@ -7,8 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -54,8 +53,7 @@ def figure_style() -> AbstractContextManager[None]:
     return matplotlib.rc_context(cast(Any, STYLE))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
+class Look(NamedTuple):
     """How a variant looks in every figure."""
 
     label: str
@@ -83,11 +81,10 @@ def grid(rows: int, columns: int) -> tuple[Figure, Any]:
     return figure, figure.subplots(rows, columns, squeeze=False, sharey="row")
 
 
-def row_panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `count` panels of these inches side by side, which share their y axis."""
-    figure = Figure(figsize=(width * max(count, 2) if count > 1 else width, height), layout="constrained")
-    panels: Any = figure.subplots(1, count, squeeze=False, sharey=True)
-    return figure, list(panels[0])
+def single_panel() -> tuple[Figure, Axes]:
+    """Return a figure of one panel, as wide as two, and its axes."""
+    figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + 0.7), layout="constrained")
+    return figure, figure.subplots()
 
 
 _ARM_COLOURS = ("#57606a", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A900")

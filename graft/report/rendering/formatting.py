@@ -33,8 +33,7 @@ def number(value: float | None) -> str:
     if 0 < distance < 0.01:
         decimals = min(1 - math.floor(math.log10(distance)), _MOST_DECIMALS)
         return _with_minus(f"{value:.{decimals}f}".rstrip("0").rstrip("."))
-    mantissa, _, exponent = f"{value:.3g}".partition("e")
-    return _with_minus(f"{mantissa}e{int(exponent)}" if exponent else mantissa)
+    return _with_minus(_shorten(value, 3))
 
 
 def with_margin(value: float | None, margin: float | None, within: Range = UNBOUNDED) -> str:
@@ -46,7 +45,7 @@ def with_margin(value: float | None, margin: float | None, within: Range = UNBOU
         return number(value)
     low, high = value - margin, value + margin
     if within[0] <= low and high <= within[1]:
-        return f"{number(value)} ± {_short(margin)}"
+        return f"{number(value)} ± {_shorten(margin, 2)}"
     return with_interval(value, max(low, within[0]), min(high, within[1]))
 
 
@@ -74,8 +73,8 @@ def parameter(value: object) -> str:
     return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
-def _short(margin: float) -> str:
-    mantissa, _, exponent = f"{margin:.2g}".partition("e")
+def _shorten(value: float, digits: int) -> str:
+    mantissa, _, exponent = f"{value:.{digits}g}".partition("e")
     return f"{mantissa}e{int(exponent)}" if exponent else mantissa
 
 

@@ -65,15 +65,13 @@ def element(block: Block) -> str:
             return f"<h2>{escape(text)}</h2>"
         case Paragraph(text=text):
             return f"<p>{escape(text)}</p>"
-        case Table():
-            return _fold(block) if block.folded else _table(block, f"<caption>{escape(block.caption)}</caption>")
+        case Table(caption=caption, folded=False):
+            return _table(block, f"<caption>{escape(caption)}</caption>")
+        case Table(caption=caption):
+            return f"<details>\n<summary>{escape(caption)}</summary>\n{_table(block, '')}\n</details>"
         case Picture(number=number, caption=caption, svg=svg):
             name = f'<figcaption id="caption{number}"><b>Figure {number}.</b> {escape(caption)}</figcaption>'
             return f'<figure aria-labelledby="caption{number}">\n<div>{svg}</div>\n{name}\n</figure>'
-
-
-def _fold(table: Table) -> str:
-    return f"<details>\n<summary>{escape(table.caption)}</summary>\n{_table(table, '')}\n</details>"
 
 
 def _table(table: Table, caption: str) -> str:

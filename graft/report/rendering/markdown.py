@@ -38,16 +38,12 @@ def _block(block: Block, path: Path) -> str:
         case Paragraph(text=text):
             return _escape(text)
         case Table():
-            return _table(block)
+            rule = ["---" if column < block.labels else "---:" for column in range(len(block.header))]
+            rows = [_row(map(_escape, block.header)), _row(rule), *(_row(map(_escape, row)) for row in block.rows)]
+            return "\n".join([f"{_escape(block.caption)}\n", *rows])
         case Picture(number=number, caption=caption):
             address = quote(_beside(path, number).name)
             return f"![Figure {number}]({address})\n\n**Figure {number}.** {_escape(caption)}"
-
-
-def _table(table: Table) -> str:
-    rule = ["---" if column < table.labels else "---:" for column in range(len(table.header))]
-    rows = [_row(map(_escape, table.header)), _row(rule), *(_row(map(_escape, row)) for row in table.rows)]
-    return "\n".join([f"{_escape(table.caption)}\n", *rows])
 
 
 def _row(cells: Iterable[str]) -> str:

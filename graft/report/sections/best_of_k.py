@@ -10,7 +10,7 @@ import polars as pl
 from matplotlib.lines import Line2D
 
 from graft.report.rendering.document import Block, Picture
-from graft.report.rendering.drawing import PANEL, arm_colour, figure_style, fit_scale, legend, row_panels, to_svg
+from graft.report.rendering.drawing import arm_colour, figure_style, fit_scale, legend, single_panel, to_svg
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.arms.experiment import best_of_k
 
@@ -46,7 +46,7 @@ class BestOfK(Section):
 def _draw(expected: pl.DataFrame, label: str, number: int) -> str:
     arms: list[str] = expected["arm"].unique(maintain_order=True).to_list()
     with figure_style():
-        figure, [axes] = row_panels(1, 2 * PANEL[0], PANEL[1] + 0.7)
+        figure, axes = single_panel()
         for index, arm in enumerate(arms):
             own = expected.filter(pl.col("arm") == arm)
             axes.step(

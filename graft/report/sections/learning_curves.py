@@ -9,7 +9,7 @@ import polars as pl
 from matplotlib.lines import Line2D
 
 from graft.report.rendering.document import Block, Picture
-from graft.report.rendering.drawing import PANEL, arm_colour, figure_style, fit_scale, legend, row_panels, to_svg
+from graft.report.rendering.drawing import arm_colour, figure_style, fit_scale, legend, single_panel, to_svg
 from graft.report.sections import FigureNumbers, Part, Section
 
 
@@ -39,7 +39,7 @@ class LearningCurves(Section):
 def _draw(curves: pl.DataFrame, label: str, number: int) -> str:
     arms: list[str] = curves["arm"].unique(maintain_order=True).to_list()
     with figure_style():
-        figure, [axes] = row_panels(1, 2 * PANEL[0], PANEL[1] + 0.7)
+        figure, axes = single_panel()
         for index, arm in enumerate(arms):
             own, colour = curves.filter(pl.col("arm") == arm), arm_colour(index)
             axes.plot(own["step"].to_list(), own["mean"].to_list(), color=colour, linewidth=1.8)

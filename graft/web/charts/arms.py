@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from graft.report.arms import read_comparison
-from graft.report.rendering.formatting import MISSING, number, with_interval
-from graft.web.charts.specs import Chart, Effect, Line, draw_curves, draw_effects, draw_pairs
+from graft.report.rendering.formatting import MISSING
+from graft.web.charts.specs import Chart, Line, draw_curves, draw_effects, draw_pairs
 from search.analysis.arms.experiment import read_arms
 from spaces.experiment import ARM
 from storage.frames import Reader
@@ -25,8 +25,8 @@ class ArmsView:
     baseline: str
     sentences: list[str]
     """What the report says of each arm under the objective's condition."""
-    rows: list[Mapping[str, Any]]
-    """condition, arm, seeds, mean, difference, verdict and q, as texts."""
+    rows: list[dict[str, Any]]
+    """As ArmComparison.table, with the name `shown` of each condition."""
     effects: list[tuple[str, Chart]]
     """Condition -> the difference of each arm from the baseline under it."""
     curves: Chart | None
@@ -59,7 +59,7 @@ def view_arms(reader: Reader, studies: Sequence[str], baseline: str | None = Non
         arms=read_arms(comparison.data.trials)["arm"].unique(maintain_order=True).to_list(),
         baseline=chosen,
         sentences=comparison.sentences(),
-        rows=[_write_row(row) for row in table.iter_rows(named=True)],
+        rows=table.to_dicts(),
         effects=[
             (str(condition), chart)
             for (condition,), own in table.group_by("shown", maintain_order=True)
@@ -72,21 +72,8 @@ def view_arms(reader: Reader, studies: Sequence[str], baseline: str | None = Non
 
 def _draw_effects(table: pl.DataFrame, baseline: str, label: str, condition: str) -> Chart | None:
     """Return the differences under a condition; None where no two arms have seeds in common."""
-    effects = [
-        Effect(row["arm"], row["difference"], row["difference_low"], row["difference_high"], row["verdict"] or MISSING)
-        for row in table.filter(pl.col("arm") != baseline).drop_nulls("difference").iter_rows(named=True)
-    ]
+    compared = table.filter(pl.col("arm") != baseline).drop_nulls("difference")
+    verdict = pl.col("verdict").fill_null(MISSING)
+    effects = compared.select("arm", "difference", "difference_low", "difference_high", verdict)
     title = f"difference of each arm from {baseline}, {condition}, with 95 % intervals"
-    return draw_effects(effects, f"{label}, minus {baseline}", title) if effects else None
-
-
-def _write_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        "condition": row["shown"],
-        "arm": row["arm"],
-        "seeds": number(row["finished"]),
-        "mean": with_interval(row["mean"], row["low"], row["high"]),
-        "difference": with_interval(row["difference"], row["difference_low"], row["difference_high"]),
-        "verdict": row["verdict"] or MISSING,
-        "q": number(row["q"]),
-    }
+    return draw_effects(effects, f"{label}, minus {baseline}", title)

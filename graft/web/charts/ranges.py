@@ -18,6 +18,7 @@ OBJECTIVES = ("objective", "second_objective")
 """Paths that are columns of trials, not values that were drawn."""
 _MOST = 40
 """Bounds of an address."""
+_OPEN = (-math.inf, math.inf)
 _BOUND = re.compile(r"(low|high)\.([A-Za-z_]\w*(?:\.\w+)*)", re.ASCII)
 
 
@@ -35,8 +36,13 @@ class Ranges:
         if len(given) > _MOST:
             raise RefusalError(400, f"{len(given)} bounds of ranges; there may be {_MOST}")
         for match, text in given:
-            low, high = found.get(match[2], (-math.inf, math.inf))
-            bound = _read_number(match[0], text)
+            try:
+                bound = float(text)
+            except ValueError:
+                bound = math.nan
+            if not math.isfinite(bound):
+                raise RefusalError(400, f"{match[0]}: {text[:40]!r} is no number")
+            low, high = found.get(match[2], _OPEN)
             found[match[2]] = (bound, high) if match[1] == "low" else (low, bound)
         return cls(found)
 
@@ -52,8 +58,8 @@ class Ranges:
 
     def write(self, path: str) -> tuple[str, str]:
         """Return the two bounds of a value as a form shows them, empty where it is open."""
-        low, high = self.bounds.get(path, (-math.inf, math.inf))
-        return _write_bound(low), _write_bound(high)
+        low, high = ("" if math.isinf(bound) else repr(bound) for bound in self.bounds.get(path, _OPEN))
+        return low, high
 
     def keep(self, trials: pl.DataFrame) -> pl.Series:
         """Which trials are in all ranges; one without such a number is in none."""
@@ -65,17 +71,3 @@ class Ranges:
             else:
                 kept &= False
         return kept
-
-
-def _write_bound(bound: float) -> str:
-    return f"{bound!r}" if math.isfinite(bound) else ""
-
-
-def _read_number(name: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise RefusalError(400, f"{name}: {text[:40]!r} is no number")
-    return number

@@ -37,16 +37,6 @@ class Line(NamedTuple):
     high: Sequence[float | None] = ()
 
 
-class Effect(NamedTuple):
-    """A difference with the ends of its interval."""
-
-    name: str
-    value: float
-    low: float | None
-    high: float | None
-    verdict: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Chart:
     """One chart; a template writes it as an element."""
@@ -106,9 +96,7 @@ def draw_history(trials: pl.DataFrame, best: Line, labels: tuple[str, str], titl
     return Chart(title=title, option={"dataset": [*_FRAMES, line], "series": series, **axes}, note=note, link=link)
 
 
-def draw_slice(
-    trials: pl.DataFrame, column: str, objective: str, title: str, link: str, words: Sequence[str] = ()
-) -> Chart:
+def draw_slice(trials: pl.DataFrame, column: str, objective: str, link: str, words: Sequence[str] = ()) -> Chart:
     """Return a value of trials against their objective; `words`: the texts that the value may be, on an axis of them.
 
     The marks are the page's own frames.
@@ -117,7 +105,7 @@ def draw_slice(
     x = [] if words else trials[column].drop_nulls().to_list()
     axes, note = _axes(x, trials["objective"].drop_nulls().to_list(), labels, words)
     option = {"dataset": _FRAMES, "series": _marks(column, "objective"), **axes}
-    return Chart(title=title, option=option, note=note, link=link, height=240)
+    return Chart(title=" against ".join(labels), option=option, note=note, link=link, height=240)
 
 
 def draw_front(trials: pl.DataFrame, front: pl.DataFrame, labels: tuple[str, str], link: str) -> Chart:
@@ -166,32 +154,28 @@ def draw_parallel(
     return Chart(title="values of trials, and their objectives", option=option, link=link, ranges=bounds, height=360)
 
 
-def draw_effects(effects: Sequence[Effect], label: str, title: str, *, from_zero: bool = True) -> Chart:
-    """Return a row for each value with its interval; `from_zero`: they are differences, with a line at none."""
-    names = ["of", label, "low", "high", "verdict" if from_zero else "count"]
+def draw_effects(effects: pl.DataFrame, label: str, title: str, *, from_zero: bool = True) -> Chart | None:
+    """Return a row for each value with its interval; None where there is no value.
+
+    `effects`: a name, a value, the ends of its interval, and a text beside it. `from_zero`: the values are differences,
+    with a line at none.
+    """
+    if effects.is_empty():
+        return None
     series: list[Option] = [
         {"type": "custom", "name": "interval", "renderItem": "interval", "encode": {"x": [2, 3], "y": 0}},
         {"type": "scatter", "name": "value", "encode": {"x": 1, "y": 0}, "symbolSize": 10},
     ]
     if from_zero:
         series[1]["markLine"] = {"data": [{"xAxis": 0}], "symbol": "none", "silent": True, "label": {"show": False}}
+    names = ["of", label, "low", "high", "verdict" if from_zero else "count"]
     option = {
-        "dataset": [{"dimensions": names, "source": [tuple(one) for one in effects]}],
+        "dataset": [{"dimensions": names, "source": effects.rows()}],
         "series": series,
         "xAxis": {"type": "value", "name": label, "scale": not from_zero},
-        "yAxis": {"type": "category", "data": [one.name for one in effects], "inverse": True},
+        "yAxis": {"type": "category", "data": effects.to_series(0).to_list(), "inverse": True},
     }
-    return Chart(title=title, option=option, height=90 + 30 * len(effects))
-
-
-def draw_importances(associations: pl.DataFrame, objective: str) -> Chart | None:
-    """Return how far each value tells the objective, with its interval; None where no value differs."""
-    effects = [
-        Effect(row["value"], row["strength"], row["low"], row["high"], f"{row['trials']:,} trials")
-        for row in associations.iter_rows(named=True)
-    ]
-    title = f"what goes with {objective}, with 95 % intervals"
-    return draw_effects(effects, "strength, 0 to 1", title, from_zero=False) if effects else None
+    return Chart(title=title, option=option, height=90 + 30 * effects.height)
 
 
 def draw_pairs(pairs: pl.DataFrame, baseline: str, label: str) -> Chart:

@@ -82,13 +82,13 @@ class StudyCharts:
     def slices(self) -> list[tuple[str, Chart]]:
         """Return each value against the objective."""
         words = word_params(self.trials)
-        found: list[tuple[str, Chart]] = []
-        for column in self._columns:
-            path = column.removeprefix(PARAMS_PREFIX)
-            title = f"{path} against {self._objective}"
-            chart = draw_slice(self.trials, column, self._objective, title, self._link, words.get(column, ()))
-            found.append((path, chart))
-        return found
+        return [
+            (
+                column.removeprefix(PARAMS_PREFIX),
+                draw_slice(self.trials, column, self._objective, self._link, words.get(column, ())),
+            )
+            for column in self._columns
+        ]
 
     def front(self) -> Chart | None:
         """Return both objectives of each trial, and their Pareto front; None for a study of one."""

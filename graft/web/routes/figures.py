@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
+from graft.report.data import StudyData
 from graft.report.figures import draw_figures, figure_kinds
 from graft.report.rendering.document import Picture
 from graft.report.study import read
@@ -18,7 +19,7 @@ router = APIRouter(tags=["figures"], prefix="/studies/{study}/figures")
 
 Kind = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,60}$", description="A section of the report, such as `dropout`.")]
 _INLINE = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-drawing = threading.Lock()
+_drawing = threading.Lock()
 """matplotlib's settings are those of the process."""
 
 
@@ -31,7 +32,7 @@ def list_figures(stored: OpenStudy, reader: OpenReader) -> list[str]:
 @router.get("/{kind}")
 def show_figures(stored: OpenStudy, kind: Kind, reader: OpenReader) -> list[Picture]:
     """All figures of a kind."""
-    return _draw(reader, stored.row["name"], kind)
+    return draw(read(reader, stored.row["name"]), kind)
 
 
 @router.get("/{kind}/{index}.svg", response_class=Response, responses={200: {"content": {"image/svg+xml": {}}}})
@@ -39,17 +40,20 @@ def send_figure(
     stored: OpenStudy, kind: Kind, index: Annotated[int, Path(ge=1, le=100)], reader: OpenReader
 ) -> Response:
     """One figure of a kind, counted from 1."""
-    pictures = _draw(reader, stored.row["name"], kind)
+    pictures = draw(read(reader, stored.row["name"]), kind)
     if index > len(pictures):
         raise RefusalError(404, f"figure {kind} has {len(pictures)} pictures, not {index}")
     svg = f'<?xml version="1.0" encoding="utf-8"?>\n{pictures[index - 1].svg}\n'
     return Response(svg, media_type="image/svg+xml", headers=_INLINE)
 
 
-def _draw(reader: OpenReader, study: str, kind: str) -> list[Picture]:
-    """Drawn by Graft's own sections alone: a section that came with the study is code, which does not run here."""
-    with drawing:
+def draw(data: StudyData, kind: str) -> list[Picture]:
+    """Return the figures of a kind; refused with 404 if the study has none.
+
+    They are drawn by Graft's own sections: a section that came with the study is code, which does not run here.
+    """
+    with _drawing:
         try:
-            return draw_figures(read(reader, study), kind)
+            return draw_figures(data, kind)
         except StudyError as error:
             raise RefusalError(404, str(error)) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import polars as pl
 from fastapi import APIRouter, Query, Response
@@ -28,34 +28,27 @@ def send_studies(reader: OpenReader, archived: bool = True, tag: Tag = None) -> 
     return _send(read_studies(reader, archived=archived, tag=tag))
 
 
-@router.get("/studies/{study}/frames/trials", response_class=Response, responses=_PARQUET)
-def send_trials(
+@router.get("/studies/{study}/frames/{table}", response_class=Response, responses=_PARQUET)
+def send_frame(
     stored: OpenStudy,
     reader: OpenReader,
+    table: Literal["trials", "front", "metrics", "architectures"],
     where: Where = None,
     sort: Sort = None,
     top: Annotated[int | None, Query(ge=1, le=MOST_TRIALS)] = None,
+    name: Annotated[list[str] | None, Query(max_length=20)] = None,
 ) -> Response:
-    """`Study.trials`: a column `params.PATH` for each value that was drawn."""
-    return _send(list_trials(reader, stored.row["name"], check_condition(where), check_order(sort), top))
-
-
-@router.get("/studies/{study}/frames/front", response_class=Response, responses=_PARQUET)
-def send_front(stored: OpenStudy, reader: OpenReader) -> Response:
-    """`Study.front`: the Pareto front of two objectives."""
-    return _send(list_front(reader, stored.row["name"]))
-
-
-@router.get("/studies/{study}/frames/metrics", response_class=Response, responses=_PARQUET)
-def send_metrics(stored: OpenStudy, name: Annotated[list[str] | None, Query(max_length=20)] = None) -> Response:
-    """`Study.metrics`: all validations that are kept, or of these metrics."""
-    return _send(stored.metrics(name))
-
-
-@router.get("/studies/{study}/frames/architectures", response_class=Response, responses=_PARQUET)
-def send_architectures(stored: OpenStudy) -> Response:
-    """`Study.architectures`: the non-linearities that trials learned."""
-    return _send(stored.architectures.read())
+    """Send what `graft.Study` has under this name; `where`, `sort` and `top` choose trials, `name` metrics."""
+    study: str = stored.row["name"]
+    match table:
+        case "trials":  # with a column `params.PATH` for each value that was drawn
+            return _send(list_trials(reader, study, check_condition(where), check_order(sort), top))
+        case "front":
+            return _send(list_front(reader, study))
+        case "metrics":
+            return _send(stored.metrics(name))
+        case "architectures":
+            return _send(stored.architectures.read())
 
 
 def _send(frame: pl.DataFrame) -> Response:

@@ -17,16 +17,15 @@ def send_numbers(request: Request) -> PlainTextResponse:
     """Where all studies stand, as `search status --format prometheus` writes it, and how long answers wait."""
     sparing: Sparing | None = request.app.state.sparing
     text = prometheus(settings_of(request).database)
-    numbers: dict[str, float] = {}
     if sparing:
         waits = sparing.app.waits
-        numbers = {
-            "graft_http_processor_seconds": sparing.bucket.used(),
-            "graft_http_processor_left_seconds": sparing.bucket.level(),
-            "graft_http_waits": waits.answers,
-            "graft_http_wait_seconds": waits.seconds,
-            "graft_http_wait_refusals": waits.refused,
-            "graft_http_answers_again": sparing.answers.given,
-        }
-    text += "".join(write_metric(name, [Sample(name, {}, value)]) for name, value in numbers.items())
+        for name, value in {
+            "processor_seconds": sparing.bucket.used(),
+            "processor_left_seconds": sparing.bucket.level(),
+            "waits": waits.answers,
+            "wait_seconds": waits.seconds,
+            "wait_refusals": waits.refused,
+            "answers_again": sparing.answers.given,
+        }.items():
+            text += write_metric(f"graft_http_{name}", [Sample(f"graft_http_{name}", {}, value)])
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")

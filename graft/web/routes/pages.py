@@ -14,39 +14,30 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from graft.launching.process.run_log import RunLog
 from graft.plugins.families import version
-from graft.report.figures import draw_figures, figure_kinds
+from graft.report.figures import figure_kinds
 from graft.report.nonlinearities.learned import Learned
 from graft.report.rendering import html
 from graft.report.study import read as read_report
 from graft.serving.listing import read_queue
 from graft.stored.studies import read_target_objectives
+from graft.web.callers import Submitter
 from graft.web.charts.study_charts import SHOWN, draw_learned
 from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
 from graft.web.rendering import STATIC, render
-from graft.web.routes.figures import drawing
+from graft.web.routes.figures import draw
 from graft.web.routes.matrices import refuse_own_code
-from graft.web.routes.queue import Submitter, send
 from graft.web.security.access import COOKIE, find_holder
 from graft.web.security.refusals import RefusalError
-from spaces.errors import StudyError
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.settings import Direction
 from storage import QueueRequest
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-_SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
-_FILES = {
-    "page.js": _SCRIPT,
-    "style.css": _STYLE,
-    "charts.js": _SCRIPT,
-    "trials.js": _SCRIPT,
-    "matrix.js": _SCRIPT,
-    "vendored/idiomorph.min.js": _SCRIPT,
-    "vendored/echarts/echarts.min.js": _SCRIPT,
-}
-_SHARED = {"style.css": html.STYLE, "matrix.js": html.MATRIX_SCRIPT}
+_SHARED = (html.STYLE, html.MATRIX_SCRIPT)
 """Files of reports too."""
+_FILES = {f"{file.relative_to(STATIC)}": file for file in STATIC.rglob("*.js")} | {file.name: file for file in _SHARED}
+_MEDIA = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 _LOG_LINES = 100
 _WORKERS = """
 SELECT workers.id, studies.name AS study, host, device, heartbeat_at, workers.steps, room, (
@@ -72,14 +63,14 @@ def send_static(name: str, request: Request) -> Response:
     """Return a script or a style sheet; a browser that has it asks each time whether it is still the same."""
     if name not in _FILES:
         raise RefusalError(404, f"there is no file {name[:60]!r}")
-    file = _SHARED.get(name, STATIC / name)
+    file, media = _FILES[name], _MEDIA[_FILES[name].suffix]
     tag = f'"{file.stat().st_mtime_ns:x}-{version()}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     if "gzip" not in request.headers.get("accept-encoding", ""):
-        return Response(file.read_bytes(), media_type=_FILES[name], headers=headers)
-    return Response(_compress(file, tag), media_type=_FILES[name], headers={**headers, "Content-Encoding": "gzip"})
+        return Response(file.read_bytes(), media_type=media, headers=headers)
+    return Response(_compress(file, tag), media_type=media, headers={**headers, "Content-Encoding": "gzip"})
 
 
 @lru_cache(maxsize=8)
@@ -133,14 +124,9 @@ def show_queue(reader: OpenReader, request: Request) -> HTMLResponse:
 
 
 @router.post("/queue/{study}/{action}")
-def change_queue(
-    study: StudyName,
-    action: Literal["pause", "resume", "cancel"],
-    holder: Submitter,
-    request: Request,
-) -> Response:
+def change_queue(study: StudyName, action: Literal["pause", "resume", "cancel"], caller: Submitter) -> Response:
     """Do what a button of the queue's page asks."""
-    send(settings_of(request), holder, QueueRequest(action=action, study=study))
+    caller.send(QueueRequest(action=action, study=study))
     return RedirectResponse("/queue", 303)
 
 
@@ -166,20 +152,16 @@ def show_figures(
     stored: OpenStudy, reader: OpenReader, kind: Annotated[str, Query(pattern=r"^[a-z0-9_]{0,60}$")] = ""
 ) -> HTMLResponse:
     """Return the figures of the study's report, one kind at a time."""
-    data = read_report(reader, stored.row["name"])
-    with drawing:
-        kinds = figure_kinds(data)
-        captions: list[str] = []
-        # Of no kind in particular: the first one that has something to draw.
-        for one in [kind] if kind else kinds:
-            try:
-                kind, captions = one, [picture.caption for picture in draw_figures(data, one)]
-            except StudyError as error:
-                raise RefusalError(404, str(error)) from None
-            if captions:
-                break
-    title = f"Figures of {stored.row['name']}"
-    return render("figures", title=title, name=stored.row["name"], kinds=kinds, kind=kind, figures=captions)
+    name: str = stored.row["name"]
+    data = read_report(reader, name)
+    kinds = figure_kinds(data)
+    captions: list[str] = []
+    # Of no kind in particular: the first one that has something to draw.
+    for one in [kind] if kind else kinds:
+        kind, captions = one, [picture.caption for picture in draw(data, one)]
+        if captions:
+            break
+    return render("figures", title=f"Figures of {name}", name=name, kinds=kinds, kind=kind, figures=captions)
 
 
 @router.get("/studies/{study}/workers")

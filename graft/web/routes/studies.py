@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from graft.stored.status import read_status
 from graft.stored.studies import read_studies
-from graft.web.models import StudyRow, StudyStatus, WorkerRow
+from graft.web.models import INTERNAL, StudyRow, StudyStatus, WorkerRow
 from graft.web.reading import OpenReader, OpenStudy
 
 router = APIRouter(tags=["studies"])
@@ -24,7 +24,7 @@ def list_studies(
 ) -> list[StudyRow]:
     """Every study, oldest first."""
     rows = read_studies(reader, archived=archived, tag=tag).iter_rows(named=True)
-    return [StudyRow(**{**row, "tags": row["tags"].split()}) for row in rows]
+    return [StudyRow({**row, "tags": row["tags"].split()}) for row in rows]
 
 
 @router.get("/studies/{study}")
@@ -37,4 +37,4 @@ def show_study(stored: OpenStudy, reader: OpenReader) -> StudyStatus:
 @router.get("/studies/{study}/workers")
 def list_workers(stored: OpenStudy) -> list[WorkerRow]:
     """Return the workers that trained for a study, in all its launches."""
-    return [WorkerRow(**row) for row in stored.workers().iter_rows(named=True)]
+    return [WorkerRow(row) for row in stored.workers().drop(INTERNAL).iter_rows(named=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs, urlencode
 
@@ -14,13 +15,13 @@ from graft.launching.progress_text import duration
 from graft.stored.differences import compare_spaces
 from graft.stored.status import read_clock, read_last_ends, read_status
 from graft.stored.studies import read_studies
+from graft.web.callers import Submitter
 from graft.web.charts.arms import has_arms, view_arms
 from graft.web.charts.sampling import read_sample
 from graft.web.charts.specs import draw_curves
 from graft.web.charts.study_charts import best_so_far
-from graft.web.reading import OpenReader, OpenStudy, record_page, settings_of
+from graft.web.reading import OpenReader, OpenStudy, record_page
 from graft.web.rendering import render
-from graft.web.routes.queue import Submitter, check_change, check_role
 from graft.web.security.refusals import RefusalError
 from search.analysis.study.best_trials import summarise_best
 from spaces.errors import SpaceError, StudyError
@@ -99,14 +100,14 @@ _ENTRY = {"name": pl.String(), "owner": pl.String(), "queue_state": pl.String(),
 
 
 @router.post("/studies")
-async def change_studies(reader: OpenReader, holder: Submitter, request: Request) -> RedirectResponse:
+async def change_studies(reader: OpenReader, caller: Submitter, request: Request) -> RedirectResponse:
     """Move the ticked studies to the archive, or back."""
     form = parse_qs((await request.body()).decode(errors="replace"))
     names = form.get("study", [])
     for name in names:
-        check_change(reader, name, holder)
+        caller.check_change(reader, name)
     for name in names:
-        archive_study(settings_of(request).database, name, archived=form.get("action") == ["archive"])
+        archive_study(caller.settings.database, name, archived=form.get("action") == ["archive"])
     return RedirectResponse("/", 303)
 
 
@@ -115,21 +116,20 @@ async def change_study(
     stored: OpenStudy,
     action: Literal["note", "tags", "rename", "delete"],
     reader: OpenReader,
-    holder: Submitter,
+    caller: Submitter,
     request: Request,
 ) -> RedirectResponse:
     """Do what a form of a study's page asks; to rename and to delete needs the role admin."""
     name: str = stored.row["name"]
-    url = settings_of(request).database
+    url = caller.settings.database
     text = parse_qs((await request.body()).decode(errors="replace")).get("text", [""])[0].strip()
-    check_change(reader, name, holder)
+    caller.check_change(reader, name)
     if action in ("rename", "delete"):
-        check_role(holder, "admin")
+        caller.require("admin")
     if action == "note":
         write_note(url, name, text)
     elif action == "tags":
-        before = {row["name"]: row["tags"].split() for row in read_studies(reader).iter_rows(named=True)}[name]
-        tag_study(url, name, text.split(), set(before) - set(text.split()))
+        tag_study(url, name, text.split(), {*json.loads(stored.row["tags"])} - {*text.split()})
     elif action == "rename":
         rename_study(url, name, text)
         name = text

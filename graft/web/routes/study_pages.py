@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import polars as pl
@@ -16,15 +15,16 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from graft.files import cell
 from graft.launching.progress_text import describe_time_left, duration
 from graft.stored.status import read_running, read_status
-from graft.stored.trials import PARAMS_PREFIX, flatten_config
+from graft.stored.trials import PARAMS_PREFIX, flatten_config, read_lineage
+from graft.web.callers import find_entry
 from graft.web.charts.arms import ArmsView, has_arms, view_arms
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.sampling import Sample, numeric_params, read_sample
-from graft.web.charts.specs import Line, draw_curves, draw_importances
+from graft.web.charts.specs import Line, draw_curves, draw_effects
 from graft.web.charts.study_charts import StudyCharts
 from graft.web.events import describe_standing
 from graft.web.models import TrialDetails
-from graft.web.reading import STRANGE, Number, OpenReader, OpenStudy, refuse_error, refuse_strange, settings_of
+from graft.web.reading import STRANGE, Number, OpenReader, OpenStudy, refuse, settings_of
 from graft.web.rendering import render, stream
 from graft.web.routes.matrices import view_matrix
 from graft.web.routes.trials import show_trial
@@ -35,7 +35,6 @@ from spaces.errors import GraftError, StudyError
 from spaces.experiment import CONFIGURATION, RANK, SEED
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.records import describe_constraints
-from storage.claims.stored_trials import check_parent
 from storage.frames import Reader
 from storage.frames.study import StudyReader
 
@@ -58,7 +57,6 @@ _MOST_OF_MATRIX = 5_000
 _PLACES = (SEED, CONFIGURATION, RANK)
 """Values that tell the trials of an arm apart."""
 
-Draw = Callable[[], Mapping[str, Any]]
 Chosen = Annotated[str, Query(pattern=r"^[0-9, ]{0,200}$")]
 
 
@@ -86,7 +84,7 @@ def show_study(
         ranges=ranges,
         may_change=holder.may("submit"),
         may_delete=holder.may("admin"),
-        **_read_live(stored, reader, request, partial(_draw_sample, stored, reader, trials, ranges)),
+        **_read_live(stored, reader, request, ranges, trials),
     )
 
 
@@ -95,10 +93,19 @@ def show_live(
     stored: OpenStudy, reader: OpenReader, request: Request, ranges: ChosenRanges, trials: Chosen = ""
 ) -> HTMLResponse:
     """Return the part of a study's page that changes."""
-    return render("live", **_read_live(stored, reader, request, partial(_draw_sample, stored, reader, trials, ranges)))
+    return render("live", **_read_live(stored, reader, request, ranges, trials))
 
 
-def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw) -> dict[str, Any]:
+def _read_live(stored: StudyReader, reader: Reader, request: Request, ranges: Ranges, trials: str) -> dict[str, Any]:
+    def draw() -> Mapping[str, Any]:
+        """Return the figures, or a refusal in their place, as the page has begun already."""
+        try:
+            return _draw_sample(stored, reader, trials, ranges)
+        except (GraftError, *STRANGE) as error:
+            refusal = refuse(error, settings_of(request).database)
+            log_refusal(refusal, request.scope)
+            return {"refusal": refusal.reason}
+
     name: str = stored.row["name"]
     status = read_status(reader, name)
     problems = stored.trials("error IS NOT NULL", "number DESC", _ROWS, ("number", "state", "error"))
@@ -117,8 +124,8 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw
         "running": read_running(reader, stored.row, _LANES).partition_by("worker", as_dict=True),
         "eta": status.progress.time_left and describe_time_left(status.progress.time_left),
         "problems": problems.to_dicts(),
-        "entry": next((entry for entry in reader.queue() if entry.study == name), None),
-        "draw": partial(_draw_or_refuse, draw, reader.database.name, request),
+        "entry": find_entry(reader, name),
+        "draw": draw,
     }
 
 
@@ -127,18 +134,6 @@ def _read_tenth(stored: StudyReader) -> dict[str, Any] | None:
     objectives = {stored.row["name"]: stored.scores()}
     found = summarise_best(objectives, maximize=stored.row["direction"] == "maximize").filter(portion="best 10 %")
     return next(found.drop_nulls("margin").iter_rows(named=True), None)
-
-
-def _draw_or_refuse(draw: Draw, database: str, request: Request) -> Mapping[str, Any]:
-    """Return the drawing, or a refusal in its place, as the page has begun already."""
-    try:
-        return draw()
-    except (GraftError, *STRANGE) as error:
-        is_ours = isinstance(error, GraftError)
-        url = settings_of(request).database
-        refusal = refuse_error(error, database) if is_ours else refuse_strange(error, database, url)
-        log_refusal(refusal, request.scope)
-        return {"refusal": refusal.reason}
 
 
 def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Ranges) -> Mapping[str, Any]:
@@ -161,6 +156,9 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     charts = StudyCharts(study=stored, trials=best, paths=paths, ranges=ranges, kept=kept)
     shown = best.filter(kept)
     curves, curve_numbers = charts.curves(numbers or shown["number"].head(_CURVES).to_list())
+    trials = pl.col("trials").map_elements(lambda count: f"{count:,} trials", pl.String)
+    strengths = associations.head(_STRONGEST).select("value", "strength", "low", "high", trials)
+    title = f"what goes with {stored.row['objective']}, with 95 % intervals"
     numeric = {name.removeprefix(PARAMS_PREFIX) for name in numeric_params(best)}
     return {
         "arms": _view_arms(reader, stored),
@@ -172,7 +170,7 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
         "history": charts.history(),
         "curves": curves,
         "curve_numbers": curve_numbers,
-        "importances": draw_importances(associations.head(_STRONGEST), stored.row["objective"]),
+        "importances": draw_effects(strengths, "strength, 0 to 1", title, from_zero=False),
         "told_apart": associations.filter(pl.col("low") > 0)["value"].to_list(),
         "not_told": associations.filter(pl.col("low").fill_null(0) == 0)["value"].to_list(),
         "fixed": _list_fixed(stored, sample),
@@ -210,28 +208,29 @@ def _list_fixed(stored: StudyReader, sample: Sample) -> list[tuple[str, str]]:
 @router.get("/studies/{study}/trials/{number}")
 def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, request: Request) -> HTMLResponse:
     """One trial: what it is, how it went, and where it comes from."""
+    name: str = stored.row["name"]
     found = show_trial(stored, number, reader)
-    trial, sample = found.trial, read_sample(stored)
+    trial, sample = found.trial.root, read_sample(stored)
     best = sample.trials.sort("objective", descending=stored.row["direction"] == "maximize").head(1)
     said = next(
         stored.trial_notes().filter(number=number).iter_rows(named=True), {"starred": False, "tags": "", "note": ""}
     )
     return render(
         "trial",
-        title=f"Trial {number} of {stored.row['name']}",
-        name=stored.row["name"],
+        title=f"Trial {number} of {name}",
+        name=name,
         objective=stored.row["objective"],
         trial=trial,
         said=said,
         may_change=request.state.holder.may("submit"),
-        constraints=describe_constraints(trial.constraints),
-        lineage=list(_follow_parents(stored, number, trial.parent, trial.parent_step)),
+        constraints=describe_constraints(trial["constraints"]),
+        lineage=read_lineage(reader, name, number)[:0:-1],
         replay=found.replay,
         charts=list(_draw_metrics(found)),
         best=best["number"].item() if best.height else None,
         sample_note=sample.note,
-        rank=_place(sample.trials["objective"], trial.objective),
-        params=_list_params(trial.params, sample.trials, best),
+        rank=_place(sample.trials["objective"], trial["objective"]),
+        params=_list_params(trial["params"], sample.trials, best),
         config=yaml.safe_dump(found.config, sort_keys=True, allow_unicode=True),
     )
 
@@ -243,8 +242,9 @@ def _list_params(params: Mapping[str, Any], trials: pl.DataFrame, best: pl.DataF
         column = PARAMS_PREFIX + path
         known = trials[column].drop_nulls() if column in trials.columns else pl.Series([], dtype=pl.Null)
         of_best = best[column].item() if known.len() and best.height else None
-        row = {"path": path, "value": cell(value), "best": cell(of_best), "place": _place(known, value)}
-        rows.append({**row, "differs": "yes" if value != of_best else ""})
+        differs = "yes" if value != of_best else ""
+        texts = {"value": cell(value), "best": cell(of_best), "place": _place(known, value)}
+        rows.append({"path": path, "differs": differs, **texts})
     return sorted(rows, key=lambda row: not row["differs"])
 
 
@@ -258,27 +258,13 @@ def _place(others: pl.Series, value: Any) -> str:
     return f"as {100 * (known == value).sum() / known.len():.0f} %"
 
 
-def _follow_parents(
-    stored: StudyReader, number: int, parent: int | None, step: int | None
-) -> Iterator[tuple[int, int]]:
-    """Yield the trials whose state one took over, the last one first, each with the step at which it did."""
-    while parent is not None and step is not None:
-        check_parent(number, parent)
-        yield parent, step
-        found = stored.trials(f"number = {parent}", columns=("parent", "parent_step"))
-        number = parent
-        parent, step = found.row(0) if found.height else (None, None)
-
-
 def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:
     """Yield a chart for each metric, with a line for each variant and condition."""
-    metrics = pl.DataFrame([vars(point) for point in found.metrics]).drop_nulls() if found.metrics else pl.DataFrame()
-    if metrics.is_empty():
-        return
+    schema = ("step", "name", "variant", "condition", "value")
+    metrics = pl.DataFrame([vars(point) for point in found.metrics], schema).drop_nulls()
     for (name,), own in metrics.group_by("name", maintain_order=True):
         lines = [
             Line(" ".join(filter(None, map(str, key))), one["step"].to_list(), one["value"].to_list())
             for key, one in own.group_by("variant", "condition", maintain_order=True)
         ]
-        chart = draw_curves(lines, ("step", str(name)), f"{name} over the steps")
-        yield {"name": name, "chart": chart}
+        yield {"name": name, "chart": draw_curves(lines, ("step", str(name)), f"{name} over the steps")}

@@ -16,12 +16,12 @@ from graft.files import cell
 from graft.launching.editing.administration import mark_trials
 from graft.stored.params import Renewal
 from graft.stored.trials import LISTED, PARAMS_PREFIX, find_varying_params, unpack_params
+from graft.web.callers import Submitter
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
 from graft.web.charts.sampling import spell_draw
-from graft.web.charts.specs import Effect, draw_effects
-from graft.web.reading import OpenReader, OpenStudy, refuse_error, settings_of
+from graft.web.charts.specs import draw_effects
+from graft.web.reading import OpenReader, OpenStudy, refuse, settings_of
 from graft.web.rendering import render
-from graft.web.routes.queue import Submitter, check_change
 from graft.web.security.refusals import RefusalError
 from search.analysis.study.value_groups import group_by_value
 from spaces.bounds import MOST_TRIALS
@@ -70,7 +70,7 @@ def show_trials(
     try:
         values |= _read(stored, check_condition(where), check_order(sort), check_condition(group), cursor, shown, notes)
     except (StudyError, StorageError) as error:
-        values["error"] = refuse_error(error, reader.database.name).reason
+        values["error"] = refuse(error, settings_of(request).database).reason
     return render(
         "trials",
         status_code=400 if values["error"] else 200,
@@ -94,7 +94,7 @@ def show_trials(
 async def mark(
     stored: OpenStudy,
     reader: OpenReader,
-    holder: Submitter,
+    caller: Submitter,
     request: Request,
     back: Annotated[int | None, Query(ge=0, lt=MOST_TRIALS)] = None,
 ) -> Response:
@@ -105,7 +105,7 @@ async def mark(
     """
     form = parse_qs((await request.body()).decode(errors="replace"), keep_blank_values=True)
     name: str = stored.row["name"]
-    check_change(reader, name, holder)
+    caller.check_change(reader, name)
     numbers = [int(text) for text in form.pop("number", []) if text.isdecimal() and len(text) < 10]
     if not 0 < len(numbers) <= _ROWS:
         raise RefusalError(400, f"{len(numbers)} trials; from 1 to {_ROWS} are marked at once")
@@ -116,7 +116,7 @@ async def mark(
         before = stored.trial_notes().filter(pl.col("number").is_in(numbers))["tags"]
         removed = [tag for tag in " ".join(before).split() if tag not in added]
     starred = text["starred"] == "1" if "starred" in text else None
-    url = settings_of(request).database
+    url = caller.settings.database
     mark_trials(url, name, numbers, starred=starred, added=added, removed=removed, note=text.get("note"))
     if "text/html" not in request.headers.get("accept", ""):
         return Response(status_code=204)
@@ -176,12 +176,12 @@ def _group(stored: StudyReader, by: str, where: str | None, every: int) -> dict[
     """Return the groups as a table and as a chart, in which no difference is judged; of one in `every` trials."""
     taken = spell_draw(every) if every > 1 else None
     both = " AND ".join(f"({one})" for one in (where, taken) if one)
-    rows = group_by_value(stored.values(by, both or None)).to_dicts()
-    effects = [Effect(row["group"], row["mean"], row["low"], row["high"], f"{row['trials']} trials") for row in rows]
+    groups = group_by_value(stored.values(by, both or None))
+    effects = groups.select("group", "mean", "low", "high", pl.format("{} trials", "trials"))
     objective = stored.row["objective"]
     title = f"mean {objective} by {by}, with 95 % intervals"
-    chart = draw_effects(effects, objective, title, from_zero=False) if rows else None
-    return {"rows": rows, "chart": chart, "every": every}
+    chart = draw_effects(effects, objective, title, from_zero=False)
+    return {"rows": groups.to_dicts(), "chart": chart, "every": every}
 
 
 def _head(column: str, sort: str, direction: str, chosen: Mapping[str, Any]) -> dict[str, str]:

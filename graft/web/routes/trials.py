@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Annotated, Any
+from typing import Annotated
 
 import polars as pl
 from fastapi import APIRouter, Query
@@ -54,7 +54,7 @@ def list_trials(
     found = stored.trial_page(check_condition(where), order, after, limit + 1, LISTED)
     shown = found.head(limit)
     following = (after + limit if order else shown["number"][-1]) if found.height > limit else None
-    return TrialPage(trials=make_rows(stored, shown), next=following)
+    return TrialPage(trials=_make_rows(stored, shown), next=following)
 
 
 @router.get("/studies/{study}/trials/{number}")
@@ -65,7 +65,7 @@ def show_trial(stored: OpenStudy, number: Number, reader: OpenReader) -> TrialDe
         row = read_trial(reader, name, number)
     except StudyError as error:
         raise RefusalError(404, str(error)) from None
-    [trial] = make_rows(stored, stored.trials(f"number = {number}", columns=LISTED))
+    [trial] = _make_rows(stored, stored.trials(f"number = {number}", columns=LISTED))
     return TrialDetails(
         trial=trial,
         draws=json.loads(row["draws"]),
@@ -92,12 +92,11 @@ def list_metrics(
     )
 
 
-def make_rows(stored: StudyReader, trials: pl.DataFrame) -> list[TrialRow]:
+def _make_rows(stored: StudyReader, trials: pl.DataFrame) -> list[TrialRow]:
     """Return the rows of a frame of trials, columns LISTED."""
-    renewed = Renewal(stored)(trials)
-    return [_make_row(row) for row in renewed.iter_rows(named=True)]
+    rows = Renewal(stored)(trials).iter_rows(named=True)
+    return [TrialRow({**row, **{name: json.loads(row[name] or "null") for name in _JSON}}) for row in rows]
 
 
-def _make_row(row: dict[str, Any]) -> TrialRow:
-    texts = {name: json.loads(row[name] or "null") for name in ("params", "constraints")}
-    return TrialRow(**{**row, **texts})
+_JSON = ("params", "constraints")
+"""Columns that are JSON texts."""

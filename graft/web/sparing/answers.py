@@ -6,10 +6,10 @@ that is kept, and so does each request that writes.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,12 +29,6 @@ _MOST = 256
 _Key = tuple[str, bytes, Holder | None]
 
 
-@dataclass(frozen=True)
-class _Kept:
-    made: float
-    messages: tuple[Message, ...]
-
-
 @final
 class Answers:
     """Keeps what the application behind it answers to GET, by address and by who asks."""
@@ -44,7 +38,7 @@ class Answers:
     ) -> None:
         """`lifetime`: seconds that an answer may be old now; 0: none is given again."""
         self._app, self._lifetime, self._clock = app, lifetime, clock
-        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._kept: OrderedDict[_Key, tuple[float, tuple[Message, ...]]] = OrderedDict()
         self._era = 0
         """Counts how often all was forgotten: what was begun before that is not kept."""
         self.given = 0
@@ -57,37 +51,33 @@ class Answers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "GET" or scope["path"].startswith("/static/"):
-            await self._pass(scope, receive, send)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                if scope["type"] == "http" and scope["method"] not in _READING:
+                    self.forget()  # what is kept is older than what was written
             return
         key = scope["path"], scope["query_string"], scope["state"]["holder"]
-        kept = self._kept.get(key)
-        if kept and self._clock() < kept.made + self._lifetime():
+        made, messages = self._kept.get(key, (-math.inf, ()))
+        if self._clock() < made + self._lifetime():
             self.given += 1
-            for message in kept.messages:
+            for message in messages:
                 await send(_copy(message))
             return
-        era, messages, made = self._era, list[Message](), self._clock()
+        era, sent, made = self._era, list[Message](), self._clock()
 
         async def send_and_keep(message: Message) -> None:
-            messages.append(_copy(message))
-            if not _may_be_kept(messages):
-                messages[:] = [{}]  # a stream: what has been sent is let go
+            sent.append(_copy(message))
+            if not _may_be_kept(sent):
+                sent[:] = [{}]  # a stream: what has been sent is let go
             await send(message)
 
         await self._app(scope, receive, send_and_keep)
-        if era == self._era and _may_be_kept(messages) and self._lifetime():
-            self._kept[key] = _Kept(made, tuple(messages))
+        if era == self._era and _may_be_kept(sent) and self._lifetime():
+            self._kept[key] = made, tuple(sent)
             self._kept.move_to_end(key)
             if len(self._kept) > _MOST:
                 self._kept.popitem(last=False)
-
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through whose answer is not kept; one that writes makes kept ones old."""
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            if scope["type"] == "http" and scope["method"] not in _READING:
-                self.forget()
 
 
 def _copy(message: Message) -> Message:

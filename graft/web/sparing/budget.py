@@ -106,8 +106,9 @@ class Budget:
         if scope["type"] != "http" or not self._bucket.is_needed or scope["path"].endswith("/events"):
             await self._app(scope, receive, send)
             return
+        is_page = dict(scope["headers"]).get(b"sec-fetch-dest") == b"document" or scope["path"].startswith("/static/")
         try:
-            if not self._is_urgent(scope):
+            if not is_page or self._urgent.take(""):  # a person who opens pages, and not too many, does not wait
                 await self._wait()
         except TimeoutError:
             self.waits.refused += 1
@@ -117,12 +118,6 @@ class Budget:
             await answer(refusal, scope)(scope, receive, send)
             return
         await self._answer(scope, receive, send)
-
-    def _is_urgent(self, scope: Scope) -> bool:
-        """Return whether a person opens a page, and has not opened too many."""
-        headers = dict(scope["headers"])
-        opens = headers.get(b"sec-fetch-dest") == b"document" or scope["path"].startswith("/static/")
-        return opens and not self._urgent.take("")
 
     async def _wait(self) -> None:
         """Until the bucket has what the answers being made will cost, and more; TimeoutError after the longest time."""

@@ -45,7 +45,7 @@ async function refresh() {
 }
 
 function follow() {
-  let due = false, busy = false, events = null, known = live.dataset.told;
+  let due = false, busy = false, events = null, known = live.dataset.told, late = null;
   async function update() {
     if (busy || !due || document.hidden) return;
     due = false;
@@ -56,6 +56,8 @@ function follow() {
   // A browser has six connections to a server: a page that nobody sees must not keep one.
   function listen() {
     if (document.hidden) {
+      clearTimeout(late);
+      late = null;
       events?.close();
       events = null;
     } else if (!events) {
@@ -65,12 +67,15 @@ function follow() {
         const standing = [state, planned, ...Object.entries(counts).sort().flat()].join(" ");
         due ||= standing !== known; // the first event tells what the page shows already
         known = standing;
+        clearTimeout(late);
+        late = null;
         tell("live");
         update();
       });
       events.addEventListener("gone", () => { events.close(); tell("the study is gone"); });
       events.onerror = () => {
-        tell("no connection; trying again");
+        // A stream ends after some minutes, and the browser connects again within two seconds: that is not worth a word.
+        late ??= setTimeout(() => tell("no connection; trying again"), 4000);
         if (events?.readyState === EventSource.CLOSED) { // a browser does not ask again what answered with an error
           events = null;
           setTimeout(listen, 10000);
@@ -106,6 +111,7 @@ if (chosen?.method === "post") {
 
 if (live?.dataset.events) follow();
 if (live?.dataset.every) {
+  tell("live");
   const timer = setInterval(() => {
     if (!live.dataset.every) clearInterval(timer);
     else if (!document.hidden) refresh();

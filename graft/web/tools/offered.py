@@ -1,4 +1,4 @@
-"""The tools that programs have: what each of them does, and what it says of itself.
+"""The tools that programs have.
 
 Who calls may do what the role of the token allows, as over HTTP: the tools call what the addresses below `/api` call.
 """
@@ -9,9 +9,10 @@ import io
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from graft.launching.planning.preview import list_packaged_spaces
 from graft.plugins.families import FAMILIES, packaged_names, version
@@ -23,98 +24,74 @@ from graft.stored.status import read_status
 from graft.stored.studies import read_studies
 from graft.stored.trials import LISTED, find_varying_params, read_metrics, read_trial, summarise_metrics, unpack_params
 from graft.stored.waiting import wait_for_study
-from graft.web.charts.conditions import check_condition, check_order
-from graft.web.checking import Checker
-from graft.web.routes.queue import check_owner, check_role, quotas_of, send
-from graft.web.security.access import Holder
+from graft.web.callers import Caller, find_entry
+from graft.web.charts.conditions import LONGEST, check_condition, check_order
+from graft.web.models import Submission
 from graft.web.security.refusals import RefusalError
-from graft.web.settings import Settings
-from graft.web.submissions import Submitted, advise_space, describe_family, describe_space
+from graft.web.submissions import advise_space, describe_family, describe_space
 from graft.web.tools.answers import LARGEST, cut_file, digest, list_rows
-from graft.web.tools.arguments import (
-    Advise,
-    Arguments,
-    Check,
-    Compare,
-    Describe,
-    Export,
-    List,
-    OfStudy,
-    Query,
-    Show,
-    Submit,
-    Watch,
-)
+from graft.web.tools.tool import TOOLS, tool
+from spaces.bounds import MOST_TRIALS, PRIORITIES
 from spaces.messages import no_such
 from spaces.reading import catalogue
-from storage import QueueRequest, Terms, open_reader, reveal_study
+from storage import QueueRequest, reveal_study
 from storage.frames import Reader
 from storage.queue_entries import OPEN
-from storage.tokens import Role
+
+__all__ = ["TOOLS"]
+
+Study = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Name of a study.")]
+Space = Annotated[
+    str, Field(max_length=200_000, description="YAML text of a space, or the name of a packaged one: quick/every.")
+]
+Cursor = Annotated[int, Field(ge=0, le=1_000_000_000, description="`next` of the answer before.")]
+Arm = Annotated[str, Field(max_length=250, description="STUDY:ARM")]
+Condition = Annotated[
+    str | None, Field(max_length=LONGEST, description="optimizer.learning_rate > 1e-3 AND state = 'x'")
+]
+Order = Annotated[str | None, Field(max_length=LONGEST, description="steps DESC; objective: best first.")]
+Size = Annotated[int, Field(ge=1, le=100_000, description="Of `text`, about.")]
+Answer = dict[str, Any]
+
+_PART = "study bytes text next? note?"
+_VERDICTS = "rows study state made_in_advance commands history next? note?"
+_SETTLE_SECONDS = 0.2
+"""After which a study whose process is gone counts as interrupted (`wait_for_study`)."""
+_OF_TRIALS = ("number", "group_number", "state", "steps", "objective", "second_objective", "feasible", "seed", "error")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Caller:
-    """On whose behalf a tool is called, and on which terms."""
-
-    settings: Settings
-    checker: Checker
-    holder: Holder
-    client: str
-    """The person, for whom one check is made at a time."""
-
-    def submitted(self, space: str, study: str | None = None) -> Submitted:
-        """Return a space that comes by a tool, with what it may name and ask for; a packaged one by its name."""
-        text = catalogue.read_text(space) if space in catalogue.packaged_spaces() else space
-        return Submitted(
-            text=text,
-            name=study,
-            plugins=self.settings.plugins,
-            resources=self.settings.resources,
-            quotas=quotas_of(self.settings, self.holder),
-        )
-
-    def look(self, reader: Reader, study: str, tool: str) -> dict[str, str]:
-        """Record a look at interim results of a study with a claim; `note` says so, where there is one."""
-        note = note_look(reader, self.settings.database, study, f"mcp {tool}")
-        return {"note": note} if note else {}
+def _look(caller: Caller, reader: Reader, study: str, name: str) -> dict[str, str]:
+    """Record a look at interim results of a study with a claim; `note` says so, where there is one."""
+    note = note_look(reader, caller.settings.database, study, f"mcp {name}")
+    return {"note": note} if note else {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tool:
-    """A tool: what it says of itself, who may call it, and what it does."""
-
-    name: str
-    about: str
-    arguments: type[Arguments]
-    run: Callable[[Caller, Any], dict[str, Any]]
-    role: Role = "read"
-    answer: Mapping[str, Any]
-    """JSON Schemas of what its answer has, by name."""
-    optional: tuple[str, ...] = ("next", "note", "service", "eta_seconds")
-    """What may be missing in an answer."""
-
-
-def _list(caller: Caller, asked: List) -> dict[str, Any]:
-    start = asked.cursor
-    if asked.what == "spaces":
-        return list_rows(list_packaged_spaces()[start:].to_dicts(), start)
-    if asked.what == "plugins":
-        if asked.family is None:
-            rows = [{"family": name, "names": packaged_names(name)} for name in FAMILIES]
-            return list_rows(rows[start:], start)
-        rows = _read_family(caller, asked.family)
-        first = {row["name"]: {"name": row["name"], "about": row["about"]} for row in rows}
-        return list_rows([*first.values()][start:], start)
-    with open_reader(caller.settings.database, caller.settings.answer_seconds) as reader:
-        if asked.what == "queue":
-            entries = [vars(entry) for entry in reader.queue()]
+@tool("rows next? service?")
+def _list(
+    caller: Caller,
+    what: Literal["studies", "queue", "spaces", "plugins"] = "studies",
+    family: Annotated[
+        str | None, Field(max_length=40, description="Of plug-ins: task, model, scorer ... All: leave out.")
+    ] = None,
+    cursor: Cursor = 0,
+) -> Answer:
+    """List studies, the queue, packaged spaces, or plug-ins (tasks, scorers ...)."""
+    if what == "spaces":
+        return list_rows(list_packaged_spaces()[cursor:].to_dicts(), cursor)
+    if what == "plugins":
+        rows = [{"family": name, "names": packaged_names(name)} for name in FAMILIES]
+        if family is not None:
+            of_family = _read_family(caller, family)
+            rows = [*{row["name"]: {"name": row["name"], "about": row["about"]} for row in of_family}.values()]
+        return list_rows(rows[cursor:], cursor)
+    with caller.read() as reader:
+        if what == "queue":
             facts = {"service": reader.service() or "none runs: start `search serve`"}
-            return list_rows(entries[start:], start, facts)
+            return list_rows([vars(entry) for entry in reader.queue()][cursor:], cursor, facts)
         newest = read_studies(reader, archived=False, tag=None).reverse()
         columns = ("name", "state", "ended", "trials", "objective", "created_at", "note")
         # The best result of a study with a claim is a look, which `query` records.
-        return list_rows(newest[start:].select(columns).to_dicts(), start)
+        return list_rows(newest[cursor:].select(columns).to_dicts(), cursor)
 
 
 def _read_family(caller: Caller, family: str) -> list[dict[str, Any]]:
@@ -123,297 +100,223 @@ def _read_family(caller: Caller, family: str) -> list[dict[str, Any]]:
     return caller.checker.ask(describe_family, (family,), caller.client)
 
 
-def _describe(caller: Caller, asked: Describe) -> dict[str, Any]:
-    kind, _, name = asked.name.partition("/")
+@tool("name? about? rows? study? bytes? text? next? note?")
+def _describe(
+    caller: Caller,
+    name: Annotated[
+        str, Field(max_length=200, description="space/quick/every, scorer/ssa, task/every, study/NAME ...")
+    ],
+    cursor: Cursor = 0,
+) -> Answer:
+    """Show the YAML text of a packaged space or of a study, or the fields of a plug-in."""
+    kind, _, own = name.partition("/")
     if kind == "space":
-        if name not in catalogue.packaged_spaces():
-            raise RefusalError(404, no_such("packaged space", name, catalogue.packaged_spaces()))
-        return cut_file(_file_of(catalogue.read_text(name)), asked.cursor, LARGEST // 2, name=asked.name)
+        if own not in catalogue.packaged_spaces():
+            raise RefusalError(404, no_such("packaged space", own, catalogue.packaged_spaces()))
+        return cut_file(_file_of(catalogue.read_text(own)), cursor, LARGEST // 2, name=name)
     if kind == "study":
-        return _export(caller, Export(study=name, what="space", cursor=asked.cursor, bytes=LARGEST // 2))
+        return _export(caller, study=own, what="space", cursor=cursor)
     if kind not in FAMILIES:
         raise RefusalError(400, f"name: {no_such('kind of thing', kind, ['space', 'study', *FAMILIES])}, before the /")
-    rows = [row for row in _read_family(caller, kind) if row["name"] == name]
+    rows = [row for row in _read_family(caller, kind) if row["name"] == own]
     if not rows:
-        raise RefusalError(404, no_such(kind, name, packaged_names(kind)))
+        raise RefusalError(404, no_such(kind, own, packaged_names(kind)))
     fields = [{key: row[key] for key in ("field", "rule", "default")} for row in rows if row["field"]]
-    return list_rows(fields[asked.cursor :], asked.cursor, {"name": asked.name, "about": rows[0]["about"]})
+    return list_rows(fields[cursor:], cursor, {"name": name, "about": rows[0]["about"]})
 
 
-def _check(caller: Caller, asked: Check) -> dict[str, Any]:
-    found = caller.checker.ask(describe_space, (caller.submitted(asked.space),), caller.client)
+@tool("good study trials summary notes claims")
+def _check(caller: Caller, space: Space) -> Answer:
+    """Check a space, and say in a line what it would train; an error names the line and the rule."""
+    found = caller.checker.ask(describe_space, (caller.submitted(space),), caller.client)
     return {"good": True, **digest(found)}
 
 
-def _advise(caller: Caller, asked: Advise) -> dict[str, Any]:
-    if asked.pilot is not None:
-        check_role(caller.holder, "submit")
-    values = caller.submitted(asked.space), caller.settings.database, asked.pilot
+@tool("rows lines? study? state? note? next?")
+def _advise(
+    caller: Caller,
+    space: Space,
+    pilot: Annotated[
+        int | None, Field(ge=3, le=100, description="Queue a study of so many other seeds, to advise by.")
+    ] = None,
+) -> Answer:
+    """Say what the seeds of a space's claim can find, by finished studies of the same arms.
+
+    `pilot` first queues one, of other seeds: watch it, then advise again.
+    """
+    if pilot is not None:
+        caller.require("submit")
+    values = caller.submitted(space), caller.settings.database, pilot
     found = caller.checker.ask(advise_space, values, caller.client)
-    if asked.pilot is None:
+    if pilot is None:
         return list_rows(found["rows"], facts={"lines": found["lines"]})
     request = QueueRequest.from_json(json.dumps(found["request"]))
-    return {"rows": [], **_queue(caller, replace(request, terms=_terms(caller, 0)))}
+    terms = caller.check_terms(Submission(space=space, owner=caller.holder.name))
+    return {"rows": [], **_queue(caller, replace(request, terms=terms))}
 
 
-def _terms(caller: Caller, priority: int) -> Terms:
-    quotas = quotas_of(caller.settings, caller.holder)
-    return Terms(
-        owner=caller.holder.name, priority=priority, max_lanes=int(quotas.lanes) if quotas is not None else None
-    )
+@tool("study state note?", role="submit")
+def _submit(
+    caller: Caller,
+    space: Space,
+    study: Annotated[Study | None, Field(description="Its name, in place of the space's.")] = None,
+    priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1])] = 0,
+) -> Answer:
+    """Put a space into the queue; its claim is locked. The same space again changes nothing."""
+    asked = Submission(space=space, study=study, priority=priority, owner=caller.holder.name)
+    return _queue(caller, caller.plan(asked))
 
 
-def _submit(caller: Caller, asked: Submit) -> dict[str, Any]:
-    submitted = caller.submitted(asked.space, asked.study)
-    quotas = quotas_of(caller.settings, caller.holder)
-    if quotas:
-        quotas.check("priority", asked.priority)
-    request = caller.checker.check(submitted, caller.client)
-    return _queue(caller, replace(request, terms=_terms(caller, asked.priority)))
-
-
-def _queue(caller: Caller, request: QueueRequest) -> dict[str, Any]:
-    entry = send(caller.settings, caller.holder, request)
+def _queue(caller: Caller, request: QueueRequest) -> Answer:
+    entry = caller.send(request)
     state = entry.state if entry else "sent: another process has the database, and the next service takes it up"
     return {"study": request.study, "state": state, **_note_service(caller)}
 
 
 def _note_service(caller: Caller) -> dict[str, str]:
-    with open_reader(caller.settings.database, caller.settings.answer_seconds) as reader:
+    with caller.read() as reader:
         served = reader.service()
     return {} if served else {"note": "no service runs, so nothing in the queue trains: start `search serve`"}
 
 
-_SETTLE_SECONDS = 0.2
-"""After which a study whose process is gone counts as interrupted (`wait_for_study`)."""
+@tool("study outcome state planned ended counts eta_seconds? note?")
+def _watch(
+    caller: Caller,
+    study: Study,
+    seconds: Annotated[float, Field(ge=0, le=50, description="Wait so long at most for its end.")] = 20.0,
+) -> Answer:
+    """Wait for the end of a study: outcome finished, failed, stopped, interrupted, or timeout while it goes on.
 
-
-def _watch(caller: Caller, asked: Watch) -> dict[str, Any]:
-    with open_reader(caller.settings.database, caller.settings.answer_seconds) as reader:
-        outcome = wait_for_study(reader, asked.study, _SETTLE_SECONDS)
-        status = read_status(reader, asked.study)
-        open_entry = any(one.study == asked.study and one.state in OPEN for one in reader.queue())
-    left = status.eta_seconds
+    Shows no result.
+    """
+    # The server asks again until `seconds` are over, and keeps no thread meanwhile.
+    with caller.read() as reader:
+        outcome = wait_for_study(reader, study, _SETTLE_SECONDS)
+        status = read_status(reader, study)
+        entry = find_entry(reader, study)
+    goes_on, left = outcome == "timeout", status.eta_seconds
     return {
-        "study": asked.study,
+        "study": study,
         "outcome": outcome,
         "state": status.state,
         "planned": status.progress.planned,
         "ended": status.progress.ended,
         "counts": dict(status.progress.counts),
-        **({"eta_seconds": digest(left)} if left is not None and outcome == "timeout" else {}),
-        **(_note_service(caller) if open_entry and outcome == "timeout" else {}),
+        **({"eta_seconds": digest(left)} if left is not None and goes_on else {}),
+        **(_note_service(caller) if goes_on and entry and entry.state in OPEN else {}),
     }
 
 
-def _query(caller: Caller, asked: Query) -> dict[str, Any]:
-    where, order = check_condition(asked.where), check_order(asked.sort)
-    with open_reader(caller.settings.database, caller.settings.answer_seconds) as reader:
-        stored = reader.study(asked.study)
-        note = caller.look(reader, asked.study, "query")
+@tool("rows next? objective direction note?")
+def _query(
+    caller: Caller,
+    study: Study,
+    where: Condition = None,
+    sort: Order = None,
+    limit: Annotated[int, Field(ge=1, le=200)] = 10,
+    cursor: Cursor = 0,
+) -> Answer:
+    """List trials of a study with the values in which they differ."""
+    condition, order = check_condition(where), check_order(sort)
+    with caller.read() as reader:
+        stored = reader.study(study)
+        note = _look(caller, reader, study, "query")
         # By number the page after a cursor is exact, however the study changes; the cursor of the tool is the next one.
-        after = asked.cursor if order else asked.cursor - 1
-        found = stored.trial_page(where, order, after, asked.limit + 1, LISTED)
-        varying = find_varying_params(stored)
-        study = stored.row
-    numbers = found["number"].to_list()
-    params = unpack_params(found.head(asked.limit))
-    kept = [name for name in params.columns if name in _OF_TRIALS or name in varying]
-    facts = {"objective": study["objective"], "direction": study["direction"], **note}
-    answer = list_rows(params.select(kept).to_dicts(), facts=facts)
+        after = cursor if order else cursor - 1
+        found = stored.trial_page(condition, order, after, limit + 1, LISTED)
+        kept = {*_OF_TRIALS, *find_varying_params(stored)}
+    params = unpack_params(found.head(limit))
+    facts = {name: stored.row[name] for name in ("objective", "direction")}
+    rows = params.select(name for name in params.columns if name in kept).to_dicts()
+    answer = list_rows(rows, facts={**facts, **note})
     shown = len(answer["rows"])
     answer.pop("next", None)
-    if shown < len(numbers):
-        answer["next"] = asked.cursor + shown if order else numbers[shown]
+    if shown < found.height:
+        answer["next"] = cursor + shown if order else found["number"][shown]
     return answer
 
 
-_OF_TRIALS = ("number", "group_number", "state", "steps", "objective", "second_objective", "feasible", "seed", "error")
+@tool("one than objective direction note?")
+def _compare(
+    caller: Caller, one: Arm, other: Annotated[Arm, Field(description="STUDY:ARM, the one that it is compared with.")]
+) -> Answer:
+    """Compare two arms over the same seeds: difference, 95 % interval, q, verdict.
 
-
-def _compare(caller: Caller, asked: Compare) -> dict[str, Any]:
-    with open_reader(caller.settings.database, caller.settings.answer_seconds) as reader:
+    A claim is decided by the tool claim alone.
+    """
+    with caller.read() as reader:
         notes: Counter[str] = Counter()
-        for study in dict.fromkeys(side.partition(":")[0] for side in (asked.one, asked.other)):
-            notes.update(caller.look(reader, study, "compare").values())
-        found = compare_two(reader, asked.one, asked.other)
-    return digest({"one": asked.one, "than": asked.other, **found, "note": "; ".join(notes) or None})
+        for study in dict.fromkeys(side.partition(":")[0] for side in (one, other)):
+            notes.update(_look(caller, reader, study, "compare").values())
+        found = compare_two(reader, one, other)
+    return digest({"one": one, "than": other, **found, "note": "; ".join(notes) or None})
 
 
-def _claim(caller: Caller, asked: OfStudy) -> dict[str, Any]:
-    with open_reader(caller.settings.database, caller.settings.answer_seconds) as reader:
-        note = caller.look(reader, asked.study, "claim")
-        report = read_claim_report(reader, asked.study)
+@tool(_VERDICTS)
+def _claim(caller: Caller, study: Study) -> Answer:
+    """Decide the claims of a study: confirmed, refuted or undecided, with gain, interval, power and the seeds still
+    needed; and their history.
+    """
+    with caller.read() as reader:
+        note = _look(caller, reader, study, "claim")
+        report = read_claim_report(reader, study)
     whole = report.to_json()
     lines = report.sentences()[len(report.results) :]
     facts = {name: whole[name] for name in ("study", "state", "made_in_advance", "commands")}
     return list_rows(whole["claims"], facts={**facts, "history": lines, **note})
 
 
-def _reveal(caller: Caller, asked: OfStudy) -> dict[str, Any]:
-    with open_reader(caller.settings.database, caller.settings.answer_seconds) as reader:
-        check_owner(reader, asked.study, caller.holder)
+@tool(_VERDICTS, role="submit")
+def _reveal(caller: Caller, study: Study) -> Answer:
+    """Open the sealed test results of a finished study with a claim `on: test`, and decide it.
+
+    Recorded with your name; nothing more can be trained in the study.
+    """
+    with caller.read() as reader:
+        caller.check_owner(reader, study)
     holder = caller.holder
-    reveal_study(caller.settings.database, asked.study, person=holder.name, version=version(), by=holder.requester)
-    return _claim(caller, asked)
+    reveal_study(caller.settings.database, study, person=holder.name, version=version(), by=holder.requester)
+    return _claim(caller, study=study)
 
 
-def _show(caller: Caller, asked: Show) -> dict[str, Any]:
-    with open_reader(caller.settings.database, caller.settings.answer_seconds) as reader:
-        note = caller.look(reader, asked.study, "show")
-        row = read_trial(reader, asked.study, asked.number)
+@tool("rows study number state steps config replay next? note?")
+def _show(caller: Caller, study: Study, number: Annotated[int, Field(ge=0, lt=MOST_TRIALS)]) -> Answer:
+    """Show one trial: configuration, metrics (lowest, highest, last), and the command that replays it."""
+    with caller.read() as reader:
+        note = _look(caller, reader, study, "show")
+        row = read_trial(reader, study, number)
         metrics = summarise_metrics(read_metrics(reader, row["id"]))
     facts = {
-        "study": asked.study,
+        "study": study,
         **{name: row[name] for name in ("number", "state", "steps", "seed", "objective", "error")},
         "config": json.loads(row["config"]),
-        "replay": f"search replay {asked.study} {asked.number}",
+        "replay": f"search replay {study} {number}",
         **note,
     }
     return list_rows(metrics.to_dicts(), facts=facts)
 
 
-def _export(caller: Caller, asked: Export) -> dict[str, Any]:
-    with open_reader(caller.settings.database, caller.settings.answer_seconds) as reader:
-        stored = reader.study(asked.study)
-        if asked.what == "space":
-            return cut_file(_file_of(stored.row["space"]), asked.cursor, asked.bytes, study=asked.study)
-        note = caller.look(reader, asked.study, "export")
-        if asked.what == "claim":
-            file = _file_of(json.dumps(read_claim_report(reader, asked.study).to_json()))
-            return cut_file(file, asked.cursor, asked.bytes, study=asked.study, **note)
-        with tempfile.TemporaryFile() as table:
-            write_table(reader, asked.study, asked.what, "csv", table)
-            return cut_file(table, asked.cursor, asked.bytes, study=asked.study, **note)
+@tool(_PART)
+def _export(
+    caller: Caller,
+    study: Study,
+    what: Literal["trials", "metrics", "space", "claim"] = "trials",
+    cursor: Cursor = 0,
+    bytes: Size = LARGEST // 2,  # noqa: A002 - the name that programs know
+) -> Answer:
+    """Give a table (CSV), the claim report (JSON) or the space of a study, whole, a part at a time."""
+    with caller.read() as reader, tempfile.TemporaryFile() as table:
+        stored = reader.study(study)
+        note = {} if what == "space" else _look(caller, reader, study, "export")
+        file = table
+        if what == "space":
+            file = _file_of(stored.row["space"])
+        elif what == "claim":
+            file = _file_of(json.dumps(read_claim_report(reader, study).to_json()))
+        else:
+            write_table(reader, study, what, "csv", table)
+        return cut_file(file, cursor, bytes, study=study, **note)
 
 
 def _file_of(text: str) -> io.BytesIO:
     return io.BytesIO(text.encode())
-
-
-_ROWS: Mapping[str, Any] = {"type": "array", "items": {"type": "object"}}
-_TEXT: Mapping[str, Any] = {"type": "string"}
-_TEXTS: Mapping[str, Any] = {"type": "array", "items": _TEXT}
-_COUNT: Mapping[str, Any] = {"type": "integer"}
-_PART: Mapping[str, Any] = {"study": _TEXT, "bytes": _COUNT, "text": _TEXT, "next": _COUNT, "note": _TEXT}
-_ENTRY: Mapping[str, Any] = {"study": _TEXT, "state": _TEXT, "note": _TEXT}
-
-_VERDICTS: Mapping[str, Any] = {
-    "rows": _ROWS, "study": _TEXT, "state": _TEXT, "made_in_advance": {"type": "boolean"}, "commands": _TEXTS,
-    "history": _TEXTS, "next": _COUNT, "note": _TEXT,
-}  # fmt: skip
-
-TOOLS: Mapping[str, Tool] = {
-    tool.name: tool
-    for tool in (
-        Tool(
-            name="list",
-            about="List studies, the queue, packaged spaces, or plug-ins (tasks, scorers ...).",
-            arguments=List,
-            run=_list,
-            answer={"rows": _ROWS, "next": _COUNT, "service": _TEXT},
-        ),
-        Tool(
-            name="describe",
-            about="Show the YAML text of a packaged space or of a study, or the fields of a plug-in.",
-            arguments=Describe,
-            run=_describe,
-            answer={"name": _TEXT, "about": _TEXT, "rows": _ROWS, **_PART},
-            optional=("name", "about", "rows", *_PART),
-        ),
-        Tool(
-            name="check",
-            about="Check a space, and say in a line what it would train; an error names the line and the rule.",
-            arguments=Check,
-            run=_check,
-            answer={
-                "good": {"const": True}, "study": _TEXT, "trials": _COUNT, "summary": _TEXT, "notes": _TEXTS,
-                "claims": _TEXTS,
-            },
-        ),
-        Tool(
-            name="advise",
-            about="Say what the seeds of a space's claim can find, by finished studies of the same arms. `pilot` first "
-            "queues one, of other seeds: watch it, then advise again.",
-            arguments=Advise,
-            run=_advise,
-            answer={"rows": _ROWS, "lines": _TEXTS, **_ENTRY, "next": _COUNT},
-            optional=("lines", *_ENTRY, "next"),
-        ),
-        Tool(
-            name="submit",
-            about="Put a space into the queue; its claim is locked. The same space again changes nothing.",
-            arguments=Submit,
-            run=_submit,
-            role="submit",
-            answer=_ENTRY,
-        ),
-        Tool(
-            name="watch",
-            about="Wait for the end of a study: outcome finished, failed, stopped, interrupted, or timeout while it "
-            "goes on. Shows no result.",
-            arguments=Watch,
-            run=_watch,
-            answer={
-                "study": _TEXT, "outcome": _TEXT, "state": _TEXT, "planned": _COUNT, "ended": _COUNT,
-                "counts": {"type": "object"}, "eta_seconds": {"type": "number"}, "note": _TEXT,
-            },
-        ),
-        Tool(
-            name="query",
-            about="List trials of a study with the values in which they differ.",
-            arguments=Query,
-            run=_query,
-            answer={"rows": _ROWS, "next": _COUNT, "objective": _TEXT, "direction": _TEXT, "note": _TEXT},
-        ),
-        Tool(
-            name="compare",
-            about="Compare two arms over the same seeds: difference, 95 % interval, q, verdict. A claim is decided by "
-            "the tool claim alone.",
-            arguments=Compare,
-            run=_compare,
-            answer={"one": _TEXT, "than": _TEXT, "objective": _TEXT, "direction": _TEXT, "note": _TEXT},
-        ),
-        Tool(
-            name="claim",
-            about="Decide the claims of a study: confirmed, refuted or undecided, with gain, interval, power and the "
-            "seeds still needed; and their history.",
-            arguments=OfStudy,
-            run=_claim,
-            answer=_VERDICTS,
-        ),
-        Tool(
-            name="reveal",
-            about="Open the sealed test results of a finished study with a claim `on: test`, and decide it. Recorded "
-            "with your name; nothing more can be trained in the study.",
-            arguments=OfStudy,
-            run=_reveal,
-            role="submit",
-            answer=_VERDICTS,
-        ),
-        Tool(
-            name="show",
-            about="Show one trial: configuration, metrics (lowest, highest, last), and the command that replays it.",
-            arguments=Show,
-            run=_show,
-            answer={
-                "rows": _ROWS, "study": _TEXT, "number": _COUNT, "state": _TEXT, "steps": _COUNT,
-                "config": {"type": "object"}, "replay": _TEXT, "next": _COUNT, "note": _TEXT,
-            },
-        ),
-        Tool(
-            name="export",
-            about="Give a table (CSV), the claim report (JSON) or the space of a study, whole, a part at a time.",
-            arguments=Export,
-            run=_export,
-            answer=_PART,
-        ),
-    )
-}  # fmt: skip
-"""Name -> tool. There are at most twelve, as a program reads all of this before it calls any."""
-
-
-def call(caller: Caller, tool: Tool, arguments: Arguments) -> dict[str, Any]:
-    """Return a tool's answer; raises RefusalError or another GraftError, one line."""
-    check_role(caller.holder, tool.role)
-    return tool.run(caller, arguments)

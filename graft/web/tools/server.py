@@ -13,22 +13,20 @@ from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent
 from mcp.types import Tool as ListedTool
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from graft.plugins.families import version
+from graft.web.callers import Caller
 from graft.web.checking import Checker, warm_up
-from graft.web.reading import STRANGE, refuse_error, refuse_strange
-from graft.web.security.access import LOCAL, Holder, find_holder
-from graft.web.security.guard import name_client
+from graft.web.reading import refuse
+from graft.web.security.access import LOCAL, find_holder
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import Settings
 from graft.web.tools.answers import write
-from graft.web.tools.arguments import Arguments, Watch
-from graft.web.tools.offered import TOOLS, Caller, Tool, call
-from spaces.errors import GraftError
+from graft.web.tools.offered import TOOLS
+from graft.web.tools.tool import Tool
 from spaces.messages import no_such, one_line, shorten
-from storage.databases import find_database
 
 LOG = logging.getLogger("graft.web.tools")
 LOOK_SECONDS = 1.0
@@ -49,7 +47,16 @@ def make_server(find_caller: Callable[[Any], Caller]) -> Server[Any]:
     """
 
     async def list_tools(context: Any, params: Any) -> ListToolsResult:
-        return ListToolsResult(tools=[_describe(tool) for tool in TOOLS.values()])
+        tools = [
+            ListedTool(
+                name=tool.name,
+                description=tool.about,
+                input_schema=tool.input_schema(),
+                output_schema=tool.output_schema(),
+            )
+            for tool in TOOLS.values()
+        ]
+        return ListToolsResult(tools=tools)
 
     async def call_tool(context: Any, params: CallToolRequestParams) -> CallToolResult:
         caller: Caller | None = None
@@ -66,26 +73,22 @@ def make_server(find_caller: Callable[[Any], Caller]) -> Server[Any]:
         return CallToolResult(content=[TextContent(text=write(answer))], structured_content=answer)
 
     return Server(
-        "graft",
-        version=version(),
-        instructions=_INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        "graft", version=version(), instructions=_INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
     )
 
 
-async def _wait(caller: Caller, tool: Tool, arguments: Arguments) -> dict[str, Any]:
+async def _wait(caller: Caller, tool: Tool, arguments: BaseModel) -> dict[str, Any]:
     """Return a tool's answer; one that waits for a study looks again until that has ended, and keeps no thread."""
-    ends_at = anyio.current_time() + (arguments.seconds if isinstance(arguments, Watch) else 0.0)
+    ends_at = anyio.current_time() + getattr(arguments, "seconds", 0.0)
     while True:
-        answer = await to_thread.run_sync(call, caller, tool, arguments)
+        answer = await to_thread.run_sync(tool.call, caller, arguments)
         left = ends_at - anyio.current_time()
         if answer.get("outcome") != "timeout" or left <= 0:
             return answer
         await anyio.sleep(min(LOOK_SECONDS, left))
 
 
-def _read_arguments(tool: Tool, given: dict[str, Any]) -> Arguments:
+def _read_arguments(tool: Tool, given: dict[str, Any]) -> BaseModel:
     """Return the arguments of a call; refused with the name, the value and the rule of the first that is wrong."""
     try:
         return tool.arguments(**given)
@@ -100,53 +103,18 @@ def _read_arguments(tool: Tool, given: dict[str, Any]) -> Arguments:
 
 def _explain(error: Exception, caller: Caller | None) -> str:
     """Return the line that a program is told of an error."""
-    if isinstance(error, RefusalError):
-        return error.reason
-    if caller is None:
+    if caller is None or isinstance(error, RefusalError):
         return str(error)
-    url = caller.settings.database
-    name = find_database(url).name
-    if isinstance(error, GraftError):
-        return refuse_error(error, name).reason
-    if isinstance(error, STRANGE):
-        try:
-            return refuse_strange(error, name, url).reason
-        except type(error):
-            pass  # the rows are sound: the mistake is in Graft
-    LOG.error("a tool failed", exc_info=error)
+    try:
+        return refuse(error, caller.settings.database).reason
+    except type(error):  # the rows are sound: the mistake is in Graft
+        LOG.error("a tool failed", exc_info=error)
     return f"Graft failed ({type(error).__name__}), and the log of this server has more; `search db check` checks rows"
-
-
-def _describe(tool: Tool) -> ListedTool:
-    """Return a tool as a program reads it."""
-    answer = {
-        "type": "object",
-        "properties": tool.answer,
-        "required": [one for one in tool.answer if one not in tool.optional],
-    }
-    return ListedTool(
-        name=tool.name,
-        description=tool.about,
-        input_schema=_without_titles(tool.arguments.model_json_schema()),
-        output_schema=answer,
-    )
-
-
-def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without titles, which repeat the names of its fields, and without defaults of null."""
-    fields = {
-        name: {key: value for key, value in field.items() if key != "title" and (key, value) != ("default", None)}
-        for name, field in schema.get("properties", {}).items()
-    }
-    rest = {name: schema[name] for name in ("type", "required", "additionalProperties") if name in schema}
-    return {**rest, "properties": fields}
 
 
 async def answer_http(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request over HTTP that the guard has let through; each is whole, and no session is kept."""
-    state = scope["app"].state
-    holder: Holder = scope["state"]["holder"]
-    caller = Caller(settings=state.settings, checker=state.checker, holder=holder, client=name_client(scope))
+    caller = Caller.of(scope)
     manager = StreamableHTTPSessionManager(make_server(lambda _: caller), json_response=True, stateless=True)
     async with manager.run():
         await manager.handle_request(scope, receive, send)
@@ -158,10 +126,6 @@ def serve_stdio(settings: Settings, token: str | None) -> None:
     It may do what the holder of the token may; without a token what the person may who starts it. Each call looks the
     token up, which may have been revoked.
     """
-    anyio.run(_answer_stdio, settings, token)
-
-
-async def _answer_stdio(settings: Settings, token: str | None) -> None:
     checker = Checker(settings.check_seconds)
 
     def find_caller(_: Any) -> Caller:
@@ -170,7 +134,10 @@ async def _answer_stdio(settings: Settings, token: str | None) -> None:
             raise RefusalError(401, "this token is not known, or was revoked")
         return Caller(settings=settings, checker=checker, holder=holder, client=holder.name)
 
-    async with stdio_server() as (received, sent):
-        warm_up()  # only here: processes that are forked must not have the stdout of the protocol
-        server = make_server(find_caller)
-        await server.run(received, sent, server.create_initialization_options())
+    async def answer() -> None:
+        async with stdio_server() as (received, sent):
+            warm_up()  # only here: processes that are forked must not have the stdout of the protocol
+            server = make_server(find_caller)
+            await server.run(received, sent, server.create_initialization_options())
+
+    anyio.run(answer)

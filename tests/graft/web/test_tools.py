@@ -20,11 +20,12 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
 from graft.launching.claiming import enrol
+from graft.web.callers import Caller
 from graft.web.checking import Checker
 from graft.web.security.access import LOCAL, Holder, make_token
 from graft.web.settings import Quotas, Settings
 from graft.web.tools.answers import LARGEST, cut_file, digest, list_rows, write
-from graft.web.tools.offered import TOOLS, Caller
+from graft.web.tools.offered import TOOLS
 from graft.web.tools.server import make_server
 from storage.frames import open_reader
 from tests.support.answers import EXPERIMENT

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,18 @@ from graft.launching.process.run_log import RunLog
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.specs import Line, draw_curves, write_frame
 from graft.web.security.refusals import RefusalError
+from graft.web.settings import Settings
 from search.analysis.study.best_trials import summarise_best
 from search.analysis.study.top_k import top_k_statistics
+from spaces.records import TrialResult
 from storage import open_store
 from tests.support.browser import Browser
 from tests.support.databases import raw
+from tests.support.house_of_studies import SEARCH_RUNNING, SEARCHED, write_search
 from tests.support.launches import wait_until
 from tests.support.nonlinearities import add_architectures
+from tests.support.queue import STUDY, TERMS, taking
+from tests.support.servers import serving
 from tests.support.studies import write_study
 from tests.support.web import client_of
 from tests.support.web_charts import press
@@ -39,13 +45,7 @@ PARALLEL = f"{CHARTS}.find(({{spec}}) => spec.option.parallelAxis)"
 def test_a_range_is_dragged_along_its_axis_and_a_click_lets_go(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo?trials=3,17")
     before = page.run(SUMMARY)
-    page.run(f"{PARALLEL}.parts.canvas.scrollIntoView({{block: 'center'}})")
-    places = page.run(
-        f"(({{chart, parts}}) => {{ const box = parts.canvas.getBoundingClientRect(); "
-        "const axis = chart.getModel().getComponent('parallel').coordinateSystem; "
-        "return [0.12, 0.18].map(value => axis.dataToPoint(value, 'dim3'))"
-        f".map(([x, y]) => [box.x + x, box.y + y]) }})({PARALLEL})"
-    )
+    places = places_on_axis(page, "dim3", (0.12, 0.18))
     drag(page, *places)
     wait_until(lambda: page.run(SUMMARY) != before)
     ends = re.findall(r"(?:low|high)\.objective=([\d.]+)", page.run("location.search"))
@@ -131,6 +131,77 @@ def test_a_chart_is_zoomed_by_dragging_and_shows_its_numbers(page: Browser, show
     assert text.startswith("series,number,objective,")
     assert "\ntrials,3,0.13," in text
     assert not page.complaints
+
+
+def test_all_is_done_while_a_study_trains(page: Browser, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    settings = Settings(database=url, rate=1000.0, burst=1000)
+    with open_store(url) as store, taking(store), serving(settings) as address:
+        store.lock_service()
+        study = write_search(store)
+        store.queue.submit(STUDY, TERMS)
+        left = iter(range(SEARCHED, SEARCHED + SEARCH_RUNNING))
+        ended = "document.querySelector('.tiles progress').value"
+
+        def end_one() -> None:
+            number = next(left)
+            study.end([TrialResult(number=number, fence=1, state="finished", objective=0.05)])
+            wait_until(lambda: page.run(ended) == number + 1, 60)
+
+        page.open(f"{address}/studies/rate-or-dropout", script=SAVED)
+        drag(page, place_of(page, 0, (50, 0.02)), place_of(page, 0, (150, 0.3)))
+        extent = f"{CHARTS}[0].chart.getModel().getComponent('xAxis').axis.scale.getExtent()"
+        wait_until(lambda: page.run(extent) == pytest.approx([50, 150], abs=5), 60)
+        end_one()
+        assert page.run(extent) == pytest.approx([50, 150], abs=5), "what is zoomed stays so"
+        before = page.run(SUMMARY)
+        drag(page, *places_on_axis(page, "dim4", (0.01, 0.05)))
+        wait_until(lambda: page.run(SUMMARY) != before, 60)
+        end_one()
+        assert "high.objective=" in page.run("location.search")
+        page.run("[...document.querySelectorAll('.tools')[0].children].find(one => one.innerText === 'data').click()")
+        assert page.run("window.saved.map(([name]) => name)") == ["objective-of-trials.csv"]
+        assert not page.complaints
+
+        page.open(f"{address}/studies/rate-or-dropout/trials?where=objective+%3C+0.1&group=model.scorer")
+        follow(page, "[...document.querySelectorAll('th a')].find(one => one.innerText === 'objective')")
+        numbers = page.run("[...document.querySelectorAll('.tick')].map(box => Number(box.value))")
+        assert numbers[0] == 31
+        assert page.run("document.querySelectorAll('#groups tbody tr').length") == 4
+        study.end([TrialResult(number=next(left), fence=1, state="finished", objective=0.001)])
+        page.point(".star[data-star='31']", click=True)
+        wait_until(lambda: page.run("document.querySelector('.star[data-star=\"31\"]').ariaPressed") == "true", 60)
+        follow(page, "[...document.querySelectorAll('a')].find(one => one.innerText === 'reset')")
+        for number in (0, 1):
+            page.run(f"document.querySelector('.tick[value=\"{number}\"]').click()")
+        follow(page, "document.querySelector('[data-act=curves]')")
+        assert page.run("[...document.querySelectorAll('.legend li')].map(one => one.innerText)") == [
+            "trial 0",
+            "trial 1",
+        ]
+        assert not page.complaints
+
+        page.open(f"{address}/queue")
+        page.point("#cancel-one", click=True)
+        wait_until(lambda: page.run("document.querySelector('#entry-one .why')?.innerText ?? ''") == "cancelled", 60)
+        assert not page.complaints
+
+
+def follow(page: Browser, found: str) -> None:
+    """Click on what a JavaScript expression finds, and wait for the page that follows."""
+    page.run(f"window.here = 1; {found}.click()")
+    wait_until(lambda: page.run("document.readyState === 'complete' && !window.here"), 60)
+
+
+def places_on_axis(page: Browser, axis: str, values: Sequence[float]) -> list[tuple[float, float]]:
+    """Scroll the parallel coordinates into view; returns where on the screen values of an axis are."""
+    page.run(f"{PARALLEL}.parts.canvas.scrollIntoView({{block: 'center'}})")
+    return page.run(
+        f"(({{chart, parts}}) => {{ const box = parts.canvas.getBoundingClientRect(); "
+        "const system = chart.getModel().getComponent('parallel').coordinateSystem; "
+        f"return {[*values]}.map(value => system.dataToPoint(value, '{axis}'))"
+        f".map(([x, y]) => [box.x + x, box.y + y]) }})({PARALLEL})"
+    )
 
 
 SAVED = """

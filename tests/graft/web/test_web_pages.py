@@ -115,7 +115,7 @@ def test_figures_that_take_too_long_are_refused_in_their_place(shown: Shown, mon
 def test_figures_begin_with_a_kind_that_has_some(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     pictures = {"best_per_group": [], "dropout": [Picture(number=1, caption="Rates", svg="<svg/>")], "distribution": []}
     monkeypatch.setattr("graft.web.routes.pages.figure_kinds", lambda data: [*pictures])
-    monkeypatch.setattr("graft.web.routes.pages.draw_figures", lambda data, kind: pictures[kind])
+    monkeypatch.setattr("graft.web.routes.figures.draw_figures", lambda data, kind: pictures[kind])
     with client_of(shown.url) as client:
         text = client.get("/studies/demo/figures").text
         assert 'aria-current="page">dropout</a>' in text
@@ -154,6 +154,34 @@ def test_a_change_is_seen_without_a_reload(page: Browser, shown: Shown) -> None:
     assert page.run("document.getElementById('told').textContent") == "live"
     assert page.run("window.here")
     assert not page.complaints
+
+
+def test_a_page_says_that_its_stream_is_broken_and_when_it_is_live_again(page: Browser, tmp_path: Path) -> None:
+    settings = Settings(database=f"sqlite:///{tmp_path}/graft.db")
+    told = "document.getElementById('told').textContent"
+    with open_store(settings.database) as store:
+        study = write_study(store)
+        with serving(settings) as address:
+            page.open(f"{address}/studies/demo")
+            wait_until(lambda: page.run(told) == "live")
+        wait_until(lambda: page.run(told) == "no connection; trying again")
+        assert page.run("document.querySelector('header').innerText.split('no connection').length") == 2
+        study.end([TrialResult(number=16, fence=1, state="finished", objective=0.01)])
+        with serving(settings, port=int(address.rpartition(":")[2])):
+            wait_until(lambda: page.run(told) == "live")
+            wait_until(lambda: "0.01, trial 16" in page.run("document.querySelector('dl').innerText"))
+
+
+def test_the_end_of_a_stream_in_good_order_is_not_told(
+    page: Browser, shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graft.web.routes.events._LONGEST", 1)
+    page.open(f"{shown.address}/studies/demo")
+    page.run(
+        "window.ever = []; new MutationObserver(() => ever.push(told.textContent)).observe(told, {childList: true})"
+    )
+    wait_until(lambda: page.run("ever.length") > 2, 60)  # each stream tells it at its start
+    assert set(page.run("ever")) == {"live"}
 
 
 def test_a_page_whose_stream_was_refused_asks_again(page: Browser, shown: Shown) -> None:
