@@ -204,7 +204,9 @@ class LearnedStrategy(Strategy):
         key = number // (_ASKS if by_prior else _POOL), group
         if self._pool is not None and self._pool.key == key:
             return self._pool
-        points = self._points.rows((number // _ASKS + group) * _POOL, _POOL if by_prior else _LATER_DRAWN)
+        # A later pool starts where its numbers end, whichever of them asks first: a resumed search draws it again.
+        pools = key[0] if by_prior else (key[0] + 1) * _POOL // _ASKS
+        points = self._points.rows((pools + group) * _POOL, _POOL if by_prior else _LATER_DRAWN)
         if self._space.search.group > 1:
             points[:, : len(self._space.group_draws)] = self._groups.rows(group, 1)
         trials = [self._resolve(number, point) for point in points.tolist()]

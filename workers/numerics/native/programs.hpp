@@ -17,13 +17,14 @@ typedef unsigned char Byte;
 
 namespace programs {
 
-inline float of_bits(std::int32_t bits) {
+// Bits as unsigned numbers, which wrap around where numbers are infinite or none.
+inline float of_bits(std::uint32_t bits) {
     float x;
     std::memcpy(&x, &bits, sizeof x);
     return x;
 }
-inline std::int32_t bits_of(float x) {
-    std::int32_t bits;
+inline std::uint32_t bits_of(float x) {
+    std::uint32_t bits;
     std::memcpy(&bits, &x, sizeof x);
     return bits;
 }
@@ -48,8 +49,9 @@ inline float exp(float x) {
 }
 
 inline float log(float x) {
-    const std::int32_t bits = bits_of(x), exponent = (bits - 0x3F3504F3) >> 23;
-    const float m = of_bits(bits - (exponent << 23)), t = (m - 1.0f) / (m + 1.0f), square = t * t;
+    const std::uint32_t bits = bits_of(x);
+    const std::int32_t exponent = std::int32_t(bits - 0x3F3504F3u) >> 23;
+    const float m = of_bits(bits - (std::uint32_t(exponent) << 23)), t = (m - 1.0f) / (m + 1.0f), square = t * t;
     float p = 2.0f / 9;
     p = multiply_add(p, square, 2.0f / 7);
     p = multiply_add(p, square, 2.0f / 5);
