@@ -8,7 +8,6 @@ Legend: L lanes, P parameters, N sequences, s positions, d width, h heads, c cha
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,10 +24,8 @@ from workers.networks.gradients import activating
 from workers.networks.gradients.generated import Number
 from workers.networks.gradients.plans import (
     LOSSES,
-    call,
+    PlannedModel,
     find_library_obstacle,
-    function_of,
-    gradient_tensors,
     per_lane,
     starts_of,
     unknown_loss,
@@ -51,7 +48,6 @@ from workers.networks.positions.learned import Learned
 from workers.networks.positions.none import NoPosition
 from workers.networks.positions.rotary import Rotary
 from workers.networks.positions.sinusoidal import Sinusoidal
-from workers.numerics.blocks import Blocks
 from workers.numerics.randomness import Streams, drop_bytes
 from workers.numerics.tensors import Versions, are_of, versions_of
 
@@ -86,12 +82,6 @@ _TENSORS = (
     ),
     *("lengths", "placed", "cosines", "sines", "slopes", "placing", "knobs", "states", "thresholds", "outputs_values"),
 )
-
-
-class _Plan(ctypes.Structure):
-    """`Plan` of plan.hpp."""
-
-    _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
 
 
 def find_obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
@@ -143,14 +133,12 @@ class _Tables:
         return are_of(self.seen, (tensor for tensor, _ in self.seen) if model is self.model else _tensors_of(model))
 
 
-class NativeLayered:
-    """One structure of a model on one task; what follows from it alone is made once."""
+class NativeLayered(PlannedModel):
+    """A layered transformer by `Plan` of plan.hpp."""
 
     def __init__(self, model: Layered, task: Task, dtype: torch.dtype) -> None:
-        self._function = function_of("layered", dtype)
-        self._dtype = dtype
+        super().__init__("layered", dtype, _SIZES, _TENSORS)
         self._tables: _Tables | None = None
-        self._blocks = Blocks()
         parameters = model.parameters(task)
         places, self._total = starts_of(parameters)
         self._layers = torch.tensor([_layer_places(places, layer) for layer in range(model.depth)])
@@ -176,50 +164,31 @@ class NativeLayered:
         }
         self._dropout = sum(1 << bit for bit, used in enumerate(on) if used)
 
-    def gradient(
-        self, model: Layered, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
-    ) -> tuple[Tensor, Tensor]:
-        tensors = gradient_tensors(task, parameters, batch, self._blocks)
-        states, thresholds = self._draw_sites(streams, self._tables_of(model, batch).rates, len(parameters))
-        wanted = {**tensors, "states": states, "thresholds": thresholds}
-        self._call(model, parameters, batch, wanted, dropout=self._dropout)
-        return tensors["gradient"], tensors["loss_values"]
+    def _shape_of_outputs(self, inputs: Tensor) -> tuple[int, ...]:
+        return (*inputs.shape[:3], self._sizes["outputs"])
 
-    def outputs(self, model: Layered, task: Task, parameters: Tensor, batch: Batch) -> Tensor:
-        wanted = task.evaluated_positions(batch)
-        outputs = parameters.new_empty(*batch["inputs"].shape[:3], self._sizes["outputs"])
-        weights = wanted.to(self._dtype).contiguous() if wanted is not None else None
-        self._call(model, parameters, batch, {"outputs_values": outputs, "weights": weights}, dropout=0)
-        return outputs
-
-    def _call(
-        self, model: Layered, parameters: Tensor, batch: Batch, wanted: Mapping[str, Tensor | None], *, dropout: int
-    ) -> None:
-        """Compute what is wanted: those tensors that a gradient, or outputs, have of their own."""
-        inputs, tables = batch["inputs"], self._tables_of(model, batch)
-        inputs = (inputs.to(self._dtype) if inputs.is_floating_point() else inputs).contiguous()
-        assert parameters.shape[1] == self._total, "the parameters are those of the model"
-        lanes, sequences, length = inputs.shape[:3]
-        plan = _Plan(**self._sizes, lanes=lanes, batch=sequences, length=length, dropout=dropout)
-        tensors = {
+    def _describe(
+        self, model: Layered, batch: Batch, streams: Sequence[Streams] | None
+    ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
+        tables = self._tables_of(model, batch)
+        lanes, _, length = batch["inputs"].shape[:3]
+        states, thresholds = (None, None) if streams is None else self._draw_sites(streams, tables.rates, lanes)
+        return {"length": length, "dropout": 0 if streams is None else self._dropout}, {
             "layers": self._layers,
             "ends": self._ends,
             "scorers": self._scorers,
             "phi": self._phi,
             "activation": self._activation,
             "learned": self._learned,
-            "parameters": parameters.contiguous(),
-            "inputs": inputs,
-            "lengths": batch["lengths"].contiguous() if "lengths" in batch else None,
             "placed": tables.placed,
             "cosines": tables.cosines,
             "sines": tables.sines,
             "slopes": self._slopes,
             "placing": tables.placing,
             "knobs": tables.knobs,
-            **wanted,
+            "states": states,
+            "thresholds": thresholds,
         }
-        call(self._function, plan, tensors)
 
     def _tables_of(self, model: Layered, batch: Batch) -> _Tables:
         lanes, _, length = batch["inputs"].shape[:3]

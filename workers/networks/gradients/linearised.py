@@ -5,9 +5,7 @@ Legend: L lanes, P parameters, N prompts, s positions, f features.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,10 +13,8 @@ from torch import Tensor
 from workers.data.tasks import Batch, Task, VectorTask
 from workers.networks.gradients.plans import (
     LOSSES,
-    call,
+    PlannedModel,
     find_library_obstacle,
-    function_of,
-    gradient_tensors,
     per_lane,
     starts_of,
     unknown_loss,
@@ -34,12 +30,6 @@ _TENSORS = (
 )
 
 
-class _Plan(ctypes.Structure):
-    """`LinearisedPlan` of linearised.hpp."""
-
-    _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
-
-
 def find_obstacle(model: LinearisedAttention, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Return why the model's gradient on this task is not computed here, or None."""
     if reason := find_library_obstacle("linearised", dtype, device):
@@ -51,42 +41,22 @@ def find_obstacle(model: LinearisedAttention, task: Task, dtype: torch.dtype, de
     return "an estimated temperature is not in the native step" if model.estimated else None
 
 
-class NativeLinearisedAttention:
-    """One structure of a model on one task; what follows from it alone is made once."""
+class NativeLinearisedAttention(PlannedModel):
+    """Linearised attention by `LinearisedPlan` of linearised.hpp."""
 
     def __init__(self, model: LinearisedAttention, task: Task, dtype: torch.dtype) -> None:
         assert task.position_loss, "find_obstacle() knows all others"
-        self._function = function_of("linearised", dtype)
-        self._dtype = dtype
+        super().__init__("linearised", dtype, _SIZES, _TENSORS)
         starts, total = starts_of(model.parameters(task))
         self._places = torch.tensor([starts[name] for name in _PARAMETERS])
         self._sizes = {"total": total, "loss": LOSSES.index(task.position_loss)}
 
-    def gradient(
-        self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
-    ) -> tuple[Tensor, Tensor]:
-        tensors = gradient_tensors(task, parameters, batch)
-        self._call(model, parameters, batch, tensors)
-        return tensors["gradient"], tensors["loss_values"]
+    def _shape_of_outputs(self, inputs: Tensor) -> tuple[int, ...]:
+        return (*inputs.shape[:3], 1)
 
-    def outputs(self, model: Any, task: Task, parameters: Tensor, batch: Batch) -> Tensor:
-        wanted = task.evaluated_positions(batch)
-        outputs = parameters.new_empty(*batch["inputs"].shape[:3], 1)
-        weights = wanted.to(self._dtype).contiguous() if wanted is not None else None
-        self._call(model, parameters, batch, {"outputs_values": outputs, "weights": weights})
-        return outputs
-
-    def _call(self, model: Any, parameters: Tensor, batch: Batch, wanted: Mapping[str, Tensor | None]) -> None:
-        """Compute what is wanted: those tensors that a gradient, or outputs, have of their own."""
-        inputs = batch["inputs"].to(self._dtype).contiguous()
-        lanes, prompts, length, features = inputs.shape
-        plan = _Plan(**self._sizes, lanes=lanes, batch=prompts, length=length, features=features)
-        tensors = {
-            "places": self._places,
-            "parameters": parameters.contiguous(),
-            "inputs": inputs,
-            "lengths": batch["lengths"].contiguous() if "lengths" in batch else None,
-            "temperatures": per_lane(model.temperature, lanes).to(self._dtype).contiguous(),
-            **wanted,
-        }
-        call(self._function, plan, tensors)
+    def _describe(
+        self, model: LinearisedAttention, batch: Batch, streams: Sequence[Streams] | None
+    ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
+        lanes, _, length, features = batch["inputs"].shape
+        temperatures = per_lane(model.temperature, lanes).to(self._dtype).contiguous()
+        return {"length": length, "features": features}, {"places": self._places, "temperatures": temperatures}

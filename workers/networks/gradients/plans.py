@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +18,7 @@ from workers.networks.gradients.generated import Number
 from workers.numerics.blocks import Blocks
 from workers.numerics.native import address, library
 from workers.numerics.parameters import Parameter
+from workers.numerics.randomness import Streams
 
 LOSSES = ("cross_entropy", "squared", "margin")
 SUFFIXES = {torch.float32: "float32", torch.float64: "float64"}
@@ -48,23 +51,75 @@ def function_of(name: str, dtype: torch.dtype, what: str = "") -> Callable[..., 
     return getattr(native, f"{what or name}_{SUFFIXES[dtype]}")
 
 
-def call(function: Callable[[object], int], plan: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:
-    """Call it on a plan whose pointers are to these tensors, contiguous each."""
-    for name, tensor in tensors.items():
-        setattr(plan, name, address(tensor) if tensor is not None else None)
-    if function(ctypes.byref(plan)):
-        raise MemoryError("the native step")
+class PlannedModel(ABC):
+    """A model whose native function reads a plan: sizes, and pointers to tensors, in the order of its C++ structure.
 
+    It is of one structure of a model on one task; what follows from that alone is made once.
+    """
 
-def gradient_tensors(task: Task, parameters: Tensor, batch: Batch, blocks: Blocks | None = None) -> dict[str, Tensor]:
-    """Return the task's tensors of a gradient: targets and weights of positions, the gradient, the loss [L]."""
-    targets, weights = task.position_targets(batch, parameters.dtype)
-    return {
-        "gradient": blocks.empty_like(parameters) if blocks else torch.empty_like(parameters),
-        "loss_values": parameters.new_empty(len(parameters)),
-        "targets": targets.contiguous(),
-        "weights": weights.contiguous(),
-    }
+    def __init__(self, name: str, dtype: torch.dtype, sizes: Sequence[str], tensors: Sequence[str]) -> None:
+        """`name`: of the function; `sizes` and `tensors`: the fields of its plan."""
+        self._function = function_of(name, dtype)
+        self._dtype = dtype
+        fields = [(size, ctypes.c_int64) for size in sizes] + [(tensor, ctypes.c_void_p) for tensor in tensors]
+        self._structure = type("Plan", (ctypes.Structure,), {"_fields_": fields})
+        self._sizes: Mapping[str, int] = {}
+        """Sizes that are the same in every call."""
+        self._blocks = Blocks()
+
+    def gradient(
+        self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
+    ) -> tuple[Tensor, Tensor]:
+        """Compute gradients and losses, as `NativeModel.gradient`."""
+        targets, weights = task.position_targets(batch, parameters.dtype)
+        gradient, loss = self._blocks.empty_like(parameters), parameters.new_empty(len(parameters))
+        wanted = {"gradient": gradient, "loss_values": loss, "targets": targets.contiguous()}
+        self._call(model, parameters, batch, {**wanted, "weights": weights.contiguous()}, streams)
+        return gradient, loss
+
+    def outputs(self, model: Any, task: Task, parameters: Tensor, batch: Batch) -> Tensor:
+        """Compute outputs, as `NativeModel.outputs`."""
+        wanted = task.evaluated_positions(batch)
+        outputs = parameters.new_empty(self._shape_of_outputs(batch["inputs"]))
+        weights = wanted.to(self._dtype).contiguous() if wanted is not None else None
+        self._call(model, parameters, batch, {"outputs_values": outputs, "weights": weights}, None)
+        return outputs
+
+    @abstractmethod
+    def _shape_of_outputs(self, inputs: Tensor) -> tuple[int, ...]:
+        """Return the shape of outputs for inputs [L, N, ...]."""
+
+    @abstractmethod
+    def _describe(
+        self, model: Any, batch: Batch, streams: Sequence[Streams] | None
+    ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
+        """Return the sizes and tensors that a call adds; `streams`: of dropout, None where outputs are computed."""
+
+    def _call(
+        self,
+        model: Any,
+        parameters: Tensor,
+        batch: Batch,
+        wanted: Mapping[str, Tensor | None],
+        streams: Sequence[Streams] | None,
+    ) -> None:
+        """Fill in a plan and call the function; `wanted`: tensors that a gradient, or outputs, have of their own."""
+        inputs = batch["inputs"]
+        assert parameters.shape[1] == self._sizes["total"], "the parameters are those of the model"
+        sizes, tensors = self._describe(model, batch, streams)
+        lengths = batch["lengths"].contiguous() if "lengths" in batch else None
+        plan = self._structure(**self._sizes, **sizes, lanes=inputs.shape[0], batch=inputs.shape[1])
+        every = {
+            "parameters": parameters.contiguous(),
+            "inputs": (inputs.to(self._dtype) if inputs.is_floating_point() else inputs).contiguous(),
+            "lengths": lengths,
+            **tensors,
+            **wanted,
+        }
+        for name, tensor in every.items():
+            setattr(plan, name, address(tensor) if tensor is not None else None)
+        if self._function(ctypes.byref(plan)):
+            raise MemoryError("the native step")
 
 
 def starts_of(parameters: Mapping[str, Parameter]) -> tuple[dict[str, int], int]:

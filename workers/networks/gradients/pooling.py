@@ -5,9 +5,7 @@ Legend: L lanes, P parameters, N sets, n items.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,10 +14,8 @@ from workers.data.tasks import Batch, SetTask, Task
 from workers.networks.activations.gelu import Gelu
 from workers.networks.gradients import activating
 from workers.networks.gradients.plans import (
-    call,
+    PlannedModel,
     find_library_obstacle,
-    function_of,
-    gradient_tensors,
     per_lane,
     starts_of,
     unknown_loss,
@@ -62,12 +58,6 @@ _ACTIVATION = Gelu(form="tanh")
 """Of the model's own maps."""
 
 
-class _Plan(ctypes.Structure):
-    """`PoolingPlan` of pooling.hpp."""
-
-    _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
-
-
 def find_obstacle(model: AttentionPooling, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Return why the model's gradient on this task is not computed here, or None."""
     if device.type == "cpu":
@@ -80,13 +70,12 @@ def find_obstacle(model: AttentionPooling, task: Task, dtype: torch.dtype, devic
     return activating.find_obstacle(_ACTIVATION, dtype) or find_scorer_obstacle(model.scorer, dtype)
 
 
-class NativeAttentionPooling:
-    """One structure of a model on one task; what follows from it alone is made once."""
+class NativeAttentionPooling(PlannedModel):
+    """Attention pooling by `PoolingPlan` of pooling.hpp."""
 
     def __init__(self, model: AttentionPooling, task: Task, dtype: torch.dtype) -> None:
         assert isinstance(task, SetTask), "the model checked its task"
-        self._function = function_of("pooling", dtype)
-        self._dtype = dtype
+        super().__init__("pooling", dtype, _SIZES, _TENSORS)
         starts, total = starts_of(model.parameters(task))
         places: list[int] = []
         for name in _MAPS:
@@ -110,31 +99,17 @@ class NativeAttentionPooling:
             "total": total,
         }
 
-    def gradient(
-        self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
-    ) -> tuple[Tensor, Tensor]:
-        tensors = gradient_tensors(task, parameters, batch)
-        self._call(model, parameters, batch, tensors)
-        return tensors["gradient"], tensors["loss_values"]
+    def _shape_of_outputs(self, inputs: Tensor) -> tuple[int, ...]:
+        return (*inputs.shape[:2], self._sizes["classes"])
 
-    def outputs(self, model: Any, task: Task, parameters: Tensor, batch: Batch) -> Tensor:
-        outputs = parameters.new_empty(*batch["inputs"].shape[:2], self._sizes["classes"])
-        self._call(model, parameters, batch, {"outputs_values": outputs})
-        return outputs
-
-    def _call(self, model: Any, parameters: Tensor, batch: Batch, wanted: Mapping[str, Tensor]) -> None:
-        """Compute what is wanted: those tensors that a gradient, or outputs, have of their own."""
-        inputs = batch["inputs"].to(self._dtype).contiguous()
-        lanes, sets, items = inputs.shape[:3]
+    def _describe(
+        self, model: AttentionPooling, batch: Batch, streams: Sequence[Streams] | None
+    ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
+        lanes, _, items = batch["inputs"].shape[:3]
         knobs = [per_lane(number, lanes) for number in knobs_of_heads(model.scorer, 1)]
-        plan = _Plan(**self._sizes, lanes=lanes, batch=sets, items=items)
-        tensors = self._tables | {
-            "parameters": parameters.contiguous(),
-            "inputs": inputs,
+        return {"items": items}, {
+            **self._tables,
             "queries": batch["query"].to(self._dtype).contiguous(),
-            "lengths": batch["lengths"].contiguous(),
             "placing": placing_of(model.scorer, 1, items, self._dtype),
             "knobs": torch.stack(knobs, -1).to(self._dtype).contiguous() if knobs else None,
-            **wanted,
         }
-        call(self._function, plan, tensors)

@@ -14,10 +14,10 @@
 // v outputs. Suffix _g: gradient. R rows of a block are its sequences' positions, Q of them pass a layer's end.
 
 #pragma once
-#include <exception>
 #include <utility>
 #include <vector>
 
+#include "driver.hpp"
 #include "lane_backward.hpp"
 #include "lane_block.hpp"
 #include "lane_forward.hpp"
@@ -38,22 +38,14 @@ template <typename T> __attribute__((visibility("hidden"))) Memory &begin_memory
     return memory;
 }
 
-template <typename T> int all_lanes(const Plan &plan) try {
-    const FlushToZero flushed;
-    const int64_t rows = Matrix<T>::panel_room(plan.total, 1) ? LARGE_BLOCK_ROWS : BLOCK_ROWS;
-    const int most = int(std::max<int64_t>(plan.length, std::min<int64_t>(plan.batch * plan.length, rows)));
-    Memory counted;
-    const Lane<T> sketch(plan, counted, most);
-    Memory &memory = begin_memory<T>(plan, counted.used());
-    Lane<T> one(plan, memory, most);
-    for (int64_t lane = 0; lane < plan.lanes; lane++)
-        if (plan.outputs_values)
-            one.evaluate(lane);
-        else
-            one.gradient(lane);
-    return 0;
-} catch (const std::exception &) {
-    return 1;
+template <typename T> int all_lanes(const Plan &plan) {
+    return each_lane(plan, [&] {
+        const int64_t rows = Matrix<T>::panel_room(plan.total, 1) ? LARGE_BLOCK_ROWS : BLOCK_ROWS;
+        const int most = int(std::max<int64_t>(plan.length, std::min<int64_t>(plan.batch * plan.length, rows)));
+        Memory counted;
+        const Lane<T> sketch(plan, counted, most);
+        return Lane<T>(plan, begin_memory<T>(plan, counted.used()), most);
+    });
 }
 
 } // namespace layered

@@ -10,9 +10,9 @@
 
 #pragma once
 #include <algorithm>
-#include <exception>
 #include <vector>
 
+#include "driver.hpp"
 #include "losses.hpp"
 #include "memory.hpp"
 
@@ -206,18 +206,5 @@ template <typename T> class Linearised {
         return loss;
     }
 };
-
-template <typename T> int linearised_all_lanes(const LinearisedPlan &plan) try {
-    const FlushToZero flushed;
-    Linearised<T> one(plan);
-    for (int64_t lane = 0; lane < plan.lanes; lane++)
-        if (plan.outputs_values)
-            one.evaluate(lane);
-        else
-            one.gradient(lane);
-    return 0;
-} catch (const std::exception &) {
-    return 1;
-}
 
 } // namespace layered

@@ -9,10 +9,10 @@
 
 #pragma once
 #include <algorithm>
-#include <exception>
 #include <vector>
 
 #include "activations.hpp"
+#include "driver.hpp"
 #include "losses.hpp"
 #include "memory.hpp"
 #include "parts.hpp"
@@ -330,20 +330,14 @@ template <typename T> class Pooling {
     }
 };
 
-template <typename T> int pool_all_lanes(const PoolingPlan &plan) try {
-    const FlushToZero flushed;
-    Memory counted;
-    const Pooling<T> sketch(plan, counted);
-    Memory memory(counted.used());
-    Pooling<T> one(plan, memory);
-    for (int64_t lane = 0; lane < plan.lanes; lane++)
-        if (plan.outputs_values)
-            one.evaluate(lane);
-        else
-            one.gradient(lane);
-    return 0;
-} catch (const std::exception &) {
-    return 1;
+template <typename T> int pool_all_lanes(const PoolingPlan &plan) {
+    Memory memory;
+    return each_lane(plan, [&] {
+        Memory counted;
+        const Pooling<T> sketch(plan, counted);
+        memory.begin(counted.used(), true);
+        return Pooling<T>(plan, memory);
+    });
 }
 
 } // namespace layered
