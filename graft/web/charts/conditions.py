@@ -56,7 +56,7 @@ def _check(text: str | None, what: str, keywords: frozenset[str]) -> str | None:
         token = match[0]
         if match["word"]:
             token = _check_word(token, what, keywords)
-        elif token == "(" and tokens and _is_name(tokens[-1]):
+        elif token == "(" and tokens and tokens[-1][0].isidentifier() and tokens[-1].upper() not in _BEFORE_PARENTHESIS:
             raise StudyError(f"{what}: {tokens[-1]!r} is no function; there is none")
         depth += {"(": 1, ")": -1}.get(token, 0)
         if depth < 0:
@@ -73,8 +73,3 @@ def _check_word(word: str, what: str, keywords: frozenset[str]) -> str:
     if word.upper() in keywords or word in _COLUMNS or _PATH.fullmatch(word):
         return word
     raise StudyError(f"{what}: {no_such('column of trials', word, _COLUMNS)}, or a path such as params.task.length")
-
-
-def _is_name(token: str) -> bool:
-    """Return whether a token would make a function's call of what stands in parentheses behind it."""
-    return (token[0].isalpha() or token[0] == "_") and token.upper() not in _BEFORE_PARENTHESIS

@@ -212,9 +212,8 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, reques
     found = show_trial(stored, number, reader)
     trial, sample = found.trial.root, read_sample(stored)
     best = sample.trials.sort("objective", descending=stored.row["direction"] == "maximize").head(1)
-    said = next(
-        stored.trial_notes().filter(number=number).iter_rows(named=True), {"starred": False, "tags": "", "note": ""}
-    )
+    notes = stored.trial_notes().filter(number=number)
+    said = next(notes.iter_rows(named=True), {"starred": False, "tags": "", "note": ""})
     return render(
         "trial",
         title=f"Trial {number} of {name}",
@@ -229,7 +228,7 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, reques
         charts=list(_draw_metrics(found)),
         best=best["number"].item() if best.height else None,
         sample_note=sample.note,
-        rank=_place(sample.trials["objective"], trial["objective"]),
+        rank=_rank(sample.trials["objective"], trial["objective"], maximize=stored.row["direction"] == "maximize"),
         params=_list_params(trial["params"], sample.trials, best),
         config=yaml.safe_dump(found.config, sort_keys=True, allow_unicode=True),
     )
@@ -246,6 +245,14 @@ def _list_params(params: Mapping[str, Any], trials: pl.DataFrame, best: pl.DataF
         texts = {"value": cell(value), "best": cell(of_best), "place": _place(known, value)}
         rows.append({"path": path, "differs": differs, **texts})
     return sorted(rows, key=lambda row: not row["differs"])
+
+
+def _rank(others: pl.Series, value: float | None, *, maximize: bool) -> str:
+    """Return how many trials an objective is better than, in words; empty where nothing tells them apart."""
+    known = others.drop_nulls()
+    if value is None or known.n_unique() < 2:
+        return ""
+    return f"better than {100 * (known < value if maximize else known > value).sum() / known.len():.0f} % of the trials"
 
 
 def _place(others: pl.Series, value: Any) -> str:

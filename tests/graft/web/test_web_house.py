@@ -100,7 +100,7 @@ def test_a_trial_is_told_apart_from_the_best(client: TestClient) -> None:
     drawn = {path: place for path, _, _, place in rows}
     assert drawn["optimizer.learning_rate"].startswith("above 9")
     assert re.fullmatch(r"as \d+ %", drawn["model.scorer"])
-    assert re.search(r"0\.185 \(tvd/raw\), above \d+ % of the trials", page)
+    assert re.search(r"0\.185 \(tvd/raw\), better than \d+ % of the trials", page)
     [both] = re.findall(r'href="(/studies/rate-or-dropout\?trials=17,\d+)">curves beside those of the best', page)
     assert "trial 17" in read(client, both)
     best = both.rpartition(",")[2]
