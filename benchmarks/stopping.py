@@ -106,7 +106,7 @@ class Asha(Policy):
 
 
 class OneRung(Policy):
-    """Of each 32 trials the best few after one validation go on."""
+    """A policy that trains 32 trials to their first validation and only the best few of them to their end."""
 
     def __init__(self, kept: float) -> None:
         self._kept = int(kept)

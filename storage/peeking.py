@@ -12,7 +12,7 @@ _SQLITE = "sqlite:///"
 def may_know_task(url: str, task: str) -> bool:
     """Return False where a SQLite database does not exist, or has no study whose space has the task's name in it.
 
-    True for any other database, and for a file that cannot be asked in this way: whoever reads it will see.
+    True for any other database, and for a file that cannot be asked in this way: reading it will tell.
     """
     if not url.startswith(_SQLITE):
         return True

@@ -40,7 +40,7 @@ class StudyData:
     load_seconds: Callable[[], pl.DataFrame] | None = None
     """number and seconds, from a trial's start to its end; None: they are not known."""
     load_prior: Callable[[], PriorUse | None] = lambda: None
-    """What its prior did; None for a study without a prior."""
+    """The account of what its prior did; None for a study without a prior."""
     baseline: str | None = None
     """The arm that others are compared with; None: the first."""
     claims: Sequence[Claim] = ()
@@ -87,7 +87,7 @@ class StudyData:
 
     @cached_property
     def prior(self) -> PriorUse | None:
-        """What its prior did, if it has one and a trial has a result."""
+        """Return the account of what its prior did, if it has one and a trial has a result."""
         return self.load_prior()
 
     @cached_property

@@ -40,7 +40,7 @@ _RESAMPLES = 4_999
 
 
 class Setting(NamedTuple):
-    """What trials must share to be compared."""
+    """The fields that trials must share to be compared."""
 
     task: str
     """Its section of a configuration, as JSON."""
@@ -113,14 +113,14 @@ class Best:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingAdvice:
-    """What is known of one setting."""
+    """All that is known of one setting."""
 
     setting: Setting
     studies: Sequence[str]
     trials: int
     diverged: int
     random: int
-    """Of these the trials that were drawn at random."""
+    """The number of these trials that were drawn at random."""
     noise: Noise | None
     """None where no configuration was trained from two seeds."""
     seeds: Sequence[tuple[float, int]]
@@ -157,7 +157,7 @@ class TaskAdvice:
     """What trials of some tasks say of the next ones."""
 
     settings: Sequence[SettingAdvice]
-    """Those with the most trials first."""
+    """The settings with the most trials come first."""
     knobs: Sequence[Knob]
     """Those that are told from chance first, the least probable one at the head."""
 
