@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import graft
 from graft.plugins.collecting import plugins_asked_for
+from search.steering.strategies import begin
 from spaces.plugins.active import using
 from tests.support.ordinary_modules import MODULES, write
 from tests.support.pretended_gpu import step_cases
@@ -339,6 +341,15 @@ def test_programs_of_packaged_models_give_the_traced_gradient(name: str) -> None
         right, right_loss = gradient_of(recipe.bind(own[0]), layout, *own[1:])
         torch.testing.assert_close(gradient[lane], right, rtol=0, atol=bound * float(right.abs().max()))
         torch.testing.assert_close(loss[lane], right_loss, rtol=bound, atol=bound)
+
+
+@pytest.mark.long
+def test_the_first_stage_of_transfers_is_generated() -> None:
+    """Its splines have hundreds of kinks, at which float32 rounds slopes to either side."""
+    with graft.Space("quick/transfer/curves").load() as space:
+        [first] = begin(space, []).ask(range(1))
+    assert first.config["learning"]["name"] == "architecture"
+    assert not isinstance(lane_programs.gradient_by_program(Recipe.of(first.config).pad(), CPU), str)
 
 
 # -- programs that are called again, on memory that is no number -------------------------------------------------------
