@@ -481,7 +481,7 @@ def test_the_check_finds_one_wrong_number_of_one_lane_and_one_parameter(tmp_path
     for changed in (second_lane, infinite):
         assert "other numbers than its operations: the gradient of " in str(_fault_of(tmp_path, changed))
     assert "other numbers than its operations: the loss" in str(_fault_of(tmp_path, second_call))
-    assert len(calls) == 2
+    assert len(calls) == 3, "the second call, and the first of the comparison that allows for kinks"
 
 
 @pytest.mark.parametrize("read", [lambda x: x.tolist()[0], lambda x: float(x.numpy().sum())], ids=["tolist", "numpy"])
