@@ -36,7 +36,7 @@ const LINES = {
   "trials out of the ranges": { width: 1, opacity: 0.08, color: "c7" },
 };
 
-function option(spec, frames) {
+function option(spec, frames, width) {
   const known = spec.option, lines = known.series.filter(({ type }) => type === "line");
   const named = spec.legend && (lines.length > 1 || known.parallelAxis || known.series.some(({ colour }) => colour));
   const soft = style("soft"), grid = style("line");
@@ -65,7 +65,7 @@ function option(spec, frames) {
     },
     legend: named ? { type: "scroll", bottom: 0, ...(known.parallelAxis && { left: 8 }), itemWidth: 16, itemGap: 8, textStyle: { color: style("ink") }, pageTextStyle: { color: soft }, pageIconColor: style("link"), inactiveColor: grid } : { show: false },
     toolbox: { top: -100, feature: known.dataZoom ? { dataZoom: { filterMode: "none", brushStyle: { color: style("link"), opacity: 0.25 } } } : {} },
-    grid: { left: 12, right: 18, top: 30, bottom: named ? 40 : 8, outerBounds: { left: 0, right: 0, top: 0, bottom: named ? 32 : 0 } },
+    grid: { left: 12, right: 18, top: known.yAxis?.name ? 30 : 10, bottom: named ? 40 : 8, outerBounds: { left: 0, right: 0, top: 0, bottom: named ? 32 : 0 } },
   };
   if (known.dataZoom) found.dataZoom = known.dataZoom.map((own) => ({ ...own, zoomOnMouseWheel: "ctrl", moveOnMouseMove: false, moveOnMouseWheel: false, preventDefaultMouseMove: false }));
   if (known.xAxis) {
@@ -73,6 +73,7 @@ function option(spec, frames) {
     found.yAxis = axis({ ...known.yAxis, nameLocation: "end", nameGap: 12, nameTextStyle: { color: soft, align: "left" } });
   } else {
     found.grid = undefined;
+    found.parallelAxis = known.parallelAxis.map((own) => ({ ...own, ...(width > 150 * known.parallelAxis.length && { nameGap: 12 }) }));
     found.parallel = { left: 50, right: 60, top: 50, bottom: 46, parallelAxisDefault: { nameTextStyle: { color: soft }, axisLabel: { color: style("ink"), textBorderColor: style("card"), textBorderWidth: 4, hideOverlap: true, showMinLabel: true, showMaxLabel: true }, axisLine: { lineStyle: { color: soft } }, axisTick: { lineStyle: { color: soft } }, realtime: false, areaSelectStyle: { width: 24, borderColor: style("link"), color: style("link"), opacity: 0.25 } } };
   }
   return found;
@@ -167,7 +168,7 @@ function draw(box, frames) {
   const text = box.dataset.chart, known = charts.get(box);
   const framed = text.includes('"frame"') ? document.getElementById("frames")?.dataset.frames : "";
   if (known?.text === text && known.framed === framed) return;
-  const spec = JSON.parse(text), drawn = option(spec, frames);
+  const spec = JSON.parse(text), drawn = option(spec, frames, box.clientWidth);
   const kind = JSON.stringify({ ...spec.option, dataset: 0, dataZoom: 0 });
   if (known?.kind === kind) { // what is zoomed and hidden stays so
     known.chart.setOption({ dataset: drawn.dataset });
