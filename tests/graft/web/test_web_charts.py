@@ -159,7 +159,7 @@ def test_all_is_done_while_a_study_trains(page: Browser, tmp_path: Path) -> None
         wait_until(lambda: page.run(SUMMARY) != before, 60)
         end_one()
         assert "high.objective=" in page.run("location.search")
-        page.run("[...document.querySelectorAll('.tools')[0].children].find(one => one.innerText === 'data').click()")
+        page.run("[...document.querySelectorAll('.tools')[0].children].find(one => one.innerText === 'CSV').click()")
         assert page.run("window.saved.map(([name]) => name)") == ["objective-of-trials.csv"]
         assert not page.complaints
 

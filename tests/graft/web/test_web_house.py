@@ -51,7 +51,7 @@ def names_of(page: str) -> list[str]:
 def test_a_search_tells_its_best_with_uncertainty_time_cost_and_lanes(client: TestClient) -> None:
     page = read(client, "/studies/rate-or-dropout")
     tiles = page.partition("</dl>")[0]
-    assert re.search(r"best tenth: 0\.\d+\s±\s0\.\d+ \(21 trials\)", tiles)
+    assert re.search(r"best tenth: 0\.\d+\s±\s0\.\d+ \(21\strials\)", tiles)
     assert "220 of 300 ended" in tiles
     assert "180,000 steps" in tiles
     assert "lanes 90.0 % full" in tiles
