@@ -23,7 +23,8 @@ _UNTESTED = 0.25
 COLOURS: Colormap = matplotlib.colormaps["RdBu"]
 """Red is worse than the baseline and blue better, with any colour vision."""
 
-_SUFFIX = {"points": " points", "percent": " %", "difference": ""}
+SUFFIX = {"points": " points", "percent": " %", "difference": ""}
+"""What is written after a change, by its unit."""
 
 
 def change(value: float | None, decimals: int) -> str:
@@ -127,7 +128,7 @@ def _sure_gain(row: Mapping[str, Any], gain: float) -> float:
 
 
 def _describe(row: Mapping[str, Any], decimals: int) -> str:
-    parts = [f"{row['source']} → {row['target']}: {change(row['mean'], decimals)}{_SUFFIX[row['unit']]}"]
+    parts = [f"{row['source']} → {row['target']}: {change(row['mean'], decimals)}{SUFFIX[row['unit']]}"]
     if row["low"] is not None:
         parts.append(f"interval {change(row['low'], decimals)} to {change(row['high'], decimals)}")
     parts.append("1 pair" if row["pairs"] == 1 else f"{number(row['pairs'])} pairs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from html import escape
 
-from graft.report.compatibility.cells import MARK, Cell, change
+from graft.report.compatibility.cells import MARK, SUFFIX, Cell, change
 from graft.report.compatibility.content import Transfer
 
 Address = Callable[[str, str], str]
@@ -58,7 +58,8 @@ def _draw_scale(transfer: Transfer) -> str:
         sign = 1 if transfer.direction == "maximize" else -1
         decimals = transfer.shading.decimals(unit)
         ends = [
-            f"{word} ({change(end, decimals)})" for word, end in zip(ends, (-sign * limit, sign * limit), strict=True)
+            f"{word} ({change(end, decimals)}{SUFFIX[unit]})"
+            for word, end in zip(ends, (-sign * limit, sign * limit), strict=True)
         ]
     bar = "".join(f'<i class="g{shade}"></i>' for shade in range(21))
     notes = (

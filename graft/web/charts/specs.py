@@ -222,7 +222,7 @@ def _axes(
     if up["type"] == "value" and (window := _window(y)):
         zoom |= {"startValue": window[0], "endValue": window[1]}
         beyond = sum(not window[0] <= one <= window[1] for one in y)
-        note = f"{beyond:,} of {len(y):,} lie beyond what is shown first; “whole” shows them."
+        note = f"{beyond:,} of {len(y):,} lie beyond what is shown first; “reset” shows them."
     zooms = [{"type": "inside", "xAxisIndex": 0, "filterMode": "none"}, zoom]
     return {"xAxis": across, "yAxis": up, "dataZoom": zooms}, note
 

@@ -144,7 +144,7 @@ def show_addresses(request: Request) -> HTMLResponse:
         for path, methods in paths.items()
         for method, one in methods.items()
     ]
-    return render("addresses", title="Addresses", addresses=addresses)
+    return render("addresses", title="HTTP API", addresses=addresses)
 
 
 @router.get("/studies/{study}/figures")

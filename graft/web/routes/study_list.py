@@ -34,8 +34,8 @@ _MOST_COMPARED = 16
 _HEADS = {
     "name": "study",
     "state": "state",
-    "progress": "ended",
     "best": "best",
+    "progress": "trials ended",
     "owner": "owner",
     "created_at": "launched (UTC)",
     "seconds": "duration",

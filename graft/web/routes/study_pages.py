@@ -262,7 +262,7 @@ def _place(others: pl.Series, value: Any) -> str:
         return "all alike" if known.len() and value is not None else ""
     if known.dtype.is_numeric():
         return f"above {100 * (known < value).sum() / known.len():.0f} %"
-    return f"as {100 * (known == value).sum() / known.len():.0f} %"
+    return f"same as {100 * (known == value).sum() / known.len():.0f} %"
 
 
 def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:

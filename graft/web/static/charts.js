@@ -36,13 +36,14 @@ const LINES = {
   "trials out of the ranges": { width: 1, opacity: 0.08, color: "c7" },
 };
 
-function option(spec, frames) {
+function option(spec, frames, width) {
   const known = spec.option, lines = known.series.filter(({ type }) => type === "line");
   const named = spec.legend && (lines.length > 1 || known.parallelAxis || known.series.some(({ colour }) => colour));
   const soft = style("soft"), grid = style("line");
   const axis = (own) => own && {
-    nameLocation: "middle", nameGap: 28, nameTextStyle: { color: soft }, axisLabel: { color: soft, hideOverlap: true },
-    axisLine: { lineStyle: { color: grid } }, splitLine: { lineStyle: { color: grid } }, ...own,
+    nameLocation: "middle", nameGap: 28, nameTextStyle: { color: soft }, axisLabel: { color: soft, hideOverlap: true, ...(own.type === "category" && { interval: 0 }) },
+    axisLine: { lineStyle: { color: grid } }, splitLine: { lineStyle: { color: grid } },
+    ...(own.name?.endsWith(", 0 to 1") && { min: 0, max: 1 }), ...own, // a name that tells the range has an axis of all of it
   };
   const found = {
     ...known, animation: false, color: colours(), textStyle: { fontFamily: "system-ui, sans-serif" },
@@ -62,9 +63,9 @@ function option(spec, frames) {
       renderMode: "richText", trigger: lines.length && !spec.link && !known.series.some(({ type }) => type === "scatter") ? "axis" : "item", confine: true, backgroundColor: style("card"),
       borderColor: grid, textStyle: { color: style("ink"), fontSize: 13 }, formatter: (params) => readOff(found, params),
     },
-    legend: named ? { type: "scroll", bottom: 0, textStyle: { color: style("ink") }, pageTextStyle: { color: soft }, pageIconColor: style("link"), inactiveColor: grid } : { show: false },
+    legend: named ? { type: "scroll", bottom: 0, ...(known.parallelAxis && { left: 8 }), itemWidth: 16, itemGap: 8, textStyle: { color: style("ink") }, pageTextStyle: { color: soft }, pageIconColor: style("link"), inactiveColor: grid } : { show: false },
     toolbox: { top: -100, feature: known.dataZoom ? { dataZoom: { filterMode: "none", brushStyle: { color: style("link"), opacity: 0.25 } } } : {} },
-    grid: { left: 12, right: 18, top: 30, bottom: named ? 40 : 8, outerBounds: { left: 0, right: 0, top: 0, bottom: named ? 32 : 0 } },
+    grid: { left: 12, right: 18, top: known.yAxis?.name ? 30 : 10, bottom: named ? 40 : 8, outerBounds: { left: 0, right: 0, top: 0, bottom: named ? 32 : 0 } },
   };
   if (known.dataZoom) found.dataZoom = known.dataZoom.map((own) => ({ ...own, zoomOnMouseWheel: "ctrl", moveOnMouseMove: false, moveOnMouseWheel: false, preventDefaultMouseMove: false }));
   if (known.xAxis) {
@@ -72,6 +73,7 @@ function option(spec, frames) {
     found.yAxis = axis({ ...known.yAxis, nameLocation: "end", nameGap: 12, nameTextStyle: { color: soft, align: "left" } });
   } else {
     found.grid = undefined;
+    found.parallelAxis = known.parallelAxis.map((own) => ({ ...own, ...(width > 150 * known.parallelAxis.length && { nameGap: 12 }) }));
     found.parallel = { left: 50, right: 60, top: 50, bottom: 46, parallelAxisDefault: { nameTextStyle: { color: soft }, axisLabel: { color: style("ink"), textBorderColor: style("card"), textBorderWidth: 4, hideOverlap: true, showMinLabel: true, showMaxLabel: true }, axisLine: { lineStyle: { color: soft } }, axisTick: { lineStyle: { color: soft } }, realtime: false, areaSelectStyle: { width: 24, borderColor: style("link"), color: style("link"), opacity: 0.25 } } };
   }
   return found;
@@ -124,7 +126,7 @@ function makeTable(title, drawn, link) {
   const rows = rowsOf(drawn), table = document.createElement("table"), box = document.createElement("div");
   box.className = "wide";
   box.tabIndex = 0;
-  const left = rows.length > TABLE_ROWS ? `; the first ${TABLE_ROWS} of ${rows.length} rows, “data” has all` : "";
+  const left = rows.length > TABLE_ROWS ? `; the first ${TABLE_ROWS} of ${rows.length} rows, “CSV” has all` : "";
   table.createCaption().textContent = title + left;
   let head = "";
   for (const { of, row, dimensions } of rows.slice(0, TABLE_ROWS)) {
@@ -166,7 +168,7 @@ function draw(box, frames) {
   const text = box.dataset.chart, known = charts.get(box);
   const framed = text.includes('"frame"') ? document.getElementById("frames")?.dataset.frames : "";
   if (known?.text === text && known.framed === framed) return;
-  const spec = JSON.parse(text), drawn = option(spec, frames);
+  const spec = JSON.parse(text), drawn = option(spec, frames, box.clientWidth);
   const kind = JSON.stringify({ ...spec.option, dataset: 0, dataZoom: 0 });
   if (known?.kind === kind) { // what is zoomed and hidden stays so
     known.chart.setOption({ dataset: drawn.dataset });
@@ -234,7 +236,7 @@ function addTools({ spec, chart, parts, drawn }) {
     });
     zoom.setAttribute("aria-pressed", !coarse.matches); // a finger that drags scrolls the page
     drag(!coarse.matches);
-    add("whole", "show the whole", () => chart.dispatchAction(WHOLE));
+    add("reset", "show the whole", () => chart.dispatchAction(WHOLE));
     const isPositive = drawn.series.every(({ type, datasetIndex, encode }) => {
       const { dimensions, source } = drawn.dataset[datasetIndex ?? 0], column = typeof encode.y === "string" ? dimensions.indexOf(encode.y) : encode.y;
       return type === "custom" || source.every((row) => row[column] == null || row[column] > 0);
@@ -254,8 +256,8 @@ function addTools({ spec, chart, parts, drawn }) {
     else parts.root.append(table = makeTable(spec.title, own.drawn, spec.link));
   }).setAttribute("aria-expanded", false);
   const name = spec.title.replace(/[^\w.-]+/g, "-");
-  add("picture", "download as a picture", () => save(`${name}.png`, chart.getDataURL({ pixelRatio: 2, backgroundColor: style("card") })));
-  add("data", "download the numbers", () => {
+  add("PNG", "download as a picture", () => save(`${name}.png`, chart.getDataURL({ pixelRatio: 2, backgroundColor: style("card") })));
+  add("CSV", "download the numbers", () => {
     const address = URL.createObjectURL(new Blob([asCsv(own.drawn)], { type: "text/csv" }));
     save(`${name}.csv`, address);
     setTimeout(() => URL.revokeObjectURL(address), 1000);

@@ -20,10 +20,10 @@ def test_the_page_of_a_study_of_arms_leads_with_the_verdict(client: TestClient) 
     assert "seeds of each arm beside those of softmax" in page
     assert page.count("difference of each arm from softmax") == 2 * page.count("<h3>Differences from softmax, ") == 4
     assert "<dt>best</dt>" not in page
-    goes_with = page[page.index("What goes with the objective") :].partition("</section>")[0]
+    goes_with = page[page.index("Association with the objective") :].partition("</section>")[0]
     assert "correlation ratio of ranks" in goes_with
     assert "fANOVA" in goes_with
-    assert "Told apart from no association: arm." in goes_with
+    assert "Associated: arm." in goes_with
     assert "seed" not in goes_with.partition("<summary>")[0]
     assert '<a href="/compare?study=arms">compare arms</a>' in page
     plain = client.get("/studies/plain").text

@@ -115,14 +115,14 @@ def test_a_chart_is_zoomed_by_dragging_and_shows_its_numbers(page: Browser, show
     extent = f"{CHARTS}[0].chart.getModel().getComponent('xAxis').axis.scale.getExtent()"
     wait_until(lambda: page.run(extent) == pytest.approx([2, 6], abs=0.3))
     tool = "[...document.querySelectorAll('.tools')[0].children].find(button => button.innerText === '{}').click()"
-    page.run(tool.format("whole"))
+    page.run(tool.format("reset"))
     assert page.run(extent)[0] == 0
     page.run(tool.format("log"))
     assert page.run(f"{CHARTS}[0].chart.getOption().yAxis[0].type") == "log"
     page.run(tool.format("table"))
     assert page.run("document.querySelector('.plot table a').href").endswith("/studies/demo/trials/0")
-    page.run(tool.format("picture"))
-    page.run(tool.format("data"))
+    page.run(tool.format("PNG"))
+    page.run(tool.format("CSV"))
     (picture, image), (data, _) = page.run("window.saved")
     assert (picture, data) == ("objective-of-trials.png", "objective-of-trials.csv")
     assert image.startswith("data:image/png;base64,")
@@ -159,7 +159,7 @@ def test_all_is_done_while_a_study_trains(page: Browser, tmp_path: Path) -> None
         wait_until(lambda: page.run(SUMMARY) != before, 60)
         end_one()
         assert "high.objective=" in page.run("location.search")
-        page.run("[...document.querySelectorAll('.tools')[0].children].find(one => one.innerText === 'data').click()")
+        page.run("[...document.querySelectorAll('.tools')[0].children].find(one => one.innerText === 'CSV').click()")
         assert page.run("window.saved.map(([name]) => name)") == ["objective-of-trials.csv"]
         assert not page.complaints
 

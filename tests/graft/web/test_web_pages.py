@@ -53,7 +53,7 @@ PAGES = {
     "/studies/stage-two/matrix": ("Compatibility matrix of stage-two", "memorize"),
     "/studies/stage-two/matrix?source=add&target=copy": ("Compatibility matrix of stage-two", "add on copy"),
     "/compare?study=demo&study=stage-two": ("Compare studies", "the numbers cannot be compared"),
-    "/addresses": ("Addresses", "/api/studies/{study}/trials"),
+    "/addresses": ("HTTP API", "/api/studies/{study}/trials"),
     "/login": ("Log in", "token"),
     "/studies/none": ("Refused", "study 'none' does not exist"),
 }
@@ -269,7 +269,7 @@ def test_a_page_can_be_used_by_the_keyboard(page: Browser, shown: Shown) -> None
         for kind in ("keyDown", "keyUp"):
             page.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
         reached.append(page.run("document.activeElement.textContent.trim() || document.activeElement.id"))
-    assert reached[:4] == ["studies", "queue and workers", "compare", "addresses"]
+    assert reached[:4] == ["studies", "queue and workers", "compare", "API"]
     assert {"overview", "trials", "figures", "workers", "non-linearities"} <= set(reached)
     assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 

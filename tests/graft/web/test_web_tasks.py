@@ -38,7 +38,7 @@ TASKS: dict[str, tuple[list[str], str]] = {
     "which scorer wins beyond noise?": (["#study-scorers"], "ssa-1.5 is better than softmax"),
     "is the learning rate or dropout at fault?": (
         ["#study-rate-or-dropout"],
-        "Told apart from no association: optimizer.learning_rate",
+        "Associated: optimizer.learning_rate",
     ),
     "what did trial 17 do differently?": (
         ["#study-rate-or-dropout", "#table-link-by-number", "a[href$='/trials/17']"],
