@@ -84,3 +84,14 @@ def test_values_that_tell_nothing_are_left_out() -> None:
     )
     assert rank_associations(trials, ["same", "each", "few", "two"])["value"].to_list() == ["two"]
     assert rank_associations(trials.clear(), ["two"]).is_empty()
+
+
+@pytest.mark.parametrize("count", [300, 1000, 3000, 10_000, 30_000])
+@pytest.mark.parametrize("shift", [0.1, 0.4, 1.0, 2.0])
+def test_many_trials_have_intervals(count: int, shift: float) -> None:
+    random = np.random.default_rng(count)
+    group = random.integers(0, 2, count)
+    trials = pl.DataFrame({"objective": random.normal(size=count) + shift * group, "value": group})
+    [row] = rank_associations(trials, ["value"]).to_dicts()
+    assert 0 <= row["low"] <= row["strength"] <= row["high"] < 1
+    assert row["high"] - row["low"] < 5 / count**0.5

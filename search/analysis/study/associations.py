@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import atanh, sqrt, tanh
+from math import atanh, isnan, sqrt, tanh
 from typing import Any
 
 import polars as pl
@@ -72,7 +72,9 @@ def _invert(free: tuple[int, int], count: int, ratio: float, tail: float) -> flo
     """Return the strength under which a ratio of variances is below `ratio` with this probability; 0 where none is."""
 
     def excess(strength: float) -> float:
-        return float(ncfdtr(*free, count * strength**2 / (1 - strength**2), ratio)) - tail
+        below = float(ncfdtr(*free, count * strength**2 / (1 - strength**2), ratio))
+        # SciPy's is NaN where the probability vanishes: far above the strength that was seen.
+        return (0.0 if isnan(below) else below) - tail
 
     if excess(0.0) <= 0:
         return 0.0
