@@ -4,15 +4,15 @@
 
 Without SPACE, all quick spaces. Of each space's first 64 trials the structures that differ (arms, scorers, sizes),
 each in turns with a plain loop by the model's own code in torch, run eagerly, with autograd, clipping and fused AdamW,
-on one batch that it need not draw. Whole steps by the processor time of one thread; medians of five. Models of more
-than `--parameters` are left out, which is told.
+on one batch that it need not draw; for stage one of transfers, a loop over its models. Whole steps by the processor
+time of one thread; medians of five. Models of more than `--parameters` are left out, which is told.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,8 @@ from workers.engine.machine.process import flush_subnormals, prepare
 from workers.engine.pack import Pack
 from workers.engine.step import describe_step
 from workers.numerics import native
+from workers.numerics.parameters import within
+from workers.training.learning.architecture import Architecture
 from workers.training.recipe import Recipe, layout_of
 
 DRAWN = 64
@@ -87,15 +89,52 @@ def measure(one: Trial, lanes: int, seconds: float, most: int) -> str:
     """Return the cells of the row after the structure."""
     recipe = Recipe.of(one.config)
     parameters = layout_of(recipe).total
-    if parameters > most or not recipe.learning.is_plain:
-        reason = f"{parameters:,} parameters" if parameters > most else "learns more than weights"
-        return f"left out: {reason} | | |"
+    if parameters > most:
+        return f"left out: {parameters:,} parameters | | |"
     pack = Pack(one, width=lanes)
     pack.fill([replace(one, number=number) for number in range(lanes)])
-    cost = time_in_turns({"pack": lambda: pack.train(1), "plain": plain_loop(one.config)}, seconds)
+    loop = plain_loop if recipe.learning.is_plain else plain_stage_one
+    cost = time_in_turns({"pack": lambda: pack.train(1), "plain": loop(one.config)}, seconds)
     ratio = lanes * cost["plain"] / cost["pack"]
     step = describe_step(one.config, "cpu").partition(":")[0]
     return f"{1e3 * cost['pack'] / lanes:.3g} | {ratio:.2f} | {step} |"
+
+
+def plain_stage_one(config: dict[str, Any]) -> Callable[[], object]:
+    """Make a step of stage one of paper 002 (Algorithm 1) in torch, eagerly: models one after the other, weights by
+    AdamW on the loss with a fixed form, the form by Adam on the sum of the losses with fixed weights.
+    """
+    recipe, zero = Recipe.of(config), torch.zeros(1, dtype=torch.int64)
+    learning, model, task = recipe.learning, recipe.model, recipe.task
+    assert isinstance(learning, Architecture), "all that learn more than weights"
+    layout = layout_of(recipe)
+    start = layout.split(layout.initial(zero)[0].to(recipe.dtype))
+    learned = {name: one.clone().requires_grad_() for name, one in start.items()}
+    models = [within(f"models.{number}", learned) for number in range(learning.models)]
+    form = {name: one for name, one in learned.items() if not name.startswith("models.")}
+    weights = [one for own in models for one in own.values()]
+    optimizers = torch.optim.AdamW(weights, lr=1e-4, fused=True), torch.optim.Adam(form.values(), lr=1e-4, fused=True)
+    drawn = {name: one[0] for name, one in learning.training(task, zero, recipe.training.batch, zero).items()}
+    held_out = within("held_out", drawn)
+    trained = [
+        {name: one.unflatten(0, (learning.models, -1))[number] for name, one in drawn.items() if name in held_out}
+        for number in range(learning.models)
+    ]
+
+    def step() -> None:
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        fixed_form = {name: one.detach() for name, one in form.items()}
+        for own, batch in zip(models, trained, strict=True):
+            fixed = {name: one.detach() for name, one in own.items()}
+            loss = task.loss(model.outputs({**own, **fixed_form}, batch, {}), batch)
+            (loss + task.loss(model.outputs({**fixed, **form}, held_out, {}), held_out)).backward()
+            torch.nn.utils.clip_grad_norm_(own.values(), 1.0, foreach=True)
+        torch.nn.utils.clip_grad_norm_(form.values(), 1.0, foreach=True)
+        for optimizer in optimizers:
+            optimizer.step()
+
+    return step
 
 
 if __name__ == "__main__":
