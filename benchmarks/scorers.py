@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +123,7 @@ def pack_of(config: dict[str, Any], lanes: int) -> Callable[[], object]:
     return lambda: pack.train(1)
 
 
-def plain_loop(config: dict[str, Any]) -> Callable[[], object]:
+def plain_loop(config: Mapping[str, Any]) -> Callable[[], object]:
     """Make a step of one model in torch, eagerly."""
     recipe, zero = Recipe.of(config), torch.zeros(1, dtype=torch.int64)
     layout = layout_of(recipe)

@@ -100,7 +100,7 @@ def measure(one: Trial, lanes: int, seconds: float, most: int) -> str:
     return f"{1e3 * cost['pack'] / lanes:.3g} | {ratio:.2f} | {step} |"
 
 
-def plain_stage_one(config: dict[str, Any]) -> Callable[[], object]:
+def plain_stage_one(config: Mapping[str, Any]) -> Callable[[], object]:
     """Make a step of stage one of paper 002 (Algorithm 1) in torch, eagerly: models one after the other, weights by
     AdamW on the loss with a fixed form, the form by Adam on the sum of the losses with fixed weights.
     """
