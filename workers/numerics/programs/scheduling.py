@@ -19,7 +19,6 @@ from workers.numerics.programs.values import Body, Buffer, Call, Loops
 
 _MOST = 48
 """Loops of a kernel: a compiler takes long for larger ones."""
-_INNER = frozenset("c")
 _VECTOR, _LONG = 16, 256
 """Elements of a vector at most, and of a row whose last few count for little."""
 _EXTREME = "an extreme"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.values import TYPES, CannotFuse, spell
+from workers.numerics.fusion.values import TYPES, CannotFuse, contiguous_strides, spell
 from workers.numerics.programs.indices import Index, Variable, linear
 
 
@@ -46,6 +46,11 @@ class Stored:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int = 0
+
+    @classmethod
+    def whole(cls, buffer: Buffer, shape: tuple[int, ...]) -> Stored:
+        """Return all of a buffer as a tensor, its elements in the order of its axes."""
+        return cls(buffer, shape, contiguous_strides(shape))
 
     @property
     def dtype(self) -> torch.dtype:
