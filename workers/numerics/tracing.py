@@ -75,17 +75,15 @@ class Traced:
 
     def _recording(self, key: Hashable, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
         with ONE_TRACE:
-            recording = _RECORDINGS.pop(key, None) or self._timed_record(leaves, form)
+            recording = _RECORDINGS.pop(key, None)
+            if recording is None:
+                load_tracer()
+                start = time.perf_counter()
+                recording = self._record(leaves, form)
+                self.seconds = time.perf_counter() - start
             _RECORDINGS[key] = self._mine[key] = recording  # popped and put back: the order is that of the last use
             while len(_RECORDINGS) > _KEPT:
                 del _RECORDINGS[next(iter(_RECORDINGS))]
-        return recording
-
-    def _timed_record(self, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
-        load_tracer()
-        start = time.perf_counter()
-        recording = self._record(leaves, form)
-        self.seconds = time.perf_counter() - start
         return recording
 
     def unscripted(self, *arguments: Any) -> Callable[..., Any]:

@@ -164,17 +164,13 @@ class _Writer:
             *(f"    {line}" for line in row.lines),
             f"    {function.advance}",
             "}",
-            *(
-                f"store<T>(totals + {n} * W<T>, load<T>(totals + {n} * W<T>) + {self._total(node, name)});"
-                for n, (node, name) in enumerate(self.totals.items())
-            ),
         ]
+        for n, (node, name) in enumerate(self.totals.items()):
+            # A sum over keys is spread over a register; a row's number is in every place of it, and counts once.
+            total = name if _key_source(node) else f"Keys::once({name})"
+            lines.append(f"store<T>(totals + {n} * W<T>, load<T>(totals + {n} * W<T>) + {total});")
         body = [f"    {line}" for line in lines]
         return "\n".join([f"template <typename Keys> void {function.name}({function.parameters}) {{", *body, "}", ""])
-
-    def _total(self, node: Node, name: str) -> str:
-        # A sum over keys is spread over a register; a row's number is in every place of it, and counts once.
-        return name if _key_source(node) else f"Keys::once({name})"
 
 
 class _Block:
@@ -197,7 +193,8 @@ class _Block:
         needed = [*roots, *totalled, *(output for output, _ in outputs if isinstance(output, Node))]
         sums = [node for node in self._nodes_here(needed) if node.what in _STARTS]
         for node in self._nodes_here(needed):
-            self._assign_pass(node)
+            first = max((self._pass_of(source) for source in _prerequisites(node)), default=0)
+            self._passes[node] = first + int(node.what in _STARTS)  # a sum is known after its pass
         ends = [self._pass_of(source) for source in (*totalled, *(_source(node) for node in sums))]
         ends += [self._pass_of(output) for output, _ in outputs if isinstance(output, Node)]
         last = max(ends, default=0)
@@ -257,10 +254,6 @@ class _Block:
             if isinstance(root, Node):
                 visit(root)
         return list(nodes)
-
-    def _assign_pass(self, node: Node) -> None:
-        first = max((self._pass_of(source) for source in _prerequisites(node)), default=0)
-        self._passes[node] = first + int(node.what in _STARTS)  # a sum is known after its pass
 
     def _pass_of(self, node: Node) -> int:
         """Return the number of the first pass in which a node can be computed."""
