@@ -1,4 +1,4 @@
-"""A recording without what need not be done at each replay: the same numbers of fewer operations.
+"""The simplification of recordings: the same numbers from fewer operations at each replay.
 
 Left out is what no result needs. What is computed of constants alone is computed once. What repeats an operation on the
 same tensors is taken from there. Bits stay: what is left are the same operations on the same numbers.
@@ -28,7 +28,7 @@ _SHARING = frozenset(
         torch.ops.aten.lift.default,
     }
 )
-"""What gives the memory of what it gets, though its schema does not say so; a product of three axes by two ends so."""
+"""Operations that return the memory of an argument, though their schemas do not say so."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Operation(NamedTuple):
 
 
 def replace(kind: type, new: Callable[[Any], Any], tree: Any) -> Any:
-    """Apply a function as `tree_map_only` does; faster for an operation's arguments, which are many and simple."""
+    """Apply a function as `tree_map_only` does; faster for an operation's arguments, which are many
+    and simple.
+    """
     if isinstance(tree, kind):
         return new(tree)
     if isinstance(tree, (list, tuple)):
@@ -69,7 +71,7 @@ def simplify(operations: Sequence[Operation], results: Sequence[Any]) -> list[Op
     known: dict[Slot, Any] = {}
     """Slot -> what stands for it: a constant, or the result of an earlier operation."""
     done: dict[Hashable, list[Any]] = {}
-    """What was computed -> its results."""
+    """Key of an operation that was computed -> its results."""
     left: list[Operation] = []
     for function, own_arguments, own_results in operations:
         arguments = replace(Slot, lambda slot: known.get(slot, slot), own_arguments)
@@ -111,7 +113,7 @@ def join_gradients(operations: Sequence[Operation], results: Sequence[Any]) -> l
 
 
 class _Whole(NamedTuple):
-    """What gradients of parts are put into."""
+    """The tensor that gradients of parts are put into."""
 
     join: Callable[..., Any]
     """`stack` for parts that were selected, `cat` for slices."""
@@ -144,7 +146,9 @@ def _pieces_of(
 
 
 def find_written(operations: Sequence[Operation], others: Iterable[Slot] = ()) -> set[Any]:
-    """Return the slots, and ids of constants, whose memory is written into or is that of `others`; views share it."""
+    """Return the slots, and ids of constants, whose memory is written into or is that of `others`;
+    views share it.
+    """
     shared: dict[Any, Any] = {}
 
     def root(name: Any) -> Any:

@@ -25,7 +25,8 @@ _FILLED: dict[Any, float] = {
     torch.ops.aten.new_ones.default: 1,
     torch.ops.aten.new_zeros.default: 0,
 }
-"""What takes nothing but shape and kind from a tensor -> the number that it fills another with."""
+"""Operation that takes only shape and kind from a tensor -> the number that it fills a new one
+with."""
 
 
 class CannotRecord(Exception):  # noqa: N818 - the function may be right, and be run without a recording

@@ -1,4 +1,4 @@
-"""A fusion, operations that are one kernel: which tensors it stores, in which loops, and its text.
+"""The writer of a fusion, operations that are one kernel: the tensors that it stores, its loops, and its text.
 
 Every block of a launch has its own run of all tensors (`Cut`). It goes through levels of loops: those of a level read
 what levels before have stored, and a loop computes several tensors of as many elements. What is cheap, and what one
@@ -26,7 +26,7 @@ THREADS = 256
 CHEAP = 8
 """The largest cost of a value that is computed again for each operation that needs it."""
 _CHEAP_PER_ELEMENT = 2
-"""The same for what belongs to many elements."""
+"""The same limit for values that belong to many elements."""
 _BLOCKS_OF_LANE = 1024
 ARITHMETIC = Path(__file__).with_name("arithmetic.hpp").read_text()
 _PREAMBLE = Path(__file__).with_name("fusion.hpp").read_text() + "\n" + ARITHMETIC
@@ -39,11 +39,11 @@ class Program(NamedTuple):
 
     text: str
     given: list[Slot | Tensor]
-    """What it reads, in the order of its parameters."""
+    """The tensors that it reads, in the order of its parameters."""
     results: list[Slot]
-    """What it writes for others, the next parameters."""
+    """The tensors that it writes for others, which are the next parameters."""
     scratch: list[Kind]
-    """What it writes for itself, the last ones."""
+    """The tensors that it writes for itself, which are the last parameters."""
     blocks: int
 
 
@@ -85,10 +85,11 @@ class _Stored:
 
     slot: Slot
     reads: dict[Any, bool] = field(default_factory=dict)
-    """What it needs of others -> whether of the same element alone."""
+    """Key of a tensor that it reads -> True if an element needs that tensor's same element
+    alone."""
     level: int = 0
     is_part: bool = False
-    """It has partial sums."""
+    """True if it holds partial sums."""
 
 
 class _Layout:

@@ -1,4 +1,4 @@
-"""Which rule each of ATen's operations has."""
+"""The rule of each of ATen's operations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from workers.numerics.simplifying import Operation, Slot
 
 
 class Call(NamedTuple):
-    """A recorded operation, and which of its results is asked for."""
+    """A recorded operation, and the number of the result that is asked for."""
 
     name: str
     positional: list[Any]
@@ -224,7 +224,7 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
     "select_backward": _select_backward,
     "constant_pad_nd": _padded,
 }
-"""By the name of an operation, whichever its overload."""
+"""Name of an operation, whichever its overload -> its rule."""
 
 
 def rule_of(operation: Operation, number: int, kinds: Mapping[Slot, Kind]) -> Rule:

@@ -1,4 +1,4 @@
-"""Which operations of a recording become one kernel.
+"""The partition of a recording into operations that become one kernel.
 
 What no generated kernel does (large products above all) parts the others into levels: an operation's is one above
 that of the last of these it needs, at least. All operations of a level are one fusion, which is a kernel, whatever lies
@@ -32,24 +32,24 @@ class Part:
     """Operations that become one kernel."""
 
     operations: list[Operation]
-    """In their order, with the views and the cheap operations that it needs."""
+    """The operations in their order, with the views and the cheap operations that they need."""
     rules: dict[Slot, Rule]
     results: list[Slot]
-    """What others need of it."""
+    """The slots that other parts need."""
 
 
 @dataclass
 class _Known:
-    """When a tensor is there."""
+    """The levels at which a tensor exists."""
 
     level: int
-    """After whose fusion what is not fused may have it."""
+    """The level after whose fusion an operation that is not fused may read it."""
     fused_level: int
-    """In whose fusion what is fused may have it."""
+    """The level in whose fusion an operation that is fused may read it."""
     inside: bool = False
-    """It is made by that fusion itself."""
+    """True if that fusion itself makes it."""
     cost: int | None = 0
-    """Of computing it anew of arguments alone; None: it is not."""
+    """The cost of computing it again from arguments alone; None if it is not."""
 
 
 @dataclass
@@ -62,11 +62,12 @@ class Partition:
     known: dict[Slot, _Known] = field(default_factory=dict)
     rules: dict[Slot, Rule] = field(default_factory=dict)
     levels: list[int] = field(default_factory=list)
-    """For each operation its level; -1 if it can be fused."""
+    """The level of each operation; -1 if it can be fused."""
     makers: dict[Slot, int] = field(default_factory=dict)
     """Slot -> the number of the operation that makes it."""
     owners: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Operation -> its fusion: level, and which of that level; cheap ones have one if they must be stored."""
+    """Operation -> its fusion: level, and which of that level; cheap ones have one if they must
+    be stored."""
 
     def part(self, results: Sequence[Any]) -> list[Operation | Part]:
         """Return what to run, in order, for the slots among `results`."""
@@ -94,7 +95,9 @@ class Partition:
     # -- levels ------------------------------------------------------------------------------------------------------
 
     def _try_fusing(self, operation: Operation) -> bool:
-        """Note the rules and the levels of its results, if generated kernels do it."""
+        """Note the rules and the levels of an operation's results; False if no generated kernel
+        does it.
+        """
         try:
             rules = {slot: rule_of(operation, number, self.kinds) for number, slot in enumerate(operation.results)}
             edges = {slot: self._edges(slot, rule) for slot, rule in rules.items()}
@@ -108,7 +111,9 @@ class Partition:
         return True
 
     def _edges(self, slot: Slot, rule: Rule) -> dict[Slot, bool]:
-        """Operands -> whether a block needs of them what it has computed itself; raises CannotFuse."""
+        """Return for each operand whether a block reads only what it has computed itself; raises
+        CannotFuse.
+        """
         kind, cut = self.kinds[slot], Cut(self.lanes)
         if not kind.numel or kind.numel >= 1 << 31:
             raise CannotFuse("too many numbers, or none")

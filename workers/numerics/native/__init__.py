@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 class _Loaded(NamedTuple):
     library: ctypes.CDLL
     origin: str
-    """What compiled it, for people."""
+    """The compiler that built it, for people."""
 
 
 _LOADED: dict[Unit, _Loaded | None] = {}
@@ -73,7 +73,9 @@ def available() -> bool:
 
 
 def describe_compiler() -> str:
-    """Return the compiler of the steps here, with the user's own flags; empty where there are no steps."""
+    """Return the compiler of the steps here, with the user's own flags; empty where there are no
+    steps.
+    """
     loaded = _load(packaged("streams"))
     return loaded.origin if loaded else ""
 
@@ -87,7 +89,9 @@ def instruction_set() -> str:
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
-    """Return the address of the tensor's first number; the tensor must be contiguous, and outlive the call."""
+    """Return the address of the tensor's first number; the tensor must be contiguous, and outlive
+    the call.
+    """
     assert tensor.is_contiguous(), "native code reads contiguous memory"
     return ctypes.c_void_p(tensor.data_ptr())
 
@@ -180,7 +184,9 @@ def _locked(path: Path) -> Generator[None]:
 
 @functools.cache
 def _processor() -> str:
-    """Return a description of what `-march=native` depends on: machines of different kinds may share a home."""
+    """Return a description of what `-march=native` depends on: machines of different kinds may
+    share a home.
+    """
     lines = building.read_cpuinfo()
     if not lines:
         return platform.processor() + platform.machine()

@@ -178,7 +178,9 @@ class Lowering:
         return leaf
 
     def _define(self, slot: Slot, value: Value) -> None:
-        """Note the value of a slot; it is stored if that costs less than to compute it for each use."""
+        """Note the value of a slot; it is stored if that costs less than to compute it for each
+        use.
+        """
         if isinstance(value, Lazy):
             is_broadcast = self._largest_use.get(slot, 0) > math.prod(value.shape)
             is_reused = self._uses.get(slot, 0) > 1 or is_broadcast
@@ -565,17 +567,12 @@ class Lowering:
         starts = [(0, 1)] * len(sizes)
         if name == "select_backward":
             index = positional[3] % sizes[axis]
-            like = torch.empty(source.shape, device="meta").unsqueeze(axis)
-            source = (
-                Stored(
-                    source.buffer,
-                    tuple(like.shape),
-                    (*source.strides[:axis], 1, *source.strides[axis:]),
-                    source.offset,
-                )
-                if isinstance(source, Stored)
-                else _view_of(source, tuple(like.shape), tuple(like.stride()), 0)
-            )
+            if isinstance(source, Stored):
+                shape, strides = ((*own[:axis], 1, *own[axis:]) for own in (source.shape, source.strides))
+                source = Stored(source.buffer, shape, strides, source.offset)
+            else:
+                like = torch.empty(source.shape, device="meta").unsqueeze(axis)
+                source = _view_of(source, tuple(like.shape), tuple(like.stride()), 0)
             starts[axis] = index, 1
         else:
             start, step = positional[3], positional[5]

@@ -103,12 +103,12 @@ class _Read:
     """An activation that was recorded and read."""
 
     hidden: list[Node]
-    """Of each part."""
+    """The numbers of each part."""
     gradient: Node
     given: list[Node]
     values: Operand
     slopes: list[Operand]
-    """By the numbers of each part."""
+    """The slopes by the numbers of each part."""
     by_learned: list[Operand]
 
 

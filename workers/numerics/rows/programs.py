@@ -35,12 +35,13 @@ class Program:
 
     text: str
     given: int
-    """How many numbers a head passes to its functions: what it learns, then the knobs."""
+    """The count of numbers that a head passes to its functions: those that it learns, then the
+    knobs."""
     learned: int
     kept: int
-    """How many numbers of each row `weigh` keeps for `gradient`."""
+    """The count of numbers of each row that `weigh` keeps for `gradient`."""
     totals: int
-    """How many sums over all rows `gradient` adds to."""
+    """The count of sums over all rows that `gradient` adds to."""
     reads_logits: bool
     """True if `gradient` reads the logits; False if the weights are enough."""
 
@@ -176,7 +177,7 @@ class _ScorerFormulas:
     """The inputs of a scorer that was recorded and read, and the formulas of its results."""
 
     given: list[Node | None]
-    """What the head learns, then the knobs; None for a knob that is a plain number."""
+    """The numbers that the head learns, then the knobs; None for a knob that is a plain number."""
     logits: Node
     gradient: Node
     visible: Node

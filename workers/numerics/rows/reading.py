@@ -367,7 +367,8 @@ def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
 # -- folding -----------------------------------------------------------------------------------------------------------
 
 _NOT_FOLDED, _UNKNOWN = object(), object()
-"""What `_fold` returns where constants do not decide; what stands for a `Spot.hidden` that is None."""
+"""The result of `_fold` where constants do not decide; the stand-in for a `Spot.hidden` that is
+None."""
 _LOGICAL = {"logical_and": "{0} & {1}", "logical_or": "{0} | {1}", "logical_not": "~{0}"}
 
 

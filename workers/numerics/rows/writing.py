@@ -20,7 +20,7 @@ _EXPENSIVE = 6
 """Numbers of keys that cost more (`cost_of`: a sum 1, a quotient 8) are stored from pass to pass."""
 _STARTS = {"sum": 0.0, "largest": -math.inf, "smallest": math.inf}
 _JOINS = {"sum": "{0} += {1};", "largest": "{0} = {1} > {0} ? {1} : {0};", "smallest": "{0} = {1} < {0} ? {1} : {0};"}
-"""What an accumulator {0} starts from, and the statement that adds the number {1} to it."""
+"""The start of an accumulator {0}, and the statement that adds the number {1} to it."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class _Writer:
         self.stored: dict[Node, str] = {}
         """Numbers of keys that are stored from pass to pass -> pointer."""
         self.ready: set[Node] = set()
-        """Those of them whose pass is written by now."""
+        """The stored numbers whose pass is already written."""
         self.reciprocals: dict[Node, Node] = {}
         """Divisors -> their reciprocals."""
 
@@ -166,7 +166,8 @@ class _Writer:
             "}",
         ]
         for n, (node, name) in enumerate(self.totals.items()):
-            # A sum over keys is spread over a register; a row's number is in every place of it, and counts once.
+            # A sum over keys is spread over a register; a row's number is in every place of it, and
+            # counts once.
             total = name if _key_source(node) else f"Keys::once({name})"
             lines.append(f"store<T>(totals + {n} * W<T>, load<T>(totals + {n} * W<T>) + {total});")
         body = [f"    {line}" for line in lines]
