@@ -20,9 +20,7 @@ def instruction_set(device: torch.device) -> str:
 
 @cache
 def describe_processor(kind: str, index: int = 0) -> str:
-    """Return instruction set and name of a device, `cpu` or `cuda`: `AVX2, AMD EPYC`, `cuda 9.0,
-    NVIDIA H200`.
-    """
+    """Return a device's instruction set and name: `AVX2, AMD EPYC`, `cuda 9.0, NVIDIA H200`."""
     device = torch.device(kind, index)
     if kind == "cuda":
         return f"{instruction_set(device)}, {torch.cuda.get_device_name(device)}"

@@ -188,9 +188,7 @@ class _Office:
             self.close()
 
     def check(self) -> None:
-        """Raise the error that ended the run, if one did; a study whose end no worker saw has
-        failed.
-        """
+        """Raise the error that ended the run, if any; a study whose end no worker saw has failed."""
         if self._ended is None and self._abandoned is not None:
             self.actor.give_up(self._abandoned)
         self.progress()

@@ -188,9 +188,7 @@ class FusedUpdate:
 
 
 def _knobs_of(recipe: Recipe) -> list[Tensor]:
-    """Return the knobs, [L] each, in the order of fused_update.cu; any number stands for one that
-    does not exist.
-    """
+    """Return the knobs, [L] each, in the order of fused_update.cu; one that is missing is any number."""
     optimizer, schedule, averaging = recipe.optimizer, recipe.optimizer.schedule, recipe.averaging
     found: list[Any] = [recipe.training.steps, optimizer.learning_rate, optimizer.clip_norm]
     none: Any = optimizer.clip_norm

@@ -112,9 +112,7 @@ def has_formula(name: str) -> bool:
 
 
 def cost_of(template: str) -> int:
-    """Return about what a formula costs to compute; one that is cheap is computed again rather than
-    kept.
-    """
+    """Return the rough cost of a formula; a cheap one is computed again rather than kept."""
     return 8 if any(word in template for word in _COSTLY) else 1
 
 

@@ -48,8 +48,7 @@ class Fusion:
         self._part, self._kinds, self._lanes = part, kinds, lanes
         self.program = write_program(part.rules, kinds, part.results, lanes)
         self.given = _find_given(part.operations)
-        """The slots and constants that the operations read; the kernel may need only some of
-        them."""
+        """The slots and constants that the operations read; the kernel may need fewer."""
         names = [_name(one) for one in self.given]
         self._read = [names.index(_name(one)) for one in self.program.given]
         self._strides = [Kind.of(one).strides if isinstance(one, Tensor) else kinds[one].strides for one in self.given]
@@ -118,9 +117,7 @@ class Fusion:
         return made
 
     def run(self, given: Sequence[Tensor]) -> list[Tensor]:
-        """Run the kernel if it has given the operations' numbers on this device, else the
-        operations.
-        """
+        """Run the kernel if it gave the operations' numbers on this device, else the operations."""
         device = given[0].device
         if not self.fits(given) or any(one.numel() >= 1 << 31 for one in given):
             return self.operate(given)

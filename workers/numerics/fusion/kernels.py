@@ -85,8 +85,7 @@ class _Stored:
 
     slot: Slot
     reads: dict[Any, bool] = field(default_factory=dict)
-    """Key of a tensor that it reads -> True if an element needs that tensor's same element
-    alone."""
+    """Key of a tensor that it reads -> True if an element reads the same element alone."""
     level: int = 0
     is_part: bool = False
     """True if it holds partial sums."""

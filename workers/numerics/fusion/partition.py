@@ -66,8 +66,7 @@ class Partition:
     makers: dict[Slot, int] = field(default_factory=dict)
     """Slot -> the number of the operation that makes it."""
     owners: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Operation -> its fusion: level, and which of that level; cheap ones have one if they must
-    be stored."""
+    """Operation -> level and number of its fusion; cheap ones have one if they must be stored."""
 
     def part(self, results: Sequence[Any]) -> list[Operation | Part]:
         """Return what to run, in order, for the slots among `results`."""
@@ -95,9 +94,7 @@ class Partition:
     # -- levels ------------------------------------------------------------------------------------------------------
 
     def _try_fusing(self, operation: Operation) -> bool:
-        """Note the rules and the levels of an operation's results; False if no generated kernel
-        does it.
-        """
+        """Note rules and levels of an operation's results; False if no generated kernel does it."""
         try:
             rules = {slot: rule_of(operation, number, self.kinds) for number, slot in enumerate(operation.results)}
             edges = {slot: self._edges(slot, rule) for slot, rule in rules.items()}
@@ -111,9 +108,7 @@ class Partition:
         return True
 
     def _edges(self, slot: Slot, rule: Rule) -> dict[Slot, bool]:
-        """Return for each operand whether a block reads only what it has computed itself; raises
-        CannotFuse.
-        """
+        """Return for each operand whether a block reads only its own part; raises CannotFuse."""
         kind, cut = self.kinds[slot], Cut(self.lanes)
         if not kind.numel or kind.numel >= 1 << 31:
             raise CannotFuse("too many numbers, or none")

@@ -237,8 +237,7 @@ class Joined:
 
     axis: int
     pieces: list[tuple[Slot | Tensor, int, int, int]]
-    """For each piece its tensor, its first place, the place after its last, and the step between
-    places."""
+    """For each piece its tensor, its first place, the place after its last, and the step."""
     filling: float
     dtype: torch.dtype
     cost: int = 1

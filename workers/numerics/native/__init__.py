@@ -73,9 +73,7 @@ def available() -> bool:
 
 
 def describe_compiler() -> str:
-    """Return the compiler of the steps here, with the user's own flags; empty where there are no
-    steps.
-    """
+    """Return the compiler of the steps and the user's own flags; empty without native steps."""
     loaded = _load(packaged("streams"))
     return loaded.origin if loaded else ""
 
@@ -89,9 +87,7 @@ def instruction_set() -> str:
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
-    """Return the address of the tensor's first number; the tensor must be contiguous, and outlive
-    the call.
-    """
+    """Return the address of a contiguous tensor's first number; the tensor must outlive the call."""
     assert tensor.is_contiguous(), "native code reads contiguous memory"
     return ctypes.c_void_p(tensor.data_ptr())
 
@@ -184,9 +180,7 @@ def _locked(path: Path) -> Generator[None]:
 
 @functools.cache
 def _processor() -> str:
-    """Return a description of what `-march=native` depends on: machines of different kinds may
-    share a home.
-    """
+    """Return what `-march=native` depends on, as machines of different kinds may share a home."""
     lines = building.read_cpuinfo()
     if not lines:
         return platform.processor() + platform.machine()

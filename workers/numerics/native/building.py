@@ -81,9 +81,7 @@ def read_cpuinfo() -> list[str]:
 
 @functools.cache
 def version(compiler: tuple[str, ...]) -> str:
-    """Return the compiler's own description; raises OSError or subprocess's errors where it does
-    not work.
-    """
+    """Return the compiler's own description; raises OSError or SubprocessError if it fails."""
     return subprocess.run([*compiler, "--version"], check=True, capture_output=True, text=True).stdout
 
 

@@ -178,9 +178,7 @@ class Lowering:
         return leaf
 
     def _define(self, slot: Slot, value: Value) -> None:
-        """Note the value of a slot; it is stored if that costs less than to compute it for each
-        use.
-        """
+        """Note the value of a slot, stored if that costs less than to compute it for each use."""
         if isinstance(value, Lazy):
             is_broadcast = self._largest_use.get(slot, 0) > math.prod(value.shape)
             is_reused = self._uses.get(slot, 0) > 1 or is_broadcast

@@ -154,8 +154,7 @@ class Architecture(Learning):
         of_weights, of_form = self._split(layouts, descent.gradient)
         life = torch.as_tensor(self.life, device=steps.device).long()
         lived = torch.where(life > 0, life, steps)
-        # Steps of each model since its last reset: model m is reset at the turns m + 1, m + 1 + M,
-        # ...
+        # Steps since the last reset; model m is reset at the turns m + 1, m + 1 + M, and so on.
         turn = (life // self.models).clamp(min=1)
         first = torch.arange(1, self.models + 1, device=step.device) * turn
         since = torch.where(step < first, step, (step - first) % (self.models * turn))
