@@ -24,7 +24,7 @@ def _holders(blocks: list[_Block], number: int) -> int:
 
 
 _FREE = _holders([np.empty(1, dtype=np.uint8)], 0)
-"""What holds a block that no tensor refers to."""
+"""The number of references to a block that no tensor refers to."""
 
 
 class Blocks:
@@ -37,17 +37,18 @@ class Blocks:
         """Return a contiguous tensor of the same shape and type, whose numbers are anything."""
         if tensor.nbytes < LEAST or tensor.device.type != "cpu":
             return torch.empty_like(tensor, memory_format=torch.contiguous_format)
-        block = self._find(tensor.nbytes + _LINE)
+        block = self._take(tensor.nbytes + _LINE)
         start = -block.ctypes.data % _LINE
         inside = torch.from_numpy(block[start : start + tensor.nbytes])  # refers to the block
         return inside.view(tensor.dtype).view(tensor.shape)
 
-    def _find(self, size: int) -> _Block:
+    def _take(self, size: int) -> _Block:
+        """Return a block of this many bytes that no tensor refers to."""
         free = [number for number in range(len(self._blocks)) if _holders(self._blocks, number) == _FREE]
         for number in free:
             if self._blocks[number].nbytes == size:
                 return self._blocks[number]
-        for number in reversed(free):  # of a pack of another width
+        for number in reversed(free):  # these are blocks of a pack of another width
             del self._blocks[number]
         self._blocks.append(np.empty(size, dtype=np.uint8))
         return self._blocks[-1]

@@ -1,4 +1,4 @@
-"""A recording without what need not be done at each replay: the same numbers of fewer operations.
+"""The simplification of recordings: the same numbers from fewer operations at each replay.
 
 Left out is what no result needs. What is computed of constants alone is computed once. What repeats an operation on the
 same tensors is taken from there. Bits stay: what is left are the same operations on the same numbers.
@@ -28,7 +28,7 @@ _SHARING = frozenset(
         torch.ops.aten.lift.default,
     }
 )
-"""What gives the memory of what it gets, though its schema does not say so; a product of three axes by two ends so."""
+"""Operations that return the memory of an argument, though their schemas do not say so."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Operation(NamedTuple):
 
 
 def replace(kind: type, new: Callable[[Any], Any], tree: Any) -> Any:
-    """`tree_map_only` for the arguments of an operation, which are many and simple."""
+    """Apply a function as `tree_map_only` does; faster for an operation's arguments, which are many
+    and simple.
+    """
     if isinstance(tree, kind):
         return new(tree)
     if isinstance(tree, (list, tuple)):
@@ -59,23 +61,24 @@ def replace(kind: type, new: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def slots_in(tree: Any) -> set[Slot]:
-    """Return all that stand in it."""
+    """Return all slots in a tree."""
     return {leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Slot)}
 
 
 def simplify(operations: Sequence[Operation], results: Sequence[Any]) -> list[Operation]:
-    """Operations that give the slots among `results` the same numbers."""
-    apart = _find_apart(operations, results)
+    """Return fewer operations that give the slots among `results` the same numbers."""
+    apart = find_written(operations, slots_in(results))  # or the callers may write into it
     known: dict[Slot, Any] = {}
     """Slot -> what stands for it: a constant, or the result of an earlier operation."""
     done: dict[Hashable, list[Any]] = {}
-    """What was computed -> its results."""
+    """Key of an operation that was computed -> its results."""
     left: list[Operation] = []
     for function, own_arguments, own_results in operations:
         arguments = replace(Slot, lambda slot: known.get(slot, slot), own_arguments)
         operation = Operation(function, arguments, own_results)
         used = {id(leaf) if isinstance(leaf, Tensor) else leaf for leaf in _tensors((own_arguments, own_results))}
-        if used & apart or not _depends_on_its_arguments_alone(function):
+        tags = getattr(function, "tags", None)
+        if used & apart or tags is None or torch.Tag.nondeterministic_seeded in tags:
             left.append(operation)
             continue
         key = function, _key_of(arguments)
@@ -88,8 +91,7 @@ def simplify(operations: Sequence[Operation], results: Sequence[Any]) -> list[Op
 
 
 def join_gradients(operations: Sequence[Operation], results: Sequence[Any]) -> list[Operation]:
-    """Return the operations with one joint in place of a sum of gradients of the parts of a tensor, where they make
-    it whole.
+    """Return the operations with one joint in place of each sum of gradients of all parts of a tensor.
 
     The gradient of `q, k, v = x.unbind(1)` is a sum of three tensors of x's size, each zero but for one part: five
     passes over memory that are largely zeros. The numbers are the same, but that a negative zero stays negative.
@@ -98,26 +100,20 @@ def join_gradients(operations: Sequence[Operation], results: Sequence[Any]) -> l
     pieces: dict[Slot, tuple[_Whole, list[tuple[int, int, Slot]]]] = {}
     left: list[Operation] = []
     for operation in operations:
-        found = (
-            _pieces_of(operation, pieces) if not slots_in((operation.arguments, operation.results)) & written else None
-        )
-        if found:
-            whole, parts = found
-            pieces[operation.results[0]] = found
+        is_written = bool(slots_in((operation.arguments, operation.results)) & written)
+        if not is_written and (found := _pieces_of(operation, pieces)):
+            whole, parts = pieces[operation.results[0]] = found
             parts = sorted(parts, key=lambda part: part[0])
             ends = [0, *(end for _, end, _ in parts)]
-            if (
-                len(parts) > 1
-                and ends[-1] == whole.size
-                and all(start == end for (start, _, _), end in zip(parts, ends, strict=False))
-            ):
+            touch = all(start == end for (start, _, _), end in zip(parts, ends, strict=False))
+            if len(parts) > 1 and touch and ends[-1] == whole.size:
                 operation = Operation(whole.join, [[[slot for *_, slot in parts], whole.axis], {}], operation.results)
         left.append(operation)
     return _needed(left, slots_in(results))
 
 
 class _Whole(NamedTuple):
-    """What gradients of parts are put into."""
+    """The tensor that gradients of parts are put into."""
 
     join: Callable[..., Any]
     """`stack` for parts that were selected, `cat` for slices."""
@@ -149,13 +145,10 @@ def _pieces_of(
     return (one[0], [*one[1], *other[1]]) if one and other and one[0] == other[0] else None
 
 
-def _find_apart(operations: Sequence[Operation], results: Sequence[Any]) -> set[Any]:
-    """Slots, and ids of constants, whose memory is written into or is the callers'; views share it."""
-    return find_written(operations, slots_in(results))
-
-
 def find_written(operations: Sequence[Operation], others: Iterable[Slot] = ()) -> set[Any]:
-    """Slots, and ids of constants, whose memory is written into, or that of `others`; views share it."""
+    """Return the slots, and ids of constants, whose memory is written into or is that of `others`;
+    views share it.
+    """
     shared: dict[Any, Any] = {}
 
     def root(name: Any) -> Any:
@@ -181,11 +174,6 @@ def find_written(operations: Sequence[Operation], others: Iterable[Slot] = ()) -
     return written | {name for name in {*every, *shared, *shared.values()} if root(name) in roots}
 
 
-def _depends_on_its_arguments_alone(function: Callable[..., Any]) -> bool:
-    tags = getattr(function, "tags", None)
-    return tags is not None and torch.Tag.nondeterministic_seeded not in tags
-
-
 def _compute(operation: Operation) -> list[Any] | None:
     """Return the results of an operation on constants, if they are small; else None."""
     if slots_in(operation.arguments):
@@ -196,7 +184,7 @@ def _compute(operation: Operation) -> list[Any] | None:
 
 
 def _needed(operations: Sequence[Operation], needed: set[Slot]) -> list[Operation]:
-    """Those of whose results some are needed, and those that write."""
+    """Return the operations of whose results some are needed, and those that write."""
     kept: list[Operation] = []
     needed = set(needed)
     for operation in reversed(operations):
@@ -208,12 +196,12 @@ def _needed(operations: Sequence[Operation], needed: set[Slot]) -> list[Operatio
 
 
 def _tensors(tree: Any) -> Iterable[Any]:
-    """Return the slots and the constants of it."""
+    """Return the slots and the constants of a tree."""
     return (leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, (Slot, Tensor)))
 
 
 def _key_of(tree: Any) -> Hashable:
-    """Equal for the same values of the same types; a tensor is the same as itself alone."""
+    """Return a key, equal for the same values of the same types; a tensor is equal to itself alone."""
     if isinstance(tree, Tensor):
         return "tensor", id(tree)
     if isinstance(tree, (list, tuple)):

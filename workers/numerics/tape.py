@@ -25,7 +25,8 @@ _FILLED: dict[Any, float] = {
     torch.ops.aten.new_ones.default: 1,
     torch.ops.aten.new_zeros.default: 0,
 }
-"""What takes nothing but shape and kind from a tensor -> the number that it fills another with."""
+"""Operation that takes only shape and kind from a tensor -> the number that it fills a new one
+with."""
 
 
 class CannotRecord(Exception):  # noqa: N818 - the function may be right, and be run without a recording
@@ -119,8 +120,9 @@ class Tape(TorchDispatchMode):
         return f"{place}: {func}" if place else str(func)
 
     def slots(self, tree: Any) -> Any:
-        """Return the tree with slots in place of tensors; one that was neither given nor made is a constant and
-        stays.
+        """Return the tree with slots in place of tensors.
+
+        A tensor that was neither given nor made is a constant and stays.
         """
         return replace(Tensor, lambda tensor: self._slots.get(tensor, tensor), tree)
 
@@ -131,7 +133,7 @@ class Tape(TorchDispatchMode):
             operations = fuse(operations, results, self.kinds, self._device, self.kinds[self.leaves[0]].shape[0])
         elif self.leaves:
             operations = join_gradients(operations, results)
-        operations = [_by_number(operation) if _is_refused(operation) else operation for operation in operations]
+        operations = [_Numbered(one).as_operation() if _is_refused(one) else one for one in operations]
         freed: list[list[Slot]] = []  # after each operation what no later one needs, from the last to the first
         needed = slots_in(results)
         for operation in reversed(operations):
@@ -160,7 +162,7 @@ class _Numbered:
     """An operation with its arguments but for tensors, which the interpreter calls by a number."""
 
     def __init__(self, operation: Operation) -> None:
-        self._function, self._arguments, _ = operation
+        self._function, self._arguments, self._results = operation
         self._slots = [*dict.fromkeys(one for one in pytree.tree_leaves(self._arguments) if isinstance(one, Slot))]
         self.number = next(_NUMBERS)
         _NUMBERED[self.number] = self
@@ -175,27 +177,24 @@ class _Numbered:
         returned = pytree.tree_leaves(self._function(*positional, **keywords))
         return [one for one in returned if isinstance(one, Tensor)]
 
-    def as_operation(self, results: Sequence[Any]) -> Operation:
+    def as_operation(self) -> Operation:
         """Return the operation of a recording that calls it, and keeps it."""
-        return Operation(self, [[*self._slots], {}], [one for one in results if one is not None])
+        return Operation(self, [[*self._slots], {}], [one for one in self._results if one is not None])
 
 
 def _is_refused(operation: Operation) -> bool:
-    """Return whether torch.jit.trace refuses an operation: it knows no lists of booleans, as most norms' gradients
-    take.
+    """Return whether torch.jit.trace refuses an operation.
+
+    It knows no lists of booleans, which the gradients of most norms take.
     """
     schema: Any = getattr(operation.function, "_schema", None)
-    return (
-        schema is not None and not schema.is_mutable and any(str(one.type) == "List[bool]" for one in schema.arguments)
-    )
-
-
-def _by_number(operation: Operation) -> Operation:
-    return _Numbered(operation).as_operation(operation.results)
+    if schema is None or schema.is_mutable:
+        return False
+    return any(str(one.type) == "List[bool]" for one in schema.arguments)
 
 
 _NUMBERED: WeakValueDictionary[int, _Numbered] = WeakValueDictionary()
-"""Those of recordings that are kept."""
+"""The numbered operations of recordings that are kept."""
 _NUMBERS = itertools.count()
 _LIBRARY = torch.library.Library("graft", "FRAGMENT")
 _LIBRARY.define("numbered(int number, Tensor[] given) -> Tensor[]")

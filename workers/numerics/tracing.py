@@ -33,7 +33,7 @@ from workers.numerics.tape import CannotRecord, Tape
 
 _LOG = logging.getLogger(__name__)
 _TOLD: set[str] = set()
-"""What has been said of recordings in this process."""
+"""The lines that this process has logged of recordings."""
 
 # Operations that vmap makes lane by lane are right, and a recording pays for that alone.
 torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
@@ -61,7 +61,7 @@ class Traced:
         self._function = function
         self._mine: dict[Hashable, _Recording] = {}
         self.seconds = 0.0
-        """How long its last recording took; 0 as long as others' served."""
+        """The seconds that its last recording took; 0 while it uses recordings that others made."""
 
     def __call__(self, *arguments: Any) -> Any:
         leaves, form = pytree.tree_flatten(arguments)
@@ -75,17 +75,15 @@ class Traced:
 
     def _recording(self, key: Hashable, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
         with ONE_TRACE:
-            recording = _RECORDINGS.pop(key, None) or self._timed_record(leaves, form)
+            recording = _RECORDINGS.pop(key, None)
+            if recording is None:
+                load_tracer()
+                start = time.perf_counter()
+                recording = self._record(leaves, form)
+                self.seconds = time.perf_counter() - start
             _RECORDINGS[key] = self._mine[key] = recording  # popped and put back: the order is that of the last use
             while len(_RECORDINGS) > _KEPT:
                 del _RECORDINGS[next(iter(_RECORDINGS))]
-        return recording
-
-    def _timed_record(self, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
-        load_tracer()
-        start = time.perf_counter()
-        recording = self._record(leaves, form)
-        self.seconds = time.perf_counter() - start
         return recording
 
     def unscripted(self, *arguments: Any) -> Callable[..., Any]:
@@ -182,7 +180,8 @@ class _Recording(NamedTuple):
     replay: Callable[..., Sequence[Tensor]]
     form: pytree.TreeSpec
     list: Callable[..., list[Tensor]]
-    """The same by Python, which keeps what the interpreter knows by a number alone."""
+    """The same, started by Python; keeps alive the operations that the interpreter knows by a
+    number."""
 
 
 _RECORDINGS: dict[Hashable, _Recording] = {}

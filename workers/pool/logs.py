@@ -1,4 +1,4 @@
-"""What a pack worker writes about itself, and where: a few lines, for a person who asks why it is slow or gone."""
+"""The log of a pack worker: a few lines, for a person who asks why it is slow or gone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workers.pool.exchanger import Exchange
 
 _LOG = logging.getLogger("graft.pool")
 SHOWN = 8
-"""Trials that a line names."""
+"""The most trials that a line names."""
 
 
 def begin_log() -> None:
@@ -33,6 +33,11 @@ def log_file() -> str:
     except OSError:
         return ""
     return file if Path(file).is_file() else ""
+
+
+def last_line(error: BaseException) -> str:
+    """Return the last line of an error's message, where Ray says what happened."""
+    return (str(error).strip() or type(error).__name__).splitlines()[-1]
 
 
 def log_exchange(exchange: Exchange) -> Exchange:
@@ -55,7 +60,7 @@ def log_exchange(exchange: Exchange) -> Exchange:
 
 
 def _join_numbers(numbers: Sequence[int]) -> str:
-    """`12 trials: 3, 4, 5 ... 70`, or `none`."""
+    """Return `12 trials: 3, 4, 5 ... 70`, or `none`."""
     if not numbers:
         return "none"
     shown = ", ".join(map(str, numbers[:SHOWN]))

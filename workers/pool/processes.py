@@ -26,14 +26,15 @@ from spaces.records import Directives, Offer, Progress, Report
 from workers.engine.machine.locations import Location
 from workers.engine.machine.process import prepare
 from workers.pool import Saving, Steering
-from workers.pool.logs import log_exchange
+from workers.pool.logs import last_line, log_exchange
 from workers.pool.ray.controller_actor import ControllerActor
 from workers.pool.slots import MOST_CRASHES, name_worker
 from workers.pool.worker_settings import WorkerSettings, make_worker
 
 WATCH_SECONDS, SWEEP_SECONDS = 0.2, 1.0
 GRACE_SECONDS = 90.0
-"""How long a worker may take to notice that the study has ended before its process is; longer than a lease lasts."""
+"""The seconds in which a worker must notice that the study has ended, before it is killed;
+longer than a lease lasts."""
 _PROGRAM = "from workers.pool.processes import main; main()"
 _LOG = logging.getLogger("graft.pool")
 
@@ -83,7 +84,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Task:
-    """What a worker's process is told at its start."""
+    """The task that a worker's process gets at its start."""
 
     slot: int
     settings: WorkerSettings
@@ -93,17 +94,17 @@ class _Task:
 @final
 @dataclass
 class _Office:
-    """What workers' processes speak to: the controller, one exchange at a time."""
+    """The controller's side of the workers' processes: it makes one exchange at a time."""
 
     actor: ControllerActor
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _processes: set[subprocess.Popen[bytes]] = field(default_factory=set[subprocess.Popen[bytes]])
     _failure: BaseException | None = None
-    """An error that is no worker's, and not one of those that the actor keeps."""
+    """An error that neither a worker has raised nor the actor keeps."""
     _ended: float | None = None
-    """When a worker was told that the study has ended."""
+    """The time at which a worker was told that the study has ended; None before that."""
     _abandoned: str | None = None
-    """What the last of a slot's workers died of, where there is no further one."""
+    """The reason why the last worker of an abandoned slot died; None while no slot is abandoned."""
 
     def fill(self, task: _Task, variables: Mapping[str, str]) -> None:
         """Keep a worker in a slot to the end of the study: another process starts when one dies."""
@@ -187,23 +188,23 @@ class _Office:
             self.close()
 
     def check(self) -> None:
-        """Raise the error that ended the run, if one did: without a worker that saw its end, the study has none."""
+        """Raise the error that ended the run, if any; a study whose end no worker saw has failed."""
         if self._ended is None and self._abandoned is not None:
             self.actor.give_up(self._abandoned)
         self.progress()
 
     def close(self) -> None:
-        """End the processes that are left."""
+        """Kill the processes that are left."""
         for process in [*self._processes]:
             process.kill()
 
 
 @dataclass
 class _Ending:
-    """How a worker's process ended."""
+    """The end of a worker's process."""
 
     done: bool = False
-    """Whether it was told that the study has ended."""
+    """True if it was told that the study has ended."""
     reported: bool = False
     reason: str = ""
 
@@ -220,14 +221,14 @@ def main() -> None:
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise
         except Exception as error:
-            exchanges.ask("fail", (str(error).strip() or type(error).__name__).splitlines()[-1])
+            exchanges.ask("fail", last_line(error))
             sys.exit(1)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         sys.exit(1)  # the launcher is gone: nobody waits for what this one trains
 
 
 def _work(task: _Task, exchanges: _Line, renewals: _Line) -> None:
-    """One worker after the other, as leases run out, to the end of the study."""
+    """Run one worker after the other, as leases run out, to the end of the study."""
     install(task.outside)
     prepare()
     done = False
@@ -247,13 +248,13 @@ def _work(task: _Task, exchanges: _Line, renewals: _Line) -> None:
 @final
 @dataclass
 class _Line:
-    """Asks the launcher through a pipe; from any thread, one question at a time."""
+    """A line to the launcher through a pipe; it asks one question at a time, from any thread."""
 
     pipe: Connection
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, question: str, *arguments: Any) -> Any:
-        """Return the answer; EOFError or OSError where the launcher is gone."""
+        """Return the answer; raises EOFError or OSError where the launcher is gone."""
         with self._turn:
             self.pipe.send((question, arguments))
             return self.pipe.recv()

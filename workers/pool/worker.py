@@ -69,7 +69,7 @@ class Worker:
     renew: Callable[[], bool] = lambda: True
     """Renews the worker's lease and returns whether it is still held; called from several threads."""
     archive: Archive | None = None
-    """Where checkpoints are written; None: nowhere."""
+    """The archive that checkpoints are written to; None if none are."""
     save_seconds: float = math.inf
     """Most seconds between checkpoints; infinite: only those that the controller asks for are written."""
     log: str = ""
@@ -155,13 +155,15 @@ class Worker:
         """Return the next offer, with a checkpoint if `saves`; the lanes' reports are added to `reports`."""
         structure, lanes = None, min(self.width, self._max_width)
         holds: tuple[TrialStart, ...] = ()
-        snapshot = None
+        snapshot, seconds = None, 0.0
         if self.lanes:
             # In one turn, because other workers may train these lanes between turns: an offer goes with all
             # reports up to its checkpoints, and a trial that it does not hold must have sent all of its own.
             with self.share.turns.briefly():
                 self._max_width = self._find_width(self._sample)
-                snapshot = self._take_snapshot() if saves else None
+                if saves:
+                    start = time.monotonic()
+                    snapshot, seconds = self.lanes.snapshot(), time.monotonic() - start
                 reports += self.lanes.take_reports()
                 structure, holds, lanes = self.lanes.pack.structure, self.lanes.starts, self._count_free(self.lanes)
                 self._add_counts(self.lanes)
@@ -177,7 +179,7 @@ class Worker:
             room=counts[1],
             holds=holds,
             log=self.log,
-            saved=self._write(*snapshot) if snapshot else (),
+            saved=self._write(snapshot, seconds) if snapshot else (),
         )
 
     def _count_free(self, lanes: StudyLanes) -> int:
@@ -192,13 +194,6 @@ class Worker:
         """Return whether the next offer comes with a checkpoint: one is asked for, or one is due."""
         has_trained = self.lanes is not None and any(running.has_trained for running in self.lanes.trials)
         return self.archive is not None and has_trained and (asked or self._timer.is_due())
-
-    def _take_snapshot(self) -> tuple[Snapshot, float] | None:
-        """Return the states of the worker's trials, and the seconds it took; None if none has trained."""
-        assert self.lanes, "it has lanes"
-        start = time.monotonic()
-        snapshot = self.lanes.snapshot()
-        return (snapshot, time.monotonic() - start) if snapshot else None
 
     def _write(self, snapshot: Snapshot, seconds: float) -> tuple[Checkpoint, ...]:
         """Write a checkpoint; empty if it could not be written. `seconds`: how long the snapshot took."""

@@ -50,9 +50,9 @@ _THREADS = 256
 _OPTIMIZERS: tuple[type[Optimizer], ...] = (AdamW, Adam, StochasticGradientDescent)
 _SCHEDULES: tuple[type[Schedule], ...] = (Constant, Linear, Cosine, WarmupCooldown)
 _AVERAGINGS: dict[type[Averaging], int] = {NoAveraging: 0, Ema: 1, Bema: 1, BemaGrid: 2}
-"""All three as fused_update.cu numbers them."""
+"""All three are numbered as in fused_update.cu."""
 _CLOSE = {torch.float32: (1e-4, 1e-6), torch.float64: (1e-9, 1e-12)}
-"""Relatively, absolutely."""
+"""Relative and absolute tolerance."""
 _COMPARED_LANES, _COMPARED_STEPS = 3, 3
 _LOG = logging.getLogger(__name__)
 
@@ -74,12 +74,12 @@ def run_kernel(
 def _(
     choices: Sequence[int], knobs: Tensor, constants: Sequence[Tensor], given: Sequence[Tensor], made: Sequence[Tensor]
 ) -> None:
-    """Of tensors that have shapes and no numbers."""
+    """Do nothing for tensors that have shapes and no numbers."""
 
 
 @functools.cache
 def _kernel_of(dtype: torch.dtype, device: torch.device) -> Kernel:
-    """Compiled in a third of a second; raises RuntimeError where that fails."""
+    """Compile the kernel, in a third of a second; raises RuntimeError where that fails."""
     return Kernel(load_cubin(SOURCE, architecture_of(device)), FUNCTIONS[dtype], device)
 
 
@@ -112,7 +112,7 @@ def fused_update_of(recipe: Recipe, layout: Layout, device: torch.device) -> Fus
 
 
 _VERDICTS: dict[str, str | None] = {}
-"""What the kernel was compared for, on this device -> what keeps it from being used; None: nothing."""
+"""Recipe and device that the kernel was compared for -> why it is not used; None if it is."""
 
 
 def find_fault(update: FusedUpdate, recipe: Recipe, layout: Layout, device: torch.device) -> str | None:
@@ -145,7 +145,7 @@ def find_fault(update: FusedUpdate, recipe: Recipe, layout: Layout, device: torc
 
 @final
 class FusedUpdate:
-    """What `workers.training.recipe.apply_gradient` does, for L lanes on a GPU."""
+    """The update of `workers.training.recipe.apply_gradient`, for L lanes on a GPU."""
 
     def __init__(self, recipe: Recipe, layout: Layout) -> None:
         self._recipe = recipe
@@ -163,35 +163,32 @@ class FusedUpdate:
         """Return the state after the update; the argument is left as it was."""
         if self._bound[0] is not knobs:  # a trial that takes a lane writes into the knobs' tensors
             self._bound = knobs, self._recipe.bind(knobs)
-        shadow = state.shadow.get("ema")
-        given = [one.contiguous() for one in _tensors_of(state, gradient.new_empty(0))]
+        none = gradient.new_empty(0)
+        names = "first" if "first" in state.moments else "buffer"
+        moments = state.moments[names], state.moments.get("second", none)
+        shadow = state.shadow.get("ema", none)
+        progress = state.step, state.loss_sum, state.diverged_at
+        # In the order of fused_update.cu.
+        given = [one.contiguous() for one in (state.parameters, *moments, shadow, *progress)]
         made = [torch.empty_like(one) for one in given]
         lanes, total = state.parameters.shape
-        averages = shadow.numel() // state.parameters.numel() if shadow is not None else 0
+        averages = shadow.numel() // state.parameters.numel()
         choices = [lanes, total, averages, *self._choices]
         stacked = torch.stack(_knobs_of(self._bound[1]))
         run_kernel(choices, stacked, self._constants, [gradient.contiguous(), loss.contiguous(), *given], made)
         parameters, first, second, average, step, loss_sum, diverged_at = made
-        names = "first" if "first" in state.moments else "buffer"
         return State(
             parameters=parameters,
             moments={names: first, **({"second": second} if "second" in state.moments else {})},
-            shadow={**state.shadow, "ema": average} if shadow is not None else state.shadow,
+            shadow={**state.shadow, "ema": average} if "ema" in state.shadow else state.shadow,
             step=step,
             loss_sum=loss_sum,
             diverged_at=diverged_at,
         )
 
 
-def _tensors_of(state: State, none: Tensor) -> list[Tensor]:
-    """List the state's tensors in the order of fused_update.cu."""
-    first = state.moments["first"] if "first" in state.moments else state.moments["buffer"]
-    second, shadow = state.moments.get("second", none), state.shadow.get("ema", none)
-    return [state.parameters, first, second, shadow, state.step, state.loss_sum, state.diverged_at]
-
-
 def _knobs_of(recipe: Recipe) -> list[Tensor]:
-    """[L] each, in the order of fused_update.cu; where there is none, any other."""
+    """Return the knobs, [L] each, in the order of fused_update.cu; one that is missing is any number."""
     optimizer, schedule, averaging = recipe.optimizer, recipe.optimizer.schedule, recipe.averaging
     found: list[Any] = [recipe.training.steps, optimizer.learning_rate, optimizer.clip_norm]
     none: Any = optimizer.clip_norm

@@ -40,7 +40,7 @@ def fuse(
         return [*operations]
     fused: list[Operation] = []
     made: list[Fusion] = []
-    for one in Partition(kinds, lanes).part(operations, results):
+    for one in Partition(operations, kinds, lanes).part(results):
         if not isinstance(one, Part):
             fused.append(one)
             continue

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from workers.numerics.fusion.values import CannotFuse, Kind, spell
+from workers.numerics.simplifying import Slot
 
 ARITHMETIC = {
     "mul": "{0} * {1}",
@@ -42,6 +46,7 @@ ARITHMETIC = {
     "floor_divide": "quotient_down({0}, {1})",
     "tanh_backward": "{0} * ({T}(1) - {1} * {1})",
     "sigmoid_backward": "{0} * ({T}(1) - {1}) * {1}",
+    "threshold_backward": "{1} <= {2} ? {T}(0) : {0}",
     "bitwise_and": "{0} & {1}",
     "bitwise_or": "{0} | {1}",
     "bitwise_xor": "{0} ^ {1}",
@@ -83,13 +88,22 @@ _POWERS = {
 _COSTLY = ("exp", "log", "sin", "cos", "tanh", "erf", "pow", "sqrt", "left_over", "quotient_down", " / ")
 
 
-def formula_of(name: str, positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+Formula = tuple[str, list[Any]]
+"""A template, and the operands that it has places for."""
+
+
+def formula_of(name: str, positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
     """Return the formula of an operation, computed in its result's type, and its operands; raises CannotFuse."""
     if name in ARITHMETIC:
-        return ARITHMETIC[name], positional[: 2 if "{1}" in ARITHMETIC[name] else 1]
+        return ARITHMETIC[name], take_operands(ARITHMETIC[name], positional)
     if name in _LONGER:
         return _LONGER[name](positional, keywords, dtype)
     raise CannotFuse(name)
+
+
+def take_operands(template: str, arguments: list[Any]) -> list[Any]:
+    """Return the first arguments, as many as a template has places for."""
+    return arguments[: 1 + ("{1}" in template) + ("{2}" in template)]
 
 
 def has_formula(name: str) -> bool:
@@ -98,39 +112,36 @@ def has_formula(name: str) -> bool:
 
 
 def cost_of(template: str) -> int:
-    """About how much a formula takes: one that is cheap is computed again rather than kept."""
+    """Return the rough cost of a formula; a cheap one is computed again rather than kept."""
     return 8 if any(word in template for word in _COSTLY) else 1
 
 
-def _sum(sign: str) -> Any:
-    def of(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
-        alpha = positional[2] if len(positional) > 2 else keywords.get("alpha", 1)
-        factor = "" if alpha == 1 else f" * {spell(alpha, dtype)}"
-        return f"{{0}} {sign} {{1}}{factor}", positional[:2]
-
-    return of
+def _sum(sign: str, positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
+    alpha = positional[2] if len(positional) > 2 else keywords.get("alpha", 1)
+    factor = "" if alpha == 1 else f" * {spell(alpha, dtype)}"
+    return f"{{0}} {sign} {{1}}{factor}", positional[:2]
 
 
-def _reversed_difference(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
-    template, operands = _sum("-")(positional, keywords, dtype)
+def _reversed_difference(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
+    template, operands = _sum("-", positional, keywords, dtype)
     return template, operands[::-1] if template == "{0} - {1}" else _refuse("rsub with a factor")
 
 
-def _quotient(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+def _quotient(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
     rounding = keywords.get("rounding_mode")
     if rounding is None and dtype.is_floating_point:
         return "{0} / {1}", positional[:2]
     return ("quotient_down({0}, {1})", positional[:2]) if rounding == "floor" else _refuse("a rounded quotient")
 
 
-def _power(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+def _power(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
     base, exponent = positional[:2]
     if isinstance(exponent, int | float) and float(exponent) in _POWERS:
         return _POWERS[float(exponent)], [base]
     return ("pow({0}, {1})", [base, exponent]) if dtype.is_floating_point else _refuse("powers of whole numbers")
 
 
-def _bounded(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+def _bounded(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
     low, high = ([*positional[1:], None, None])[:2]
     low, high = keywords.get("min", low), keywords.get("max", high)
     operands, formula = [positional[0]], "{0}"
@@ -143,7 +154,7 @@ def _bounded(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype
     return formula, operands
 
 
-def _finite(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+def _finite(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
     known = torch.finfo(dtype) if dtype.is_floating_point else _refuse("whole numbers are finite")
     given = [*positional[1:], None, None, None][:3]
     chosen = [keywords.get(name, own) for name, own in zip(("nan", "posinf", "neginf"), given, strict=True)]
@@ -152,17 +163,13 @@ def _finite(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype)
     return f"{{0}} != {{0}} ? {none} : isfinite({{0}}) ? {{0}} : {{0}} > {{T}}(0) ? {most} : {least}", positional[:1]
 
 
-def _threshold_backward(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
-    return "{1} <= {2} ? {T}(0) : {0}", positional[:3]
-
-
-def _gelu(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+def _gelu(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
     if keywords.get("approximate", "none") != "none":
         return _refuse("an approximated GELU")
     return f"{{0}} * {{T}}(0.5) * ({{T}}(1) + erf({{0}} * {spell(0.5**0.5, dtype)}))", positional[:1]
 
 
-def _gelu_backward(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+def _gelu_backward(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
     if keywords.get("approximate", "none") != "none":
         return _refuse("an approximated GELU")
     root, scale = spell(0.5**0.5, dtype), spell(0.3989422804014327, dtype)
@@ -170,39 +177,35 @@ def _gelu_backward(positional: list[Any], keywords: dict[str, Any], dtype: torch
     return f"{{0}} * ({below} + {{1}} * (exp({{1}} * {{1}} * {{T}}(-0.5)) * {scale}))", positional[:2]
 
 
-def _bitwise_not(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
-    return ("!{0}" if dtype == torch.bool else "~{0}"), positional[:1]
-
-
 def _refuse(what: str) -> Any:
     raise CannotFuse(what)
 
 
-_LONGER: dict[str, Any] = {
-    "add": _sum("+"),
-    "sub": _sum("-"),
+_LONGER: dict[str, Callable[[list[Any], dict[str, Any], torch.dtype], Formula]] = {
+    "add": partial(_sum, "+"),
+    "sub": partial(_sum, "-"),
     "rsub": _reversed_difference,
     "div": _quotient,
     "pow": _power,
     "clamp": _bounded,
     "nan_to_num": _finite,
-    "threshold_backward": _threshold_backward,
     "gelu": _gelu,
     "gelu_backward": _gelu_backward,
-    "bitwise_not": _bitwise_not,
+    "bitwise_not": lambda positional, _, dtype: ("!{0}" if dtype == torch.bool else "~{0}", positional[:1]),
 }
 
 
-def common_type(operands: list[Any], kinds: list[Kind | None]) -> torch.dtype:
-    """In which operands are compared: torch's promotion, by shapes and types alone."""
+def common_type(operands: list[Any], kinds: Mapping[Slot, Kind]) -> torch.dtype:
+    """Return the type in which operands are compared: torch's promotion, by shapes and types alone."""
+    known = [Kind.of(one) if isinstance(one, Tensor) else kinds.get(one) for one in operands]
     typed = [
         (kind.dtype, bool(kind.shape)) if kind else (_type_of(one), False)
-        for one, kind in zip(operands, kinds, strict=True)
+        for one, kind in zip(operands, known, strict=True)
     ]
     found = typed[0][0]
     for dtype, has_axes in typed[1:]:
         ranks = [_CATEGORIES.index((one.is_floating_point, one == torch.bool)) for one in (found, dtype)]
-        if typed[0][1] == has_axes and kinds[0] and kinds[-1]:
+        if typed[0][1] == has_axes and known[0] and known[-1]:
             found = torch.promote_types(found, dtype)
         elif ranks[0] != ranks[1]:
             found = dtype if ranks[1] > ranks[0] else found

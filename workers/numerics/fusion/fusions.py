@@ -1,4 +1,4 @@
-"""Fusions at work: operations that are one kernel, once it has given what they give on the device.
+"""Fusions: operations that run as one kernel, once the kernel has given their numbers on the device.
 
 Before a kernel is used its numbers are compared with those of the operations, on the arguments that it is first
 called with; where it cannot be compiled, or differs, one line says so and the operations are run instead.
@@ -34,7 +34,8 @@ from workers.numerics.fusion.values import Kind
 from workers.numerics.simplifying import Operation, Slot, replace
 
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6
-"""How near a kernel comes to its operations: of the largest result, and of the largest number that it is made of."""
+"""The error allowed in a kernel's results: a part of the largest result, and a part of the
+largest number that it reads."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -47,7 +48,7 @@ class Fusion:
         self._part, self._kinds, self._lanes = part, kinds, lanes
         self.program = write_program(part.rules, kinds, part.results, lanes)
         self.given = _find_given(part.operations)
-        """Slots and constants: what the operations read, of which the kernel may need less."""
+        """The slots and constants that the operations read; the kernel may need fewer."""
         names = [_name(one) for one in self.given]
         self._read = [names.index(_name(one)) for one in self.program.given]
         self._strides = [Kind.of(one).strides if isinstance(one, Tensor) else kinds[one].strides for one in self.given]
@@ -64,7 +65,7 @@ class Fusion:
 
     @property
     def results(self) -> list[Kind]:
-        """What it makes."""
+        """The kinds of the results."""
         return [self._kinds[slot] for slot in self.program.results]
 
     @property
@@ -79,7 +80,7 @@ class Fusion:
 
     @property
     def scratch_bytes(self) -> int:
-        """What the kernel writes for itself, and reads again."""
+        """The bytes that the kernel writes for itself, and reads again."""
         return sum(kind.numel * kind.dtype.itemsize for kind in self.program.scratch)
 
     def operate(self, given: Sequence[Tensor]) -> list[Tensor]:
@@ -102,7 +103,7 @@ class Fusion:
         return [given[number] for number in self._read]
 
     def make_results(self, device: torch.device) -> list[Tensor]:
-        """Room for them."""
+        """Allocate memory for the results."""
         return [torch.empty_strided(kind.shape, kind.strides, dtype=kind.dtype, device=device) for kind in self.results]
 
     def launch(self, given: Sequence[Tensor]) -> list[Tensor]:
@@ -116,7 +117,7 @@ class Fusion:
         return made
 
     def run(self, given: Sequence[Tensor]) -> list[Tensor]:
-        """By the kernel, if it has given the operations' numbers on this device, else by the operations."""
+        """Run the kernel if it gave the operations' numbers on this device, else the operations."""
         device = given[0].device
         if not self.fits(given) or any(one.numel() >= 1 << 31 for one in given):
             return self.operate(given)
@@ -183,11 +184,12 @@ def _find_given(operations: Sequence[Operation]) -> list[Slot | Tensor]:
 
 
 _TOLD: set[str] = set()
-"""Why kernels of this process are not used."""
+"""The faults that this process has logged of kernels that are not used."""
 
 
 _COMPARED = 1 << 20
-"""How many numbers are compared at a time: copies of whole arguments would need memory that the pack then lacks."""
+"""The most numbers that are compared at a time: copies of whole arguments would need memory that
+the pack then lacks."""
 
 
 def _parts(tensor: Tensor) -> Sequence[Tensor]:
@@ -217,7 +219,7 @@ def compile_all(several: Sequence[Fusion], device: torch.device) -> None:
 
 @functools.cache
 def _kernel_of(text: str, device: torch.device) -> Kernel:
-    """Kernels of equal text are one, whichever recording they belong to: those of packs of other widths, say."""
+    """Load a kernel; those of equal text are one, whichever recording they belong to."""
     return Kernel(_cubin_of(text, architecture_of(device)), "fused", device)
 
 
@@ -230,7 +232,7 @@ def _cubin_of(text: str, architecture: str) -> bytes:
 
 
 _FUSIONS: WeakValueDictionary[int, Fusion] = WeakValueDictionary()
-"""Those of recordings that are kept, by the number that torch's interpreter hands on."""
+"""The fusions of recordings that are kept, by the number that torch's interpreter passes on."""
 _NUMBERS = itertools.count()
 
 

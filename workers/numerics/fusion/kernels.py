@@ -1,4 +1,4 @@
-"""A fusion, operations that are one kernel: which tensors it stores, in which loops, and its text.
+"""The writer of a fusion, operations that are one kernel: the tensors that it stores, its loops, and its text.
 
 Every block of a launch has its own run of all tensors (`Cut`). It goes through levels of loops: those of a level read
 what levels before have stored, and a loop computes several tensors of as many elements. What is cheap, and what one
@@ -22,11 +22,11 @@ from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Slot
 
 THREADS = 256
-"""Of a block."""
+"""The number of threads of a block."""
 CHEAP = 8
-"""What costs no more is computed again for each operation that needs it."""
+"""The largest cost of a value that is computed again for each operation that needs it."""
 _CHEAP_PER_ELEMENT = 2
-"""The same for what belongs to many elements."""
+"""The same limit for values that belong to many elements."""
 _BLOCKS_OF_LANE = 1024
 ARITHMETIC = Path(__file__).with_name("arithmetic.hpp").read_text()
 _PREAMBLE = Path(__file__).with_name("fusion.hpp").read_text() + "\n" + ARITHMETIC
@@ -39,11 +39,11 @@ class Program(NamedTuple):
 
     text: str
     given: list[Slot | Tensor]
-    """What it reads, in the order of its parameters."""
+    """The tensors that it reads, in the order of its parameters."""
     results: list[Slot]
-    """What it writes for others, the next parameters."""
+    """The tensors that it writes for others, which are the next parameters."""
     scratch: list[Kind]
-    """What it writes for itself, the last ones."""
+    """The tensors that it writes for itself, which are the last parameters."""
     blocks: int
 
 
@@ -85,10 +85,10 @@ class _Stored:
 
     slot: Slot
     reads: dict[Any, bool] = field(default_factory=dict)
-    """What it needs of others -> whether of the same element alone."""
+    """Key of a tensor that it reads -> True if an element reads the same element alone."""
     level: int = 0
     is_part: bool = False
-    """It has partial sums."""
+    """True if it holds partial sums."""
 
 
 class _Layout:
@@ -104,16 +104,25 @@ class _Layout:
         if any(slot in self._results or isinstance(rules[slot], Summed) for slot in kept.keys() - self._kept.keys()):
             raise CannotFuse("too few numbers for the blocks")
         self._stored: dict[Any, _Stored] = {}
+        for slot in self._kept:
+            rule = self._rules[slot]
+            if isinstance(rule, Reduction) and rule.terms(self._kind(rule.source).shape) > LONG:
+                self._note(("part", slot), _Stored(slot, self._reads_of(slot, part="p"), is_part=True))
+                self._note(slot, _Stored(slot, {("part", slot): False}))
+            else:
+                self._note(slot, _Stored(slot, self._reads_of(slot, part=None)))
         self._given: list[Slot | Tensor] = []
         self._buffers: dict[Any, str] = {}
 
     def program(self) -> Program:
-        self._plan_levels()
         needed = self._find_buffers()
         self._buffers = {key: f"s{number}" for number, key in enumerate(needed)}
         self._buffers |= {slot: f"o{number}" for number, slot in enumerate(self._results)}
         lines = self._write_levels()
-        scratch = [self._kind_of_buffer(key) for key in needed]
+        scratch: list[Kind] = []
+        for key in needed:
+            kind = self._kinds[key[1] if isinstance(key, tuple) else key]
+            scratch.append(Kind((kind.numel * PARTS,), (1,), kind.dtype) if isinstance(key, tuple) else kind)
         if not self._given:
             raise CannotFuse("nothing is read")
         parameters = [f"const {TYPES[self._kind(one).dtype]} *g{number}" for number, one in enumerate(self._given)]
@@ -128,15 +137,6 @@ class _Layout:
         return Kind.of(operand) if isinstance(operand, Tensor) else self._kinds[operand]
 
     # -- what is stored, and when ------------------------------------------------------------------------------------
-
-    def _plan_levels(self) -> None:
-        for slot in self._kept:
-            rule = self._rules[slot]
-            if isinstance(rule, Reduction) and rule.terms(self._kind(rule.source).shape) > LONG:
-                self._note(("part", slot), _Stored(slot, self._reads_of(slot, part="p"), is_part=True))
-                self._note(slot, _Stored(slot, {("part", slot): False}))
-            else:
-                self._note(slot, _Stored(slot, self._reads_of(slot, part=None)))
 
     def _note(self, key: Any, stored: _Stored) -> None:
         for other, same in stored.reads.items():
@@ -191,15 +191,9 @@ class _Layout:
         return stored.level, self._numbers(key), key if stored.is_part else None
 
     def _numbers(self, key: Any) -> int:
-        """Elements that a block computes of it."""
+        """Return how many elements of it a block computes."""
         parts = PARTS if isinstance(key, tuple) else 1
         return self._kinds[key[1] if isinstance(key, tuple) else key].numel // self._cut.blocks * parts
-
-    def _kind_of_buffer(self, key: Any) -> Kind:
-        if not isinstance(key, tuple):
-            return self._kinds[key]
-        kind = self._kinds[key[1]]
-        return Kind((kind.numel * PARTS,), (1,), kind.dtype)
 
     # -- the text ----------------------------------------------------------------------------------------------------
 
@@ -235,21 +229,18 @@ class _Layout:
         if not scope.lines:
             scope.say(f"const int f = block * {run} + i;")
         if ("part", stored.slot) in self._stored and isinstance(rule, Reduction):
-            found = self._join_parts(writer, scope, rule, self._buffers["part", stored.slot])
+            total, part = writer.name("t"), writer.name("r")
+            scope.say(f"{TYPES[rule.dtype]} {total} = {rule.start};")
+            inner = Scope(scope)
+            inner.say(rule.joined(total, f"{self._buffers['part', stored.slot]}[f * {PARTS} + {part}]"))
+            scope.put(f"for (int {part} = 0; {part} < {PARTS}; {part}++)", inner)
+            found = rule.finish(total, self._kind(rule.source).shape)
         else:
             found = rule.write(writer, scope, place)
         name = scope.know((stored.slot, place.key), writer.hold(scope, found, kind.dtype))
         if buffer := self._buffers.get(key):
             offset = writer.offset(scope, kind, place)
             scope.say(f"{buffer}[{offset}] = {name};")
-
-    def _join_parts(self, writer: Writer, scope: Scope, rule: Reduction, buffer: str) -> str:
-        total, part = writer.name("t"), writer.name("r")
-        scope.say(f"{TYPES[rule.dtype]} {total} = {rule.start};")
-        inner = Scope(scope)
-        inner.say(rule.joined(total, f"{buffer}[f * {PARTS} + {part}]"))
-        scope.put(f"for (int {part} = 0; {part} < {PARTS}; {part}++)", inner)
-        return rule.finish(total, self._kind(rule.source).shape)
 
     def _load(self, operand: Slot | Tensor, offset: str) -> str:
         if isinstance(operand, Slot) and operand in self._rules:

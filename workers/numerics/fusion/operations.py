@@ -1,4 +1,4 @@
-"""Which rule each of ATen's operations has."""
+"""The rule of each of ATen's operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from workers.numerics.fusion.formulas import COMPARISONS, common_type, formula_of
+from workers.numerics.fusion.formulas import COMPARISONS, common_type, formula_of, take_operands
 from workers.numerics.fusion.rules import (
     SHORT_SCATTER,
     SMALL_PRODUCT,
@@ -29,7 +29,7 @@ from workers.numerics.simplifying import Operation, Slot
 
 
 class Call(NamedTuple):
-    """A recorded operation, and which of its results is asked for."""
+    """A recorded operation, and the number of the result that is asked for."""
 
     name: str
     positional: list[Any]
@@ -38,28 +38,28 @@ class Call(NamedTuple):
     result: Kind
     kinds: Mapping[Slot, Kind]
 
+    def kind(self, operand: Any) -> Kind:
+        """Return the kind of an operand, a slot or a constant tensor."""
+        return Kind.of(operand) if isinstance(operand, Tensor) else self.kinds[operand]
+
     def shape(self, operand: Any) -> tuple[int, ...]:
-        """Of an operand."""
-        return (Kind.of(operand) if isinstance(operand, Tensor) else self.kinds[operand]).shape
+        """Return the shape of an operand."""
+        return self.kind(operand).shape
 
     def argument(self, number: int, default: Any) -> Any:
         """Return a positional argument that may be left out."""
         return self.positional[number] if len(self.positional) > number else default
 
     def axis(self, axis: int, operand: Any) -> int:
-        """One of an operand's, counted from its end if it is negative."""
+        """Return the number of an operand's axis, which is counted from its end if it is negative."""
         return axis % max(1, len(self.shape(operand)))
 
 
 def _reshaped(call: Call) -> Rule:
     source = call.positional[0]
-    if (Kind.of(source) if isinstance(source, Tensor) else call.kinds[source]).dtype != call.result.dtype:
+    if call.kind(source).dtype != call.result.dtype:
         raise CannotFuse("the same memory as numbers of another kind")
-    return View(call.positional[0], lambda writer, scope, place, shape: writer.reshape(scope, place, shape))
-
-
-def _expanded(call: Call) -> Rule:
-    return View(call.positional[0], lambda writer, scope, place, shape: writer.broadcast(scope, place, shape))
+    return View(source, Writer.reshape)
 
 
 def _permuted(call: Call) -> Rule:
@@ -121,14 +121,6 @@ def _of_split(call: Call) -> Rule:
     return _shifted(source, axis, start, 1)
 
 
-def _of_unbind(call: Call) -> Rule:
-    return _selected(call.positional[0], call.axis(call.argument(1, 0), call.positional[0]), call.number)
-
-
-def _where(call: Call) -> Rule:
-    return Choice(*call.positional[:3], dtype=call.result.dtype)
-
-
 def _masked(call: Call) -> Rule:
     source, mask, value = call.positional
     return Choice(mask, value, source, dtype=call.result.dtype)
@@ -161,10 +153,6 @@ def _multiplied(call: Call) -> Rule:
 def _gathered(call: Call) -> Rule:
     source, axis, index = call.positional[:3]
     return Gathered(source, call.axis(axis, source), index)
-
-
-def _embedded(call: Call) -> Rule:
-    return Embedded(*call.positional[:2])
 
 
 def _scattered(call: Call) -> Rule:
@@ -216,25 +204,27 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
     **dict.fromkeys(
         ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "alias", "detach", "_reshape_alias"), _reshaped
     ),
-    "expand": _expanded,
+    "expand": lambda call: View(call.positional[0], Writer.broadcast),
     **dict.fromkeys(("transpose", "permute", "t"), _permuted),
     "slice": _sliced,
     "select": _of_select,
     **dict.fromkeys(("split", "split_with_sizes"), _of_split),
-    "unbind": _of_unbind,
-    "where": _where,
+    "unbind": lambda call: _selected(
+        call.positional[0], call.axis(call.argument(1, 0), call.positional[0]), call.number
+    ),
+    "where": lambda call: Choice(*call.positional[:3], dtype=call.result.dtype),
     "masked_fill": _masked,
     **dict.fromkeys(("sum", "mean", "amax", "amin"), _reduced),
     "bmm": _multiplied,
     "gather": _gathered,
-    "embedding": _embedded,
+    "embedding": lambda call: Embedded(*call.positional[:2]),
     "scatter_add": _scattered,
     "cat": _concatenated,
     "slice_backward": _slice_backward,
     "select_backward": _select_backward,
     "constant_pad_nd": _padded,
 }
-"""By the name of an operation, whichever its overload."""
+"""Name of an operation, whichever its overload -> its rule."""
 
 
 def rule_of(operation: Operation, number: int, kinds: Mapping[Slot, Kind]) -> Rule:
@@ -249,11 +239,7 @@ def rule_of(operation: Operation, number: int, kinds: Mapping[Slot, Kind]) -> Ru
     if name in MAKERS:
         return MAKERS[name](Call(name, positional, keywords, number, result, kinds))
     if name in COMPARISONS:
-        operands = positional[: 2 if "{1}" in COMPARISONS[name] else 1]
-        return Pointwise(COMPARISONS[name], operands, common_type(operands, [_kind(one, kinds) for one in operands]))
+        operands = take_operands(COMPARISONS[name], positional)
+        return Pointwise(COMPARISONS[name], operands, common_type(operands, kinds))
     template, operands = formula_of(name, positional, keywords, result.dtype)
     return Pointwise(template, operands, result.dtype)
-
-
-def _kind(operand: Any, kinds: Mapping[Slot, Kind]) -> Kind | None:
-    return kinds[operand] if isinstance(operand, Slot) else Kind.of(operand) if isinstance(operand, Tensor) else None

@@ -1,4 +1,4 @@
-"""Which operations of a recording become one kernel.
+"""The partition of a recording into operations that become one kernel.
 
 What no generated kernel does (large products above all) parts the others into levels: an operation's is one above
 that of the last of these it needs, at least. All operations of a level are one fusion, which is a kernel, whatever lies
@@ -32,52 +32,61 @@ class Part:
     """Operations that become one kernel."""
 
     operations: list[Operation]
-    """In their order, with the views and the cheap operations that it needs."""
+    """The operations in their order, with the views and the cheap operations that they need."""
     rules: dict[Slot, Rule]
     results: list[Slot]
-    """What others need of it."""
+    """The slots that other parts need."""
 
 
 @dataclass
 class _Known:
-    """When a tensor is there."""
+    """The levels at which a tensor exists."""
 
     level: int
-    """After whose fusion what is not fused may have it."""
+    """The level after whose fusion an operation that is not fused may read it."""
     fused_level: int
-    """In whose fusion what is fused may have it."""
+    """The level in whose fusion an operation that is fused may read it."""
     inside: bool = False
-    """It is made by that fusion itself."""
+    """True if that fusion itself makes it."""
     cost: int | None = 0
-    """Of computing it anew of arguments alone; None: it is not."""
+    """The cost of computing it again from arguments alone; None if it is not."""
 
 
 @dataclass
 class Partition:
-    """A recording's operations, parted."""
+    """The division of a recording's operations among kernels."""
 
+    operations: Sequence[Operation]
     kinds: Mapping[Slot, Kind]
     lanes: int
     known: dict[Slot, _Known] = field(default_factory=dict)
     rules: dict[Slot, Rule] = field(default_factory=dict)
+    levels: list[int] = field(default_factory=list)
+    """The level of each operation; -1 if it can be fused."""
+    makers: dict[Slot, int] = field(default_factory=dict)
+    """Slot -> the number of the operation that makes it."""
+    owners: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Operation -> level and number of its fusion; cheap ones have one if they must be stored."""
 
-    def part(self, operations: Sequence[Operation], results: Sequence[Any]) -> list[Operation | Part]:
+    def part(self, results: Sequence[Any]) -> list[Operation | Part]:
         """Return what to run, in order, for the slots among `results`."""
-        written = find_written(operations)
+        written = find_written(self.operations)
         last_written = 0
-        levels: list[int] = []
-        for operation in operations:
-            is_apart = bool(written & {id(one) if isinstance(one, Tensor) else one for one in _leaves(operation)})
+        for number, operation in enumerate(self.operations):
+            self.makers |= dict.fromkeys(slots_in(operation.results), number)
+            leaves = pytree.tree_leaves((operation.arguments, operation.results))
+            used = {id(one) if isinstance(one, Tensor) else one for one in leaves if isinstance(one, Slot | Tensor)}
+            is_apart = bool(written & used)
             if is_apart or not self._try_fusing(operation):
                 level = max([0, *(self._known(slot).level for slot in slots_in(operation.arguments))])
                 if is_apart:  # what writes, and what reads that, stays in its order
                     level = last_written = max(level, last_written)
                 for slot in slots_in(operation.results):
                     self.known[slot] = _Known(level, level + 1, cost=None)
-                levels.append(level)
+                self.levels.append(level)
             else:
-                levels.append(-1)
-        return self._arrange(operations, levels, results)
+                self.levels.append(-1)
+        return self._arrange(slots_in(results))
 
     def _known(self, slot: Slot) -> _Known:
         return self.known.setdefault(slot, _Known(0, 0))
@@ -85,7 +94,7 @@ class Partition:
     # -- levels ------------------------------------------------------------------------------------------------------
 
     def _try_fusing(self, operation: Operation) -> bool:
-        """Note the rules and the levels of its results, if generated kernels do it."""
+        """Note rules and levels of an operation's results; False if no generated kernel does it."""
         try:
             rules = {slot: rule_of(operation, number, self.kinds) for number, slot in enumerate(operation.results)}
             edges = {slot: self._edges(slot, rule) for slot, rule in rules.items()}
@@ -99,7 +108,7 @@ class Partition:
         return True
 
     def _edges(self, slot: Slot, rule: Rule) -> dict[Slot, bool]:
-        """Operands -> whether a block needs of them what it has computed itself; raises CannotFuse."""
+        """Return for each operand whether a block reads only its own part; raises CannotFuse."""
         kind, cut = self.kinds[slot], Cut(self.lanes)
         if not kind.numel or kind.numel >= 1 << 31:
             raise CannotFuse("too many numbers, or none")
@@ -139,36 +148,28 @@ class Partition:
 
     # -- fusions -----------------------------------------------------------------------------------------------------
 
-    def _arrange(
-        self, operations: Sequence[Operation], levels: list[int], results: Sequence[Any]
-    ) -> list[Operation | Part]:
-        makers = {slot: number for number, operation in enumerate(operations) for slot in slots_in(operation.results)}
-        needed, views = self._needed_outside(operations, levels, slots_in(results), makers)
-        owners = self._owners(operations, levels, needed)
-        parts = self._parts(operations, owners, needed, makers)
+    def _arrange(self, results: set[Slot]) -> list[Operation | Part]:
+        needed, views = self._needed_outside(results)
+        self._assign_owners(needed)
         arranged: list[tuple[tuple[int, int, int], Operation | Part]] = [
-            ((level, 0, number), part) for (level, number), part in parts.items()
+            ((level, 0, number), part) for (level, number), part in self._parts(needed).items()
         ]
-        for number, operation in enumerate(operations):
-            if levels[number] >= 0:
-                arranged.append(((levels[number], 1, number), operation))
+        for number, operation in enumerate(self.operations):
+            if self.levels[number] >= 0:
+                arranged.append(((self.levels[number], 1, number), operation))
             elif number in views:
-                arranged.append(
-                    ((self._level_of_view(operation, makers, levels, owners, operations), 1, number), operation)
-                )
+                arranged.append(((self._level_of_view(operation), 1, number), operation))
         return [one for _, one in sorted(arranged, key=lambda item: item[0])]
 
-    def _needed_outside(
-        self, operations: Sequence[Operation], levels: list[int], results: set[Slot], makers: Mapping[Slot, int]
-    ) -> tuple[dict[Slot, int], set[int]]:
+    def _needed_outside(self, results: set[Slot]) -> tuple[dict[Slot, int], set[int]]:
         """Return the slots needed outside of fusions, by level, and the views that must be made for them."""
-        needed = dict.fromkeys(results, max([0, *levels, *(one.level for one in self.known.values())]))
+        needed = dict.fromkeys(results, max([0, *self.levels, *(one.level for one in self.known.values())]))
         views: set[int] = set()
-        for number in reversed(range(len(operations))):
-            operation = operations[number]
-            if levels[number] >= 0:
+        for number in reversed(range(len(self.operations))):
+            operation, level = self.operations[number], self.levels[number]
+            if level >= 0:
                 for slot in slots_in(operation.arguments):
-                    needed[slot] = min(needed.get(slot, levels[number]), levels[number])
+                    needed[slot] = min(needed.get(slot, level), level)
             elif isinstance(self.rules[operation.results[0]], View):
                 by = [needed[slot] for slot in operation.results if slot in needed]
                 if by:
@@ -177,15 +178,11 @@ class Partition:
                         needed[slot] = min([needed.get(slot, by[0]), *by])
         return needed, views
 
-    def _owners(
-        self, operations: Sequence[Operation], levels: list[int], needed: Mapping[Slot, int]
-    ) -> dict[int, tuple[int, int]]:
-        """Operation -> its fusion: level, and which of that level; cheap ones have one if they must be stored."""
-        owners: dict[int, tuple[int, int]] = {}
+    def _assign_owners(self, needed: Mapping[Slot, int]) -> None:
         counts: dict[int, int] = {}
-        for number, operation in enumerate(operations):
+        for number, operation in enumerate(self.operations):
             slot = operation.results[0]
-            if levels[number] >= 0 or isinstance(self.rules[slot], View):
+            if self.levels[number] >= 0 or isinstance(self.rules[slot], View):
                 continue
             known = self.known[slot]
             if known.cost is None:
@@ -195,78 +192,51 @@ class Partition:
             else:
                 continue
             counts[level] = counts.get(level, 0) + 1
-            owners[number] = level, counts[level] // MOST
-        return owners
+            self.owners[number] = level, counts[level] // MOST
 
-    def _parts(
-        self,
-        operations: Sequence[Operation],
-        owners: Mapping[int, tuple[int, int]],
-        needed: Mapping[Slot, int],
-        makers: Mapping[Slot, int],
-    ) -> dict[tuple[int, int], Part]:
+    def _parts(self, needed: Mapping[Slot, int]) -> dict[tuple[int, int], Part]:
         numbers: dict[tuple[int, int], set[int]] = {}
-        for number, owner in owners.items():
+        for number, owner in self.owners.items():
             numbers.setdefault(owner, set()).add(number)
-        results: set[Slot] = {slot for slot in needed if makers.get(slot) in owners}
+        results: set[Slot] = {slot for slot in needed if self.makers.get(slot) in self.owners}
         for owner, own in numbers.items():
-            reached = self._reach(operations, own, owner, owners, makers)
-            for slot in {slot for number in reached for slot in slots_in(operations[number].arguments)}:
-                maker = makers.get(slot)
-                if maker in owners and maker not in reached:
+            reached = self._reach(own, owner)
+            for slot in {slot for number in reached for slot in slots_in(self.operations[number].arguments)}:
+                maker = self.makers.get(slot)
+                if maker in self.owners and maker not in reached:
                     results.add(slot)
             numbers[owner] = reached
         parts: dict[tuple[int, int], Part] = {}
         for owner, reached in numbers.items():
-            chosen = [operations[number] for number in sorted(reached)]
+            chosen = [self.operations[number] for number in sorted(reached)]
             slots = [slot for operation in chosen for slot in operation.results]
-            own = [slot for slot in slots if slot in results and owners.get(makers[slot]) == owner]
+            own = [slot for slot in slots if slot in results and self.owners.get(self.makers[slot]) == owner]
             parts[owner] = Part(chosen, {slot: self.rules[slot] for slot in slots}, own)
         return parts
 
-    def _reach(
-        self,
-        operations: Sequence[Operation],
-        own: set[int],
-        owner: tuple[int, int],
-        owners: Mapping[int, tuple[int, int]],
-        makers: Mapping[Slot, int],
-    ) -> set[int]:
+    def _reach(self, own: set[int], owner: tuple[int, int]) -> set[int]:
         """Return a fusion's operations, with the views and the cheap ones that it needs."""
         reached, left = set(own), list(own)
         while left:
-            for slot in slots_in(operations[left.pop()].arguments):
-                maker = makers.get(slot)
+            for slot in slots_in(self.operations[left.pop()].arguments):
+                maker = self.makers.get(slot)
                 if maker is None or maker in reached or slot not in self.rules:
                     continue
                 is_view = isinstance(self.rules[slot], View)
-                is_elsewhere = owners.get(maker, owner) != owner and self.known[slot].cost is None
+                is_elsewhere = self.owners.get(maker, owner) != owner and self.known[slot].cost is None
                 if is_view or not is_elsewhere:
                     reached.add(maker)
                     left.append(maker)
         return reached
 
-    def _level_of_view(
-        self,
-        operation: Operation,
-        makers: Mapping[Slot, int],
-        levels: list[int],
-        owners: Mapping[int, tuple[int, int]],
-        operations: Sequence[Operation],
-    ) -> int:
-        """After which fusion the tensor that it is a view of is there."""
+    def _level_of_view(self, operation: Operation) -> int:
+        """Return the level after which the tensor that an operation views exists."""
         sources = slots_in(operation.arguments)
-        maker = makers.get(next(iter(sources))) if sources else None
+        maker = self.makers.get(next(iter(sources))) if sources else None
         if maker is None:
             return 0
-        if levels[maker] >= 0:
-            return levels[maker]
-        if maker in owners:
-            return owners[maker][0]
-        return self._level_of_view(operations[maker], makers, levels, owners, operations)
-
-
-def _leaves(operation: Operation) -> list[Any]:
-    return [
-        one for one in pytree.tree_leaves((operation.arguments, operation.results)) if isinstance(one, Slot | Tensor)
-    ]
+        if self.levels[maker] >= 0:
+            return self.levels[maker]
+        if maker in self.owners:
+            return self.owners[maker][0]
+        return self._level_of_view(self.operations[maker])

@@ -1,4 +1,6 @@
-"""What operations make of their operands, element by element: views, arithmetic, sums, reads and joints."""
+"""Rules that compute a tensor's elements from those of its operands: views, arithmetic, sums, reads
+and joints.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ SHORT_SCATTER = 8
 
 @dataclass(frozen=True)
 class View:
-    """The same numbers at other places."""
+    """A view: the numbers of its source at other places."""
 
     source: Slot | Tensor
     move: Callable[[Writer, Scope, Place, tuple[int, ...]], Place]
-    """Of a place in the view, and the source's shape."""
+    """Return the place in the source for a place in the view, given the source's shape."""
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
         return writer.value(scope, self.source, self.move(writer, scope, place, writer.kind(self.source).shape))
@@ -46,11 +48,11 @@ class Pointwise:
     template: str
     operands: list[Any]
     dtype: torch.dtype
-    """That is computed in."""
+    """The type that the formula is computed in."""
 
     @property
     def cost(self) -> int:
-        """About what it takes."""
+        """The cost of the formula (`cost_of`)."""
         return cost_of(self.template)
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
@@ -60,7 +62,7 @@ class Pointwise:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of two operands at a place, by a third."""
+    """A choice between two operands, place by place, by a third."""
 
     condition: Any
     then: Any
@@ -86,7 +88,7 @@ class Reduction:
     dtype: torch.dtype
 
     def terms(self, shape: tuple[int, ...]) -> int:
-        """How many numbers of a source of this shape make one of the result."""
+        """Return how many numbers of a source of this shape are reduced to one."""
         return math.prod(shape[axis] for axis in self.axes)
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
@@ -109,18 +111,13 @@ class Reduction:
         scope.say(f"{TYPES[self.dtype]} {total} = {self.start};")
         sizes = tuple(shape[axis] for axis in self.axes)
         found = writer.axes(inner, Place(sizes, None, term, aligned=False))
-        inner.say(
-            self.joined(
-                total, self.term(writer, inner, place, {**outer, **dict(zip(self.axes, found, strict=True))}, shape)
-            )
-        )
-        if self.interleaved(shape):
-            scope.put(f"for (int {term} = {part}; {term} < {terms}; {term} += {PARTS})", inner)
-        else:
-            scope.put(
-                f"for (int {term} = {part} * {run}; {term} < {part} * {run} + {run} && {term} < {terms}; {term}++)",
-                inner,
-            )
+        axes = outer | dict(zip(self.axes, found, strict=True))
+        inner.say(self.joined(total, self.term(writer, inner, place, axes, shape)))
+        head = f"for (int {term} = {part}; {term} < {terms}; {term} += {PARTS})"
+        if not self.interleaved(shape):
+            end = f"{term} < {part} * {run} + {run} && {term} < {terms}"
+            head = f"for (int {term} = {part} * {run}; {end}; {term}++)"
+        scope.put(head, inner)
         return total
 
     def interleaved(self, shape: tuple[int, ...]) -> bool:
@@ -128,7 +125,7 @@ class Reduction:
         return max(self.axes) == len(shape) - 1
 
     def axes_of(self, writer: Writer, scope: Scope, place: Place, shape: tuple[int, ...]) -> dict[int, str]:
-        """Axis of the source -> expression, of those that are kept."""
+        """Return the expression of each axis of the source that is kept."""
         axes = writer.axes(scope, place)
         outer = [axis for axis in range(len(shape)) if axis not in self.axes]
         return {axis: axes[axis if self.kept else number] for number, axis in enumerate(outer)}
@@ -141,7 +138,7 @@ class Reduction:
 
     @property
     def start(self) -> str:
-        """Of a total."""
+        """The expression that a total starts from."""
         if self.how in ("sum", "mean"):
             return spell(0, self.dtype)
         return ("-" if self.how == "amax" else "") + f"INFINITY_OF({TYPES[self.dtype]})"
@@ -184,7 +181,7 @@ Summed = Reduction | Product
 
 @dataclass(frozen=True)
 class Gathered:
-    """Elements of a source whose place along an axis is read."""
+    """A gather: elements of a source, whose index along an axis is read from memory."""
 
     source: Slot | Tensor
     axis: int
@@ -199,7 +196,7 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Embedded:
-    """Rows of a table."""
+    """The rows of a table that an index names."""
 
     table: Slot | Tensor
     index: Slot | Tensor
@@ -240,7 +237,7 @@ class Joined:
 
     axis: int
     pieces: list[tuple[Slot | Tensor, int, int, int]]
-    """Tensor, the first place that is its own, the one after its last, and from one to the next."""
+    """For each piece its tensor, its first place, the place after its last, and the step."""
     filling: float
     dtype: torch.dtype
     cost: int = 1
@@ -251,13 +248,10 @@ class Joined:
         here = axes[self.axis]
         for piece, first, end, step in self.pieces:
             inner, shape = Scope(scope), writer.kind(piece).shape
-            own = (
-                here
-                if first == 0 and step == 1
-                else f"({here} - {first})"
-                if step == 1
-                else f"({here} - {first}) / {step}"
-            )
+            within = f"{here} >= {first} && {here} < {end}"
+            own = here if (first, step) == (0, 1) else f"({here} - {first})"
+            if step > 1:
+                within, own = f"{within} && {own} % {step} == 0", f"{own} / {step}"
             there = list(axes)
             if len(shape) < len(axes):  # what was selected has no such axis
                 del there[self.axis]
@@ -265,16 +259,10 @@ class Joined:
                 there[self.axis] = "0" if shape[self.axis] == 1 else writer.hold_index(inner, own)
             moved = writer.move(place, shape, tuple(there), {self.axis})
             inner.say(f"{total} = {writer.element(inner, piece, moved, self.dtype)};")
-            within = f"{here} >= {first} && {here} < {end}" + (
-                f" && ({here} - {first}) % {step} == 0" if step > 1 else ""
-            )
             scope.put(f"if ({within})", inner)
         return total
 
 
 def _bracketed(expression: str) -> str:
-    return (
-        expression
-        if expression.isidentifier() or (expression.endswith(")") and expression[0].isalpha())
-        else f"({expression})"
-    )
+    is_call = expression.endswith(")") and expression[0].isalpha()
+    return expression if is_call or expression.isidentifier() else f"({expression})"

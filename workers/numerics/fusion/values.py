@@ -1,4 +1,4 @@
-"""What a generated kernel computes with: kinds of tensors, places in them, and how a kernel's work is cut into blocks.
+"""The values of a generated kernel: kinds of tensors, places in them, and the division of its work into blocks.
 
 Legend: L lanes, k blocks of a lane.
 """
@@ -21,7 +21,7 @@ TYPES = {
     torch.uint8: "Byte",
     torch.bool: "bool",
 }
-"""What kernels compute with -> its name in C++."""
+"""Type that kernels compute with -> its name in C++."""
 
 
 class CannotFuse(Exception):  # noqa: N818 - nothing is wrong: the operation stays what it is
@@ -29,7 +29,7 @@ class CannotFuse(Exception):  # noqa: N818 - nothing is wrong: the operation sta
 
 
 class Kind(NamedTuple):
-    """What is known of a tensor before it has numbers."""
+    """The shape, strides and type of a tensor, which are known before it has numbers."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -42,7 +42,7 @@ class Kind(NamedTuple):
 
     @property
     def numel(self) -> int:
-        """Numbers of it."""
+        """The number of its elements."""
         return math.prod(self.shape)
 
 
@@ -60,7 +60,7 @@ class Place:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal places have equal keys, though not all of them."""
+        """A key of the place: places with equal keys are equal."""
         return (self.shape, self.flat) if self.flat is not None else (self.shape, self.axes)
 
 
@@ -73,11 +73,13 @@ class Cut:
 
     @property
     def blocks(self) -> int:
-        """Of a launch."""
+        """The number of blocks of a launch."""
         return self.lanes * self.blocks_of_lane
 
     def depth(self, shape: Sequence[int]) -> int | None:
-        """How many leading axes say in which block's run an element lies; None: the runs are not made of whole axes."""
+        """Return how many leading axes decide in which block's run an element lies; None if runs
+        are not made of whole axes.
+        """
         if not shape or shape[0] % self.lanes or not shape[0]:
             return None
         rows, left = shape[0] // self.lanes, self.blocks_of_lane
@@ -99,7 +101,7 @@ class Cut:
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Of a tensor whose elements lie in the order of its axes."""
+    """Return the strides of a tensor whose elements lie in the order of its axes."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 

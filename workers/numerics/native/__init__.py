@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 class _Loaded(NamedTuple):
     library: ctypes.CDLL
     origin: str
-    """What compiled it, for people."""
+    """The compiler that built it, for people."""
 
 
 _LOADED: dict[Unit, _Loaded | None] = {}
@@ -73,7 +73,7 @@ def available() -> bool:
 
 
 def describe_compiler() -> str:
-    """Return what compiled the steps here, with flags of the user's own; empty where there are none."""
+    """Return the compiler of the steps and the user's own flags; empty without native steps."""
     loaded = _load(packaged("streams"))
     return loaded.origin if loaded else ""
 
@@ -87,7 +87,7 @@ def instruction_set() -> str:
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
-    """Return where the tensor's numbers start; it must be contiguous, and outlive the call."""
+    """Return the address of a contiguous tensor's first number; the tensor must outlive the call."""
     assert tensor.is_contiguous(), "native code reads contiguous memory"
     return ctypes.c_void_p(tensor.data_ptr())
 
@@ -108,10 +108,16 @@ def _load(unit: Unit) -> _Loaded | None:
 
 
 def _find(unit: Unit) -> _Loaded | None:
+    from workers.numerics.native import prebuilt
+
     compiler = building.find_compiler()
     wants_own = compiler and (os.environ.get("CXX") or building.user_flags())
-    if not wants_own and (loaded := _load_prebuilt(unit)):
-        return loaded
+    if not wants_own and (found := prebuilt.find(unit)):
+        path, origin = found
+        try:
+            return _Loaded(ctypes.CDLL(str(path)), origin)
+        except OSError as error:
+            _say("the native step that was compiled ahead cannot be loaded: %s", error)
     if not compiler:
         _say("there is no C++ compiler, so steps on a CPU are traced, which is slower; install g++, or set CXX")
         return None
@@ -128,20 +134,6 @@ def _say(text: str, *values: object) -> None:
     if text not in _SAID:
         _SAID.add(text)
         _LOG.warning(text, *values)
-
-
-def _load_prebuilt(unit: Unit) -> _Loaded | None:
-    from workers.numerics.native import prebuilt
-
-    found = prebuilt.find(unit)
-    if not found:
-        return None
-    path, origin = found
-    try:
-        return _Loaded(ctypes.CDLL(str(path)), origin)
-    except OSError as error:
-        _say("the native step that was compiled ahead cannot be loaded: %s", error)
-        return None
 
 
 def _compile(unit: Unit, compiler: list[str]) -> _Loaded:
@@ -188,9 +180,8 @@ def _locked(path: Path) -> Generator[None]:
 
 @functools.cache
 def _processor() -> str:
-    """Return what `-march=native` depends on: homes are shared between machines of different kinds."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
+    """Return what `-march=native` depends on, as machines of different kinds may share a home."""
+    lines = building.read_cpuinfo()
+    if not lines:
         return platform.processor() + platform.machine()
     return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

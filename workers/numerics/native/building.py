@@ -61,9 +61,8 @@ def flags(processor: str = "native") -> list[str]:
 
 def digest(unit: Unit, options: list[str], *others: str) -> str:
     """Return 16 hexadecimal digits of the text, the headers, the flags and whatever else the library depends on."""
-    return hashlib.sha256("\0".join([unit.text, *unit.flags, *read_headers(), *options, *others]).encode()).hexdigest()[
-        :16
-    ]
+    texts = [unit.text, *unit.flags, *read_headers(), *options, *others]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 @functools.cache
@@ -72,9 +71,17 @@ def read_headers() -> tuple[str, ...]:
     return tuple(path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.hpp")))
 
 
+def read_cpuinfo() -> list[str]:
+    """Return the lines in which Linux describes the processor; none on another system."""
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
 @functools.cache
 def version(compiler: tuple[str, ...]) -> str:
-    """Return what the compiler says of itself; raises OSError or subprocess's errors where it does not work."""
+    """Return the compiler's own description; raises OSError or SubprocessError if it fails."""
     return subprocess.run([*compiler, "--version"], check=True, capture_output=True, text=True).stdout
 
 

@@ -28,7 +28,7 @@ class Level(NamedTuple):
     """A level of instructions that libraries are compiled for."""
 
     name: str
-    """As `-march=` knows it."""
+    """The name that `-march=` takes."""
     needs: frozenset[str]
     """Flags that /proc/cpuinfo must name. Source: x86-64 psABI, table 3.1; `abm` is what Linux calls lzcnt."""
     excludes: frozenset[str]
@@ -60,7 +60,13 @@ def build(units: Sequence[Unit], *wanted: str) -> list[Path]:
         if not compiler or not shutil.which(compiler[0]):
             continue
         for level in (level.name for level in levels if level.name in wanted):
-            notes.append(_renew(level, building.version(tuple(compiler)).partition("\n")[0] + "\n"))
+            note = _note(level)
+            text = building.version(tuple(compiler)).partition("\n")[0] + "\n"
+            if not note.exists() or note.read_text(encoding="utf-8") != text:  # of another compiler
+                shutil.rmtree(note.parent, ignore_errors=True)
+                note.parent.mkdir(parents=True)
+                note.write_text(text, encoding="utf-8")
+            notes.append(note)
             tasks += [(unit, compiler, level) for unit in units]
     kept = {*notes, *(_library(unit, level) for unit, _, level in tasks)}
     for path in [*_folder().glob("*/*.so"), *_folder().glob("*/compiler.txt")]:
@@ -70,23 +76,17 @@ def build(units: Sequence[Unit], *wanted: str) -> list[Path]:
         return [*notes, *pool.map(_build, *zip(*tasks, strict=True))] if tasks else []
 
 
-def _renew(level: str, note: str) -> Path:
-    """Return the level's note of its compiler; libraries of another compiler are removed."""
-    path = _note(level)
-    if not path.exists() or path.read_text(encoding="utf-8") != note:
-        shutil.rmtree(path.parent, ignore_errors=True)
-        path.parent.mkdir(parents=True)
-        path.write_text(note, encoding="utf-8")
-    return path
-
-
 def _build(unit: Unit, compiler: list[str], level: str) -> Path:
     library = _library(unit, level)
     return library if library.exists() else building.build(unit, compiler, _flags(level), library)
 
 
 def _flags(level: str) -> list[str]:
-    """`-s`: names of what is not called from outside say where it was compiled, and no two builds would be equal."""
+    """Return the compiler's flags for a level.
+
+    `-s`: the names of functions that are not called from outside say where they were compiled, so that no two builds
+    would be equal.
+    """
     return [*building.flags(level), "-s"]
 
 
@@ -110,11 +110,8 @@ def find(unit: Unit) -> tuple[Path, str] | None:
 @functools.cache
 def processor_flags() -> frozenset[str]:
     """Return the instructions that Linux names; none on another system."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return frozenset()
-    return frozenset(next((line for line in lines if line.startswith(("flags", "Features"))), "").split())
+    lines = (line for line in building.read_cpuinfo() if line.startswith(("flags", "Features")))
+    return frozenset(next(lines, "").split())
 
 
 def _folder() -> Path:

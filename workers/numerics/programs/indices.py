@@ -54,10 +54,6 @@ class Index(NamedTuple):
         terms = [one.name if factor == 1 else f"{one.name} * {factor}" for one, factor in self.terms.items()]
         return " + ".join([*terms, *([str(self.constant)] if self.constant or not terms else [])])
 
-    def depends_on(self, names: frozenset[str]) -> bool:
-        """Return whether it changes with one of these loop variables."""
-        return any(one.name in names or one.names & names for one in self.terms)
-
     def without(self, names: frozenset[str]) -> Index:
         """Return what is left of it where these loop variables, of which its expressions are none, are left out."""
         return Index(self.constant, {one: factor for one, factor in self.terms.items() if one.name not in names})

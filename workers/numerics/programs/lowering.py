@@ -8,14 +8,14 @@ used several times; their elements have the order in memory that torch's own ten
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from workers.numerics.fusion.formulas import COMPARISONS, common_type, cost_of, formula_of, has_formula
+from workers.numerics.fusion.formulas import COMPARISONS, common_type, cost_of, formula_of, has_formula, take_operands
 from workers.numerics.fusion.values import TYPES, CannotFuse, Kind, contiguous_strides
 from workers.numerics.programs.indices import Index, linear, unravel
 from workers.numerics.programs.recording import Recording, name_of
@@ -83,7 +83,7 @@ class Lowering:
             kind = self._kinds[slot]
             if kind.dtype in TYPES:
                 buffer = Buffer(kind.numel, kind.dtype, given=number)
-                self._values[slot] = Stored(buffer, kind.shape, contiguous_strides(kind.shape))
+                self._values[slot] = Stored.whole(buffer, kind.shape)
         self._count_uses(recording)
         for number, operation in enumerate(recording.operations):
             self._lower(operation, number)
@@ -125,13 +125,6 @@ class Lowering:
                 self._must_store |= sources
         for slot in slots_in(recording.results):
             self._must_store.add(roots.get(slot, slot))
-
-    def _is_stored(self, slot: Slot, lazy: Lazy) -> bool:
-        """Return whether a value is computed once and stored, instead of again for each use."""
-        if slot in self._must_store or lazy.weight > _HEAVY:
-            return True
-        is_broadcast = self._largest_use.get(slot, 0) > math.prod(lazy.shape)
-        return lazy.weight > _LIGHT and (self._uses.get(slot, 0) > 1 or is_broadcast)
 
     # -- operations --------------------------------------------------------------------------------------------------
 
@@ -180,14 +173,18 @@ class Lowering:
                 kept = leaf.contiguous()
                 buffer = Buffer(kept.numel(), kept.dtype)
                 buffer.constant = kept.to(buffer.kept_as)
-                self._constants[id(leaf)] = Stored(buffer, tuple(kept.shape), contiguous_strides(kept.shape))
+                self._constants[id(leaf)] = Stored.whole(buffer, tuple(kept.shape))
             return self._constants[id(leaf)]
         return leaf
 
     def _define(self, slot: Slot, value: Value) -> None:
-        """Note the value of a slot, and store it if it should be."""
-        if isinstance(value, Lazy) and self._is_stored(slot, value):
-            value = self._store(value, self._kinds[slot].strides)
+        """Note the value of a slot, stored if that costs less than to compute it for each use."""
+        if isinstance(value, Lazy):
+            is_broadcast = self._largest_use.get(slot, 0) > math.prod(value.shape)
+            is_reused = self._uses.get(slot, 0) > 1 or is_broadcast
+            is_dear = value.weight > _HEAVY or (value.weight > _LIGHT and is_reused)
+            if is_dear or slot in self._must_store:
+                value = self._store(value, self._kinds[slot].strides)
         self._values[slot] = value
 
     def _check_in_place(self, operation: Operation, number: int) -> None:
@@ -195,16 +192,11 @@ class Lowering:
         [slot, *_], target = operation.results, operation.arguments[0][0]
         root = self._roots.get(slot, slot)
         aliases = [alias for alias in self._values if alias != slot and self._roots.get(alias, alias) == root]
-        if (
-            target != slot
-            or any(self._last_use.get(alias, 0) > number for alias in aliases)
-            or not self._may_write_into(self._values.get(slot))
-        ):
+        is_read_later = any(self._last_use.get(alias, 0) > number for alias in aliases)
+        value = self._values.get(slot)
+        is_own = isinstance(value, Lazy) or (isinstance(value, Stored) and value.buffer.given is None)
+        if target != slot or is_read_later or not is_own:
             raise CannotFuse(f"{name_of(operation.function)} into a tensor that others show")
-
-    def _may_write_into(self, value: Any) -> bool:
-        """Return whether a value may be written into: it is none of the program's arguments."""
-        return isinstance(value, Lazy) or (isinstance(value, Stored) and value.buffer.given is None)
 
     def _view(self, operation: Operation) -> None:
         """Define a view's results: a stored source gets other strides, a lazy one other indices."""
@@ -233,8 +225,8 @@ class Lowering:
         """Return the value of a pointwise operation; `name` is that of its out-of-place variant."""
         kind = self._kinds[slot]
         if name in COMPARISONS:
-            template, operands = COMPARISONS[name], positional[: 2 if "{1}" in COMPARISONS[name] else 1]
-            dtype = common_type(operands, [self._kind(operand) for operand in operands])
+            template, operands = COMPARISONS[name], take_operands(COMPARISONS[name], positional)
+            dtype = common_type(operands, self._kinds)
         else:
             known = name != "copy"
             formula = formula_of(name, positional, dict(keywords), kind.dtype) if known else ("{0}", positional[1:2])
@@ -245,11 +237,6 @@ class Lowering:
                 raise CannotFuse(f"{name} of whole numbers by {'a tensor' if divisor else divisor}")
         return _formula(template, [self._operand(operand) for operand in operands], kind, dtype)
 
-    def _kind(self, operand: Any) -> Kind | None:
-        if isinstance(operand, Slot):
-            return self._kinds[operand]
-        return Kind.of(operand) if isinstance(operand, Tensor) else None
-
     def _cast(self, source: Any, slot: Slot) -> Lazy:
         return _formula("{0}", [source], self._kinds[slot], self._kinds[slot].dtype)
 
@@ -257,27 +244,52 @@ class Lowering:
 
     def _store(self, value: Value, strides: Sequence[int] | None = None) -> Stored:
         """Store a value in a new buffer, with these `strides` if they leave no gaps, else contiguously."""
-        numel = math.prod(value.shape)
-        dense = strides is not None and _is_dense(value.shape, strides)
-        own_strides = tuple(strides) if strides is not None and dense else contiguous_strides(value.shape)
-        target = Stored(Buffer(numel, value.dtype), value.shape, own_strides)
+        if strides is None or not _is_dense(value.shape, strides):
+            strides = contiguous_strides(value.shape)
+        target = Stored(Buffer(math.prod(value.shape), value.dtype), value.shape, tuple(strides))
         self._copy(value, target)
         return target
 
     def _copy(self, value: Any, to: Stored) -> None:
         """Add the loops that write a value, or a number, into memory."""
-        if not math.prod(to.shape):
-            return
-        order = sorted((axis for axis, size in enumerate(to.shape) if size > 1), key=lambda axis: -to.strides[axis])
-        all_axes = _AllAxes(len(to.shape), order)
+        if math.prod(to.shape):
+            order = sorted(range(len(to.shape)), key=lambda axis: -to.strides[axis])
+            self._loop(to, value, to.shape, lambda _, indices: linear(to.offset, to.strides, indices), order=order)
+
+    def _loop(
+        self,
+        to: Stored,
+        value: Any,
+        shape: Sequence[int],
+        place: Callable[[Body, list[Index]], Index],
+        *,
+        order: Sequence[int] | None = None,
+        how: str = "store",
+        reduced: Collection[int] = (),
+        is_scattered: bool = False,
+        scanned: int | None = None,
+    ) -> None:
+        """Add loops over a shape's axes, in this `order`, that write elements of a value or a number into a buffer.
+
+        `place` returns where, from the index along each axis; all else as in `Loops`, but by the shape's axes.
+        """
+        order = [axis for axis in (order or range(len(shape))) if shape[axis] > 1]
+
+        def along_all(indices: Sequence[Index]) -> list[Index]:
+            along = dict(zip(order, indices, strict=True))
+            return [along.get(axis, Index()) for axis in range(len(shape))]
 
         self.steps.append(
             Loops(
-                axes=tuple(to.shape[axis] for axis in order),
-                value=lambda body, indices: element(body, value, all_axes(indices), to.dtype),
+                axes=tuple(shape[axis] for axis in order),
+                value=lambda body, indices: element(body, value, along_all(indices), to.dtype),
                 dtype=to.dtype,
                 buffer=to.buffer,
-                place=lambda body, indices: linear(to.offset, to.strides, all_axes(indices)),
+                place=lambda body, indices: place(body, along_all(indices)),
+                how=how,
+                reduced=frozenset(number for number, axis in enumerate(order) if axis in reduced),
+                is_scattered=is_scattered,
+                scanned=(0, 0) if scanned is None else (order.index(scanned), to.strides[scanned]),
             )
         )
 
@@ -293,17 +305,13 @@ class Lowering:
             return value
         if not isinstance(value, Stored | Lazy):
             raise CannotFuse("a result that is a number")
-        to = Stored(
-            Buffer(math.prod(value.shape), value.dtype, result=number), value.shape, contiguous_strides(value.shape)
-        )
+        to = Stored.whole(Buffer(math.prod(value.shape), value.dtype, result=number), value.shape)
         self._copy(value, to)
         return to
 
     def _in_memory(self, leaf: Any) -> Stored:
         value = self._operand(leaf)
-        if isinstance(value, Stored):
-            return value
-        return self._store(value)
+        return value if isinstance(value, Stored) else self._store(value)
 
     # -- handlers: operations that are neither views nor pointwise ---------------------------------------------------
 
@@ -355,27 +363,13 @@ class Lowering:
 
     def _reduce(self, source: Value, axes: Sequence[int], how: str, kind: Kind) -> Stored:
         """Add the loops of a reduction, and return its result; `how` as in `Loops`."""
-        kept = [axis for axis in range(len(source.shape)) if axis not in axes]
         if not math.prod(source.shape):
             raise CannotFuse("a sum of nothing")
-        to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
-        kept_strides = contiguous_strides([source.shape[axis] for axis in kept])
-        strides = [0] * len(source.shape)
-        for axis, stride in zip(kept, kept_strides, strict=True):
-            strides[axis] = stride
-        sizes, order, all_axes = _loops_over(source.shape)
-        reduced = frozenset(number for number, axis in enumerate(order) if axis in axes)
-        self.steps.append(
-            Loops(
-                axes=sizes,
-                value=lambda body, indices: element(body, source, all_axes(indices), kind.dtype),
-                dtype=kind.dtype,
-                buffer=to.buffer,
-                place=lambda body, indices: linear(0, strides, all_axes(indices)),
-                how=how if reduced else "store",
-                reduced=reduced,
-            )
-        )
+        to = _new(kind)
+        kept = [1 if axis in axes else size for axis, size in enumerate(source.shape)]
+        strides = [0 if axis in axes else stride for axis, stride in enumerate(contiguous_strides(kept))]
+        how = how if any(source.shape[axis] > 1 for axis in axes) else "store"
+        self._loop(to, source, source.shape, lambda _, indices: linear(0, strides, indices), how=how, reduced=axes)
         return to
 
     def var_mean(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
@@ -393,7 +387,7 @@ class Lowering:
         mean = self._store(_formula(f"{{0}} / {{T}}({count})", [total], kind, kind.dtype))
         self._values |= dict.fromkeys(mean_slots, mean)
         shape = tuple(1 if axis in reduced else size for axis, size in enumerate(source.shape))
-        kept_mean = Stored(mean.buffer, shape, contiguous_strides(shape))
+        kept_mean = Stored.whole(mean.buffer, shape)
         source_kind = Kind(source.shape, contiguous_strides(source.shape), source.dtype)
         squares = _formula("({0} - {1}) * ({0} - {1})", [source, kept_mean], source_kind, source.dtype)
         total = self._reduce(squares, reduced, "sum", kind)
@@ -410,19 +404,9 @@ class Lowering:
         if not source.shape or source.shape[axis] == 1:
             self._define(slot, self._cast(source, slot))
             return
-        strides = contiguous_strides(source.shape)
-        to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, strides)
-        sizes, order, all_axes = _loops_over(source.shape)
-        self.steps.append(
-            Loops(
-                axes=sizes,
-                value=lambda body, indices: element(body, source, all_axes(indices), kind.dtype),
-                dtype=kind.dtype,
-                buffer=to.buffer,
-                place=lambda body, indices: linear(0, strides, all_axes(indices)),
-                how="scan",
-                scanned=(order.index(axis), strides[axis]),
-            )
+        to = _new(kind)
+        self._loop(
+            to, source, source.shape, lambda _, indices: linear(0, to.strides, indices), how="scan", scanned=axis
         )
         self._values[slot] = to
 
@@ -467,28 +451,15 @@ class Lowering:
         gradient, index = self._operand(gradient), self._operand(index)
         if not math.prod(gradient.shape):
             raise CannotFuse("the gradient of an embedding of nothing")
-        kind = self._kinds[operation.results[0]]
-        to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
-        sizes, order, all_axes = _loops_over(gradient.shape)
-        last = len(gradient.shape) - 1
+        to = _new(self._kinds[operation.results[0]])
 
-        def place(body: Body, indices: Sequence[Index]) -> Index:
-            *others, column = all_axes(indices)
+        def place(body: Body, indices: list[Index]) -> Index:
+            *others, column = indices
             row = body.read_index(element(body, index, others, torch.int64), rows)
-            return Index().plus(row, gradient.shape[-1]).plus(column)
+            return linear(0, to.strides, [row, column])
 
-        self.steps.append(
-            Loops(
-                axes=sizes,
-                value=lambda body, indices: element(body, gradient, all_axes(indices), kind.dtype),
-                dtype=kind.dtype,
-                buffer=to.buffer,
-                place=place,
-                how="sum",
-                reduced=frozenset(number for number, axis in enumerate(order) if axis != last),
-                is_scattered=True,
-            )
-        )
+        summed = range(len(gradient.shape) - 1)
+        self._loop(to, gradient, gradient.shape, place, how="sum", reduced=summed, is_scattered=True)
         self._values[operation.results[0]] = to
 
     def gather(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
@@ -505,13 +476,24 @@ class Lowering:
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, 2 + _weight([source, index])))
 
     def scatter_add(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
-        """Add numbers to the elements that an index names; with few in a row, each element picks its own."""
+        """Add numbers to the elements that an index names.
+
+        With few in a row, each element picks its own. Many are summed one after another into zeros.
+        """
         source, index, added = (self._operand(positional[number]) for number in (0, 2, 3))
         kind = self._kinds[operation.results[0]]
         axis = positional[1] % max(1, len(kind.shape))
         others = [number for number in range(len(kind.shape)) if number != axis]
         if index.shape[axis] > _SHORT_SCATTER or any(index.shape[other] != kind.shape[other] for other in others):
-            self._scatter(operation.results[0], source, axis, index, added)
+            to = _new(kind)
+
+            def place(body: Body, indices: list[Index]) -> Index:
+                at = [*indices]
+                at[axis] = body.read_index(element(body, index, indices, torch.int64), kind.shape[axis])
+                return linear(0, to.strides, at)
+
+            self._loop(to, added, index.shape, place, how="sum", reduced=(axis,), is_scattered=True)
+            self._define(operation.results[0], _formula("{0} + {1}", [source, to], kind, kind.dtype))
             return
 
         def load(body: Body, indices: Sequence[Index]) -> str:
@@ -526,31 +508,6 @@ class Lowering:
 
         weight = 2 + _weight([source, index, added])
         self._define(operation.results[0], Lazy(kind.shape, kind.dtype, load, weight))
-
-    def _scatter(self, slot: Slot, source: Any, axis: int, index: Any, added: Any) -> None:
-        """Sum numbers one after another into zeros, where an index says, and add the source at the end."""
-        kind = self._kinds[slot]
-        to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
-        sizes, order, all_axes = _loops_over(index.shape)
-
-        def place(body: Body, indices: Sequence[Index]) -> Index:
-            target = all_axes(indices)
-            target[axis] = body.read_index(element(body, index, target, torch.int64), kind.shape[axis])
-            return linear(0, to.strides, target)
-
-        self.steps.append(
-            Loops(
-                axes=sizes,
-                value=lambda body, indices: element(body, added, all_axes(indices), kind.dtype),
-                dtype=kind.dtype,
-                buffer=to.buffer,
-                place=place,
-                how="sum",
-                reduced=frozenset(number for number, at in enumerate(order) if at == axis),
-                is_scattered=True,
-            )
-        )
-        self._define(slot, _formula("{0} + {1}", [source, to], kind, kind.dtype))
 
     def triangle(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
         """Keep the elements on one side of a diagonal; the others become zero."""
@@ -572,11 +529,12 @@ class Lowering:
         """Concatenate or stack tensors."""
         parts = [self._operand(part) for part in positional[0]]
         kind = self._kinds[operation.results[0]]
-        to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
+        to = _new(kind)
         axis, start = (positional[1] if len(positional) > 1 else 0) % max(1, len(kind.shape)), 0
         for part in parts:
             if name_of(operation.function) == "stack":
-                target = _select(to, axis, start)
+                shape, strides = ((*own[:axis], *own[axis + 1 :]) for own in (to.shape, to.strides))
+                target = Stored(to.buffer, shape, strides, start * to.strides[axis])
                 start += 1
             elif len(part.shape) != len(kind.shape):
                 continue  # an empty tensor of one axis, which `cat` accepts beside all others
@@ -607,17 +565,12 @@ class Lowering:
         starts = [(0, 1)] * len(sizes)
         if name == "select_backward":
             index = positional[3] % sizes[axis]
-            like = torch.empty(source.shape, device="meta").unsqueeze(axis)
-            source = (
-                Stored(
-                    source.buffer,
-                    tuple(like.shape),
-                    (*source.strides[:axis], 1, *source.strides[axis:]),
-                    source.offset,
-                )
-                if isinstance(source, Stored)
-                else _view_of(source, tuple(like.shape), tuple(like.stride()), 0)
-            )
+            if isinstance(source, Stored):
+                shape, strides = ((*own[:axis], 1, *own[axis:]) for own in (source.shape, source.strides))
+                source = Stored(source.buffer, shape, strides, source.offset)
+            else:
+                like = torch.empty(source.shape, device="meta").unsqueeze(axis)
+                source = _view_of(source, tuple(like.shape), tuple(like.stride()), 0)
             starts[axis] = index, 1
         else:
             start, step = positional[3], positional[5]
@@ -631,8 +584,7 @@ class Lowering:
         if [*source.shape] == [*kind.shape]:
             self._values[operation.results[0]] = source
             return
-        to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
-        inside = to
+        inside = to = _new(kind)
         for axis, (start, step) in enumerate(starts):
             count, size = source.shape[axis], kind.shape[axis]
             self._copy(number, _sliced(inside, axis, 0, start))
@@ -657,7 +609,7 @@ class Lowering:
         if not kind.dtype.is_floating_point:
             raise CannotFuse("a product of whole numbers")
         left, right = (_batched(self._in_memory(leaf)) for leaf in positional[:2])
-        to = Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape))
+        to = _new(kind)
         if not left.shape[2]:
             raise CannotFuse("a product of nothing")
         is_bias = isinstance(addend, Stored) and addend.shape == kind.shape[-1:] and addend.strides == (1,)
@@ -675,11 +627,8 @@ class Lowering:
     def spline(self, operation: Operation, positional: list[Any], keywords: Mapping[str, Any]) -> None:
         """Call the interpolation between learned knots, or its gradient."""
         *values, knots, low, scale = (self._contiguous(leaf) for leaf in positional)
-        written: list[Stored] = []
-        for slot in operation.results:
-            kind = self._kinds[slot]
-            written.append(Stored(Buffer(kind.numel, kind.dtype), kind.shape, contiguous_strides(kind.shape)))
-            self._values[slot] = written[-1]
+        written = [_new(self._kinds[slot]) for slot in operation.results]
+        self._values |= dict(zip(operation.results, written, strict=True))
         sizes = [math.prod(values[0].shape), math.prod(knots.shape)]
         if sizes[0]:
             name = name_of(operation.function).removeprefix("graft::")
@@ -728,23 +677,9 @@ def _formula(template: str, operands: Sequence[Any], kind: Kind, dtype: torch.dt
     return Lazy(kind.shape, kind.dtype, load, (template != "{0}") * cost_of(template) + _weight(operands))
 
 
-def _loops_over(shape: Sequence[int]) -> tuple[tuple[int, ...], list[int], _AllAxes]:
-    """Return sizes and axes of the loops over a shape's elements, and the map to indices of all axes."""
-    order = [axis for axis, size in enumerate(shape) if size > 1]
-    return tuple(shape[axis] for axis in order), order, _AllAxes(len(shape), order)
-
-
-class _AllAxes:
-    """Maps the indices of loops over some axes to indices along all axes; the other axes have index 0."""
-
-    def __init__(self, rank: int, order: Sequence[int]) -> None:
-        self._rank, self._order = rank, order
-
-    def __call__(self, indices: Sequence[Index]) -> list[Index]:
-        along_axes = [Index()] * self._rank
-        for axis, index in zip(self._order, indices, strict=True):
-            along_axes[axis] = index
-        return along_axes
+def _new(kind: Kind) -> Stored:
+    """Return memory of its own for a tensor, its elements in the order of its axes."""
+    return Stored.whole(Buffer(kind.numel, kind.dtype), kind.shape)
 
 
 def _may_view(source: Stored, shape: tuple[int, ...]) -> bool:
@@ -782,17 +717,6 @@ def _sliced(value: Any, axis: int, start: int, end: int, step: int = 1) -> Any:
         return value.load(body, shifted)
 
     return Lazy(shape, value.dtype, load, value.weight)
-
-
-def _select(value: Stored, axis: int, index: int) -> Stored:
-    """Return the part of stored elements at an index of an axis, without that axis."""
-    shape, strides = value.shape, value.strides
-    return Stored(
-        value.buffer,
-        (*shape[:axis], *shape[axis + 1 :]),
-        (*strides[:axis], *strides[axis + 1 :]),
-        value.offset + index * strides[axis],
-    )
 
 
 def _batched(value: Stored) -> Stored:

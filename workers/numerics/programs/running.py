@@ -188,6 +188,3 @@ def _units(texts: Sequence[str]) -> tuple[list[Unit], dict[str, tuple[int, str]]
             own.append(text.replace("work(", f"{name}_work(").replace("NAME", name))
         units.append(Unit("program", "\n".join([PREAMBLE, *own, "}", ""]), _FLAGS))
     return units, names
-
-
-__all__ = ["CannotFuse", "Program"]

@@ -18,13 +18,13 @@ from workers.numerics.programs.indices import Index, Variable
 from workers.numerics.programs.values import Body, Buffer, Call, Loops
 
 _MOST = 48
-"""Loops of a kernel: a compiler takes long for larger ones."""
-_INNER = frozenset("c")
+"""The most loops of a kernel: a compiler takes long for larger ones."""
 _VECTOR, _LONG = 16, 256
-"""Elements of a vector at most, and of a row whose last few count for little."""
+"""The most elements of a vector, and the length of a row whose last few elements cost little."""
 _EXTREME = "an extreme"
 _DEAR = (" / ", "exp(", "log(", "log1p(", "tanh(", "erf(", "pow(", _EXTREME)
-"""Marks of what costs more to compute once more for each of the last few elements than for a whole vector."""
+"""Marks of expressions that cost more one by one for the last few elements than for a whole
+vector."""
 
 Axes = tuple[int, ...]
 
@@ -107,7 +107,9 @@ class _Schedule:
         self._made[id(made)] = max(number, self._made.get(id(made), 0))
 
     def _joins(self, kernel: Kernel, number: int, step: Loops) -> bool:
-        """Put loops into a kernel, if they go through its rows and read of it what is of the same row."""
+        """Put loops into a kernel if they go through its rows and read only what it stores for the
+        same row.
+        """
         rows = _rows_for(kernel.rows, step.axes)
         if rows is None or len(kernel.loops) >= _MOST:
             return False
@@ -158,7 +160,9 @@ def write_loops(
     rows: Axes,
     locate: Callable[[Buffer, Index], str] = lambda buffer, index: f"b{id(buffer)}[{index.write()}]",
 ) -> _Written | None:
-    """Return what loops do for a row of these; None if their axes are no products of them."""
+    """Return the work of loops for one of these rows; None if the axes of the loops are no products
+    of them.
+    """
     variables = [Variable(f"o{axis}", size) for axis, size in enumerate(rows)]
     indices: list[Index] = []
     at = 0
@@ -261,6 +265,7 @@ def _write_row(loops: Loops, written: _Written, to: str) -> list[str]:
     """Return the statements of a row."""
     body, value, kind = written.body, written.value, TYPES[loops.dtype]
     inner = [*body.inside]
+    head = f"for (long c = 0; c < {written.inner}; c++) {{"
     has_loop = written.inner is not None
     is_reduced = has_loop and len(loops.axes) - 1 in loops.reduced
     if is_reduced and not loops.is_scattered:
@@ -269,30 +274,19 @@ def _write_row(loops: Loops, written: _Written, to: str) -> list[str]:
         stride, sum_type = loops.scanned[1], "double" if loops.dtype.is_floating_point else kind
         before = to.replace("[", "[-" + str(stride) + " + ", 1)
         if has_loop and loops.scanned[0] == len(loops.axes) - 1:
-            loop = f"for (long c = 0; c < {written.inner}; c++) {{"
-            return [*body.outside, f"{sum_type} total = 0;", loop, *inner, f"total += {value};", f"{to} = total;", "}"]
+            return [*body.outside, f"{sum_type} total = 0;", head, *inner, f"total += {value};", f"{to} = total;", "}"]
         stored = f"{to} = {written.scanned} ? {before} + {value} : {value};"
         if not has_loop:
             return [*body.outside, *inner, stored]
-        plain, added = (
-            [f"for (long c = 0; c < {written.inner}; c++) {{", *inner, f"{to} = {one};", "}"]
-            for one in (value, f"{before} + {value}")
-        )
-        return [
-            *body.outside,
-            f"if ({written.scanned}) {{",
-            "#pragma GCC ivdep",
-            *added,
-            "} else {",
-            *plain,
-            "}",
-        ]
+        plain, added = ([head, *inner, f"{to} = {one};", "}"] for one in (value, f"{before} + {value}"))
+        added = [f"if ({written.scanned}) {{", "#pragma GCC ivdep", *added]
+        return [*body.outside, *added, "} else {", *plain, "}"]
     stored = f"{to} = {_JOINED[loops.how].format(to, value)};" if loops.how != "store" else f"{to} = {value};"
     if not has_loop:
         return [*body.outside, *inner, stored]
     # Several elements of a row that is scattered may be added at one place: they are no vectors.
     if is_reduced:
-        return [*body.outside, f"for (long c = 0; c < {written.inner}; c++) {{", *inner, stored, "}"]
+        return [*body.outside, head, *inner, stored, "}"]
     is_own = loops.how == "store" and all(buffer is not loops.buffer for buffer, _ in body.loads)
     lines = [*body.outside]
     for span in _spans(written.inner or 1, inner) if is_own else [f"long c = 0; c < {written.inner}"]:
@@ -314,30 +308,14 @@ def _spans(count: int, inner: Sequence[str]) -> list[str]:
 def _reduce(loops: Loops, inner: list[str], value: str, count: int, to: str, adds_up: bool) -> list[str]:
     """Return the statements that make one number of a row: in an order that the compiler chooses once for all."""
     kind, how = TYPES[loops.dtype], loops.how
-    joined = _JOINED[how].format(to, "total") if adds_up else "total"
-    head = f"for (long c = 0; c < {count}; c++) {{"
-    start = f"{kind} total = {_start(loops)};"
-    if how == "sum":
-        return [
-            start,
-            "#pragma omp simd reduction(+ : total)",
-            head,
-            *inner,
-            f"total += {value};",
-            "}",
-            f"{to} = {joined};",
-        ]
+    start, term, total = f"{kind} total = {_start(loops)};", value, "total"
     if how in ("all", "any"):
-        mark = "&" if how == "all" else "|"
-        return [
-            f"int total = {int(how == 'all')};",
-            f"#pragma omp simd reduction({mark} : total)",
-            head,
-            *inner,
-            f"total {mark}= int(bool({value}));",
-            "}",
-            f"{to} = {_JOINED[how].format(to, 'bool(total)') if adds_up else 'bool(total)'};",
-        ]
+        start, term, total = f"int total = {int(how == 'all')};", f"int(bool({value}))", "bool(total)"
+    joined = f"{to} = {_JOINED[how].format(to, total) if adds_up else total};"
+    if how in ("sum", "all", "any"):
+        mark = {"sum": "+", "all": "&", "any": "|"}[how]
+        head = [f"#pragma omp simd reduction({mark} : total)", f"for (long c = 0; c < {count}; c++) {{"]
+        return [start, *head, *inner, f"total {mark}= {term};", "}", joined]
     name, sign = ("max", ">") if how == "amax" else ("min", "<")
     lines = [start, "int odd = 0;"]  # what is no number stays none
     for span in _spans(count, [*inner, _EXTREME]):
@@ -349,7 +327,7 @@ def _reduce(loops: Loops, inner: list[str], value: str, count: int, to: str, add
             f"odd |= {value} != {value};",
             "}",
         ]
-    return [*lines, f"if (odd) total = std::numeric_limits<{kind}>::quiet_NaN();", f"{to} = {joined};"]
+    return [*lines, f"if (odd) total = std::numeric_limits<{kind}>::quiet_NaN();", joined]
 
 
 PREAMBLE = f'#define __device__\n#include "programs.hpp"\nnamespace programs {{\n{ARITHMETIC}\n'

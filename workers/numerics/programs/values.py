@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.values import TYPES, CannotFuse, spell
+from workers.numerics.fusion.values import TYPES, CannotFuse, contiguous_strides, spell
 from workers.numerics.programs.indices import Index, Variable, linear
 
 
@@ -34,7 +34,7 @@ class Buffer:
 
     @property
     def is_made(self) -> bool:
-        """True if the program writes it for itself alone."""
+        """True if the program alone writes and reads it."""
         return self.given is None and self.constant is None and self.result is None
 
 
@@ -47,13 +47,18 @@ class Stored:
     strides: tuple[int, ...]
     offset: int = 0
 
+    @classmethod
+    def whole(cls, buffer: Buffer, shape: tuple[int, ...]) -> Stored:
+        """Return all of a buffer as a tensor, its elements in the order of its axes."""
+        return cls(buffer, shape, contiguous_strides(shape))
+
     @property
     def dtype(self) -> torch.dtype:
         return self.buffer.dtype
 
     @property
     def weight(self) -> int:
-        """About how much it costs to have an element."""
+        """The cost of loading an element."""
         return 1
 
     def load(self, body: Body, indices: Sequence[Index]) -> str:
@@ -69,7 +74,7 @@ class Lazy:
     dtype: torch.dtype
     load: Callable[[Body, Sequence[Index]], str]
     weight: int
-    """About what an element costs to compute, where loading one from memory costs 1."""
+    """The cost of computing an element, where loading one from memory costs 1."""
 
 
 Value = Stored | Lazy
@@ -167,7 +172,7 @@ class Body:
 
 
 def broadcast(shape: Sequence[int], indices: Sequence[Index]) -> list[Index]:
-    """Return the place of an operand of this shape, of a place of the result."""
+    """Return the indices of an operand of this shape for an element of the result."""
     own = indices[len(indices) - len(shape) :]
     return [Index() if size == 1 else index for size, index in zip(shape, own, strict=True)]
 

@@ -103,12 +103,12 @@ class _Read:
     """An activation that was recorded and read."""
 
     hidden: list[Node]
-    """Of each part."""
+    """The numbers of each part."""
     gradient: Node
     given: list[Node]
     values: Operand
     slopes: list[Operand]
-    """By the numbers of each part."""
+    """The slopes by the numbers of each part."""
     by_learned: list[Operand]
 
 
@@ -136,7 +136,8 @@ def _record(
         return Spot((QUERIES, KEYS), dtype, shown, hidden)
 
     inputs = [graph.input(f"hidden {n}", Level.KEY) for n in range(parts)]
-    own = of_keys(graph.input("gradient", Level.KEY), 0.0)  # beyond the last channel no gradient comes in
+    incoming = graph.input("gradient", Level.KEY)
+    own = of_keys(incoming, 0.0)  # beyond the last channel no gradient comes in
     spots: dict[Slot, Spot] = {
         recording.leaves[id(hidden)]: side_by_side([of_keys(one, None) for one in inputs]),
         recording.leaves[id(gradient)]: own,
@@ -156,7 +157,7 @@ def _record(
         return [one.shown for one in spot.parts or (spot,)] if spot else [0.0]
 
     of_values, of_parts = found(values)[0], found(slopes[0])
-    result = _Read(inputs, _node(own), given, of_values, of_parts * (parts // len(of_parts)), [])
+    result = _Read(inputs, incoming, given, of_values, of_parts * (parts // len(of_parts)), [])
     if any(node.what != "input" and node.level == Level.ROW for node in reachable([of_values, *of_parts])):
         raise NotOfRows("it mixes channels")
     for name, tensor in zip(numbers, by_learned, strict=True):
@@ -171,8 +172,3 @@ def _gradients(values: Tensor, wanted: Sequence[Tensor], gradient: Tensor) -> li
     if not wanted or not values.requires_grad:
         return [None] * len(wanted)
     return gradients(values, wanted, gradient)
-
-
-def _node(spot: Spot) -> Node:
-    assert isinstance(spot.shown, Node), "it is an input"
-    return spot.shown

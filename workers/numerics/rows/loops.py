@@ -19,7 +19,7 @@ def iterate(step: Callable[..., tuple[Tensor, ...]], state: tuple[Tensor, ...], 
     code, changes nothing.
     """
     if is_recording():
-        return _end(step(*_begin(state, steps)))
+        return tuple(_marked_end([*step(*_marked_begin([*state], steps))]))
     for _ in range(steps):
         before, state = state, step(*state)
         if state[0].device.type == "cpu" and all(map(_same, before, state)):  # a GPU would have to be waited for
@@ -34,7 +34,9 @@ def is_recording() -> bool:
 
 @contextmanager
 def recording() -> Generator[None]:
-    """While it is open, `iterate` makes one step between two marks instead of all of them."""
+    """Make `iterate` record one step between two marks, instead of all steps, while the context is
+    open.
+    """
     _THREAD.recording = True
     try:
         yield
@@ -54,11 +56,3 @@ def _marked_begin(state: list[Tensor], steps: int) -> list[Tensor]:
 @torch.library.custom_op("graft::loop_end", mutates_args=())
 def _marked_end(state: list[Tensor]) -> list[Tensor]:
     return [one.clone() for one in state]
-
-
-def _begin(state: tuple[Tensor, ...], steps: int) -> tuple[Tensor, ...]:
-    return tuple(_marked_begin([*state], steps))
-
-
-def _end(state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(_marked_end([*state]))

@@ -35,12 +35,13 @@ class Program:
 
     text: str
     given: int
-    """How many numbers a head passes to its functions: what it learns, then the knobs."""
+    """The count of numbers that a head passes to its functions: those that it learns, then the
+    knobs."""
     learned: int
     kept: int
-    """How many numbers of each row `weigh` keeps for `gradient`."""
+    """The count of numbers of each row that `weigh` keeps for `gradient`."""
     totals: int
-    """How many sums over all rows `gradient` adds to."""
+    """The count of sums over all rows that `gradient` adds to."""
     reads_logits: bool
     """True if `gradient` reads the logits; False if the weights are enough."""
 
@@ -129,7 +130,9 @@ def _write(
     weights, forward = inputs.weights, set(reachable([inputs.weights]))
     # `gradient` starts from the weights, from what follows from them, and from what `weigh` keeps of a row.
     known = _known_from(graph, weights)
-    kept = _find_kept([*inputs.gradients, *_divisors_of(known)], forward, set(known))
+    # The numerator of weights that are a quotient is computed from them and the divisor.
+    divisors = [formula.operands[1] for node, formula in known.items() if formula is not node]
+    kept = _find_kept([*inputs.gradients, *divisors], forward, set(known))
     roots = _rebuild(graph, inputs.gradients, known | {node: node for node in kept})
     stop = {*kept, weights} if isinstance(weights, Node) else {*kept}
     nodes = _reachable_before(roots, stop)
@@ -174,7 +177,7 @@ class _ScorerFormulas:
     """The inputs of a scorer that was recorded and read, and the formulas of its results."""
 
     given: list[Node | None]
-    """What the head learns, then the knobs; None for a knob that is a plain number."""
+    """The numbers that the head learns, then the knobs; None for a knob that is a plain number."""
     logits: Node
     gradient: Node
     visible: Node
@@ -253,11 +256,6 @@ def _known_from(graph: Graph, weights: Operand) -> dict[Node, Node]:
     return known
 
 
-def _divisors_of(known: Mapping[Node, Node]) -> list[Operand]:
-    """Return the divisors of weights that are a quotient: `gradient` needs them to compute the numerator."""
-    return [formula.operands[1] for node, formula in known.items() if formula is not node]
-
-
 def _rebuild(graph: Graph, roots: Sequence[Operand], known: Mapping[Node, Node]) -> list[Operand]:
     """Return the roots, computed from the formulas of known nodes in place of their own operands."""
     rebuilt: dict[Node, Node] = dict(known)
@@ -295,12 +293,9 @@ def _find_kept(roots: Sequence[Operand], forward: set[Node], known: set[Node]) -
         if node in seen:
             continue
         seen.add(node)
-        if node in forward and node.level == Level.ROW and not node.is_truth and _needs_keys(node):
+        is_row_number = node in forward and node.level == Level.ROW and not node.is_truth
+        if is_row_number and any(source.level == Level.KEY for source in reachable([node])):
             kept[node] = None
         elif node not in known:
             pending += operands_of(node)
     return list(kept)
-
-
-def _needs_keys(node: Node) -> bool:
-    return any(source.level == Level.KEY for source in reachable([node]))

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.formulas import COMPARISONS, formula_of, has_formula
+from workers.numerics.fusion.formulas import COMPARISONS, formula_of, has_formula, take_operands
 from workers.numerics.fusion.values import CannotFuse
 from workers.numerics.rows.nodes import Graph, Level, Loop, Node, NotOfRows, Operand
 from workers.numerics.simplifying import Operation, Slot
@@ -100,9 +100,12 @@ class Reader:
     # -- operations ------------------------------------------------------------------------------------------------
 
     def _read_operation(self, function: Any, name: str, positional: list[Any], keywords: dict[str, Any]) -> Spot:
-        if name in _SHAPES:
+        if name in _COPIES:
+            return self.spot(positional[0])
+        if name in _VIEWS and not isinstance(positional[-1], torch.dtype):
+            # torch finds the shape: tensors of the device `meta` have no elements.
             source = self.spot(positional[0])
-            return self.reshape(source, _SHAPES[name](source.shape, *positional[1:]))
+            return self.reshape(source, function(torch.empty(source.shape, device="meta"), *positional[1:]).shape)
         if name == "to" and isinstance(positional[1], torch.dtype):
             return self._convert(self.spot(positional[0]), positional[1])
         if name == "_to_copy":
@@ -139,7 +142,8 @@ class Reader:
 
         shown = entry_at("shown")
         assert shown is not None
-        return self._check(Spot(shape, dtype, shown, entry_at("hidden") if _has_keys(spots.values()) else shown))
+        has_keys = any(KEYS in spot.shape for spot in spots.values())
+        return self._check(Spot(shape, dtype, shown, entry_at("hidden") if has_keys else shown))
 
     def _spot_of(self, operand: Any) -> Spot | None:
         return operand if isinstance(operand, Spot) else self.spot(operand) if isinstance(operand, Slot) else None
@@ -167,9 +171,9 @@ class Reader:
             if any(isinstance(one, Node) and one.is_truth for one in arguments) and not name.startswith("logical"):
                 raise NotOfRows(f"it compares truth values by {name}")
             template = _LOGICAL.get(name, COMPARISONS[name])
-            return self._graph.formula(template, tuple(arguments[: 2 if "{1}" in template else 1]), is_truth=True)
+            return self._graph.formula(template, tuple(take_operands(template, arguments)), is_truth=True)
         if name in _ROW_FORMULAS and keywords.get("approximate", "none") == "none":
-            template, operands = _ROW_FORMULAS[name], arguments[: 2 if "{1}" in _ROW_FORMULAS[name] else 1]
+            template, operands = _ROW_FORMULAS[name], take_operands(_ROW_FORMULAS[name], arguments)
         else:
             stand_ins = [_StandIn(argument) if isinstance(argument, Node) else argument for argument in arguments]
             try:
@@ -360,14 +364,11 @@ def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(max(sizes) for sizes in zip(*aligned, strict=True))
 
 
-def _has_keys(spots: Any) -> bool:
-    return any(KEYS in spot.shape for spot in spots)
-
-
 # -- folding -----------------------------------------------------------------------------------------------------------
 
 _NOT_FOLDED, _UNKNOWN = object(), object()
-"""What `_fold` returns where constants do not decide; what stands for a `Spot.hidden` that is None."""
+"""The result of `_fold` where constants do not decide; the stand-in for a `Spot.hidden` that is
+None."""
 _LOGICAL = {"logical_and": "{0} & {1}", "logical_or": "{0} | {1}", "logical_not": "~{0}"}
 
 
@@ -431,44 +432,9 @@ def _compute(name: str, args: list[Any], keywords: dict[str, Any], dtype: torch.
 # -- operations that have a rule of their own --------------------------------------------------------------------------
 
 
-def _unsqueeze(shape: tuple[int, ...], axis: int) -> list[int]:
-    place = axis % (len(shape) + 1)
-    return [*shape[:place], 1, *shape[place:]]
-
-
-def _squeeze(shape: tuple[int, ...], axes: Any = None) -> list[int]:
-    rank = max(1, len(shape))
-    axes_given = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
-    places = {axis % rank for axis in axes_given}
-    return [size for n, size in enumerate(shape) if not (n in places and size == 1)]
-
-
-def _view(shape: tuple[int, ...], new: Sequence[int]) -> list[int]:
-    inferred = math.prod(shape) // max(1, -math.prod(new)) if -1 in new else 1
-    return [inferred if size == -1 else size for size in new]
-
-
-def _expand(shape: tuple[int, ...], new: Sequence[int], implicit: bool = False) -> list[int]:
-    added = len(new) - len(shape)
-    return [shape[n - added] if size == -1 else size for n, size in enumerate(new)]
-
-
-def _transpose(shape: tuple[int, ...], first: int, second: int) -> list[int]:
-    new = list(shape)
-    new[first], new[second] = new[second], new[first]
-    return new
-
-
-_SHAPES: dict[str, Callable[..., Sequence[int]]] = {
-    **dict.fromkeys(("view", "_unsafe_view", "reshape", "_reshape_alias"), _view),
-    **dict.fromkeys(("alias", "detach", "clone", "lift_fresh_copy"), lambda shape, *_: shape),
-    "unsqueeze": _unsqueeze,
-    "squeeze": _squeeze,
-    "expand": _expand,
-    "transpose": _transpose,
-}
-"""Operation that keeps the numbers -> the shape of its result, from the source's and the other arguments."""
-
+_COPIES = ("alias", "detach", "clone", "lift_fresh_copy")
+_VIEWS = ("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "expand", "transpose")
+"""Operations that keep the numbers, and those that also add, remove or move axes."""
 
 _FILLS: dict[str, Callable[..., tuple[Sequence[int], float]]] = {
     "full": lambda reader, shape, number: (shape, number),
@@ -583,6 +549,6 @@ def is_known(name: str, keywords: Mapping[str, Any]) -> bool:
     name = name.removesuffix("_")
     return (
         name in _READ_BY_NAME
-        or any(name in table for table in (_SHAPES, _FILLS, _COMPOSITIONS, _ROW_FORMULAS))
+        or any(name in table for table in (_COPIES, _VIEWS, _FILLS, _COMPOSITIONS, _ROW_FORMULAS))
         or has_formula(name)
     )

@@ -20,7 +20,7 @@ _EXPENSIVE = 6
 """Numbers of keys that cost more (`cost_of`: a sum 1, a quotient 8) are stored from pass to pass."""
 _STARTS = {"sum": 0.0, "largest": -math.inf, "smallest": math.inf}
 _JOINS = {"sum": "{0} += {1};", "largest": "{0} = {1} > {0} ? {1} : {0};", "smallest": "{0} = {1} < {0} ? {1} : {0};"}
-"""What an accumulator {0} starts from, and the statement that adds the number {1} to it."""
+"""The start of an accumulator {0}, and the statement that adds the number {1} to it."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class _Writer:
         self.stored: dict[Node, str] = {}
         """Numbers of keys that are stored from pass to pass -> pointer."""
         self.ready: set[Node] = set()
-        """Those of them whose pass is written by now."""
+        """The stored numbers whose pass is already written."""
         self.reciprocals: dict[Node, Node] = {}
         """Divisors -> their reciprocals."""
 
@@ -164,17 +164,14 @@ class _Writer:
             *(f"    {line}" for line in row.lines),
             f"    {function.advance}",
             "}",
-            *(
-                f"store<T>(totals + {n} * W<T>, load<T>(totals + {n} * W<T>) + {self._total(node, name)});"
-                for n, (node, name) in enumerate(self.totals.items())
-            ),
         ]
+        for n, (node, name) in enumerate(self.totals.items()):
+            # A sum over keys is spread over a register; a row's number is in every place of it, and
+            # counts once.
+            total = name if _key_source(node) else f"Keys::once({name})"
+            lines.append(f"store<T>(totals + {n} * W<T>, load<T>(totals + {n} * W<T>) + {total});")
         body = [f"    {line}" for line in lines]
         return "\n".join([f"template <typename Keys> void {function.name}({function.parameters}) {{", *body, "}", ""])
-
-    def _total(self, node: Node, name: str) -> str:
-        # A sum over keys is spread over a register; a row's number is in every place of it, and counts once.
-        return name if _key_source(node) else f"Keys::once({name})"
 
 
 class _Block:
@@ -197,7 +194,8 @@ class _Block:
         needed = [*roots, *totalled, *(output for output, _ in outputs if isinstance(output, Node))]
         sums = [node for node in self._nodes_here(needed) if node.what in _STARTS]
         for node in self._nodes_here(needed):
-            self._assign_pass(node)
+            first = max((self._pass_of(source) for source in _prerequisites(node)), default=0)
+            self._passes[node] = first + int(node.what in _STARTS)  # a sum is known after its pass
         ends = [self._pass_of(source) for source in (*totalled, *(_source(node) for node in sums))]
         ends += [self._pass_of(output) for output, _ in outputs if isinstance(output, Node)]
         last = max(ends, default=0)
@@ -257,10 +255,6 @@ class _Block:
             if isinstance(root, Node):
                 visit(root)
         return list(nodes)
-
-    def _assign_pass(self, node: Node) -> None:
-        first = max((self._pass_of(source) for source in _prerequisites(node)), default=0)
-        self._passes[node] = first + int(node.what in _STARTS)  # a sum is known after its pass
 
     def _pass_of(self, node: Node) -> int:
         """Return the number of the first pass in which a node can be computed."""

@@ -1,6 +1,6 @@
-"""Whether a Ray cluster may be spoken to: a cluster runs what it is sent, so that it must ask for a token.
+"""The check of access to a Ray cluster: a cluster runs what it is sent, so that it must ask for a token.
 
-Imports no ray, and is asked before anything is connected.
+Imports no ray; the check is made before anything is connected.
 """
 
 from __future__ import annotations
@@ -22,9 +22,26 @@ def check_access(address: str | None, environment: Mapping[str, str] = os.enviro
     cluster that nobody but this machine can reach. The token itself is not looked at, nor shown.
     """
     if environment.get("RAY_AUTH_MODE", "token").lower() == "disabled":
-        _check_unprotected(address)
-    elif address is not None and not environment.get("RAY_AUTH_TOKEN"):
-        _check_file(address, _token_file(environment))
+        if address is None:
+            raise StudyError("RAY_AUTH_MODE=disabled: anyone on this machine could use the cluster; unset it")
+        if not _is_loopback(address):
+            raise StudyError(
+                f"--ray-address: {address!r} with RAY_AUTH_MODE=disabled could be anybody's; unset it and give the "
+                "cluster a token, or use an address of this machine alone, such as 127.0.0.1:6379"
+            )
+        return
+    if address is None or environment.get("RAY_AUTH_TOKEN"):
+        return
+    named = environment.get("RAY_AUTH_TOKEN_PATH")
+    file = Path(named) if named else Path.home() / ".ray" / "auth_token"  # where Ray looks for it
+    try:
+        status = file.stat()
+    except OSError:
+        raise StudyError(f"--ray-address: {address!r} needs a token, and there is none at {file}; {WHERE}") from None
+    if status.st_mode & 0o077:
+        raise StudyError(f"--ray-address: the token file {file} can be read by others; chmod 600 {file}")
+    if not status.st_size:
+        raise StudyError(f"--ray-address: {address!r} needs a token, and {file} is empty; {WHERE}")
 
 
 def stay_on_loopback() -> None:
@@ -36,16 +53,6 @@ def stay_on_loopback() -> None:
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
 
-def _check_unprotected(address: str | None) -> None:
-    if address is None:
-        raise StudyError("RAY_AUTH_MODE=disabled: anyone on this machine could use the cluster; unset it")
-    if not _is_loopback(address):
-        raise StudyError(
-            f"--ray-address: {address!r} with RAY_AUTH_MODE=disabled could be anybody's; unset it and give the cluster "
-            "a token, or use an address of this machine alone, such as 127.0.0.1:6379"
-        )
-
-
 def _is_loopback(address: str) -> bool:
     """Return whether a host:port stays on this machine, by what is written alone; `auto` may be anywhere."""
     host = address.rpartition("://")[2].rpartition(":")[0].strip("[]")
@@ -53,20 +60,3 @@ def _is_loopback(address: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _token_file(environment: Mapping[str, str]) -> Path:
-    """Return the file where Ray looks for the token when it is not in RAY_AUTH_TOKEN."""
-    named = environment.get("RAY_AUTH_TOKEN_PATH")
-    return Path(named) if named else Path.home() / ".ray" / "auth_token"
-
-
-def _check_file(address: str, file: Path) -> None:
-    try:
-        status = file.stat()
-    except OSError:
-        raise StudyError(f"--ray-address: {address!r} needs a token, and there is none at {file}; {WHERE}") from None
-    if status.st_mode & 0o077:
-        raise StudyError(f"--ray-address: the token file {file} can be read by others; chmod 600 {file}")
-    if not status.st_size:
-        raise StudyError(f"--ray-address: {address!r} needs a token, and {file} is empty; {WHERE}")

@@ -18,13 +18,14 @@ from typing import Any, final
 import ray
 from ray.exceptions import RuntimeEnvSetupError
 
-from workers.pool.ray.connecting import SWIFT, connect, last_line, swift
+from workers.pool.logs import last_line
+from workers.pool.ray.connecting import SWIFT, connect, swift
 from workers.pool.ray.device_slots import DeviceSlots
 from workers.pool.ray.placed_worker import PlacedWorker
 from workers.pool.ray.questions import Question, Task
 
 UPDATE_SECONDS = 1.0
-"""Between two looks at the cluster's nodes."""
+"""The seconds between two looks at the cluster's nodes."""
 
 
 def main() -> None:
@@ -40,14 +41,14 @@ def main() -> None:
 
 
 def _fail(pipe: Connection, reason: str) -> None:
-    """Tell the service why there is no cluster, and end."""
+    """Send the service the reason why there is no cluster, and end the process."""
     pipe.send(("fail", reason))
     os._exit(1)  # threads may wait for a cluster that is gone
 
 
 @final
 class _Agent:
-    """Messages of the service in, messages to it out; a worker is known by a number."""
+    """The carrier of messages between the service and its workers; each worker has a number."""
 
     def __init__(self, pipe: Connection, slots: DeviceSlots) -> None:
         self._pipe, self._slots = pipe, slots
@@ -115,7 +116,7 @@ class _Agent:
                 ray.kill(actor)
 
     async def _carry(self, worker: int, line: str, fetch: Callable[..., Any]) -> str | None:
-        """Carry the questions of one line; why the worker ended."""
+        """Carry the questions of one line, and return why the worker ended."""
         question: Question = await fetch()
         while question.kind != "end":
             answer = asyncio.get_running_loop().create_future()

@@ -18,12 +18,13 @@ from ray.exceptions import AuthenticationError, RayError
 from ray.runtime_env import RuntimeEnv
 
 from spaces.errors import StudyError
+from workers.pool.logs import last_line
 from workers.pool.ray.access import check_access
 from workers.pool.ray.cluster import Cluster
 
 KNOCK_SECONDS = 10.0
 CONNECT_SECONDS = "5"
-"""How long Ray may try where something listens; read by Ray from a variable."""
+"""The seconds for which Ray may try where something listens; Ray reads them from a variable."""
 SWIFT = "swift"
 """The concurrency group of calls of an actor that never wait for an exchange."""
 
@@ -91,8 +92,3 @@ def _hush() -> Generator[None]:
 def swift(method: Any) -> Any:
     """Return a method of an actor, called in a thread of its own kind."""
     return method.options(concurrency_group=SWIFT).remote
-
-
-def last_line(error: BaseException) -> str:
-    """Return the last line of an error's message, where Ray says what happened."""
-    return (str(error).strip() or type(error).__name__).splitlines()[-1]

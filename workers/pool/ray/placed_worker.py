@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from typing import Any, final
 
 from spaces.plugins.active import install
 from spaces.plugins.files import place_contents
-from spaces.records import Directives, Offer, Report
 from workers.engine.machine.process import prepare
-from workers.pool.logs import begin_log
+from workers.pool.logs import begin_log, last_line
 from workers.pool.ray.questions import Line, Question, Task
 from workers.pool.ray.working import work
 
@@ -37,16 +35,14 @@ class PlacedWorker:
             install(place_contents(task.outside))
             prepare()
             begin_log()
-            work(task.slot, task.width, task.saving, self._attach, self._exchange, self._renew)
+            work(
+                task.slot,
+                task.width,
+                task.saving,
+                attach=lambda name: self._exchanges.ask("attach", name),
+                exchange=lambda reports, offer: self._exchanges.ask("exchange", list(reports), offer),
+                renew=lambda name: self._renewals.ask("renew", name),
+            )
         except BaseException as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+            reason = last_line(error)
         self._exchanges.end(reason)
-
-    def _attach(self, name: str) -> None:
-        self._exchanges.ask("attach", name)
-
-    def _exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        return self._exchanges.ask("exchange", list(reports), offer)
-
-    def _renew(self, name: str) -> bool:
-        return self._renewals.ask("renew", name)

@@ -1,4 +1,4 @@
-"""A Ray cluster as a service has it: its devices, with a worker of each study on each, which ask controllers here.
+"""A Ray cluster that a service uses: its devices, with a worker of each study on each, which ask controllers here.
 
 The controllers, and with them the database, stay in the service's process, and so does all that is decided of workers.
 Ray is in a process of its own (`agent`). Imports no ray.
@@ -31,7 +31,8 @@ from workers.pool.slots import MOST_CRASHES
 
 WATCH_SECONDS, SWEEP_SECONDS = 0.2, 1.0
 GRACE_SECONDS = 90.0
-"""How long workers may take to notice that a study has ended before they are; longer than a lease lasts."""
+"""The seconds in which workers must notice that a study has ended, before they are ended; longer
+than a lease lasts."""
 CLOSE_SECONDS = 10.0
 _PROGRAM = "from workers.pool.ray.agent import main; main()"
 
@@ -43,17 +44,17 @@ class SharedCluster:
     def __init__(self, cluster: Cluster) -> None:
         """Connect, and reserve devices; raises StudyError for a cluster that cannot be used."""
         self.slots: tuple[int, ...] = ()
-        """Those that there are now, by number."""
+        """The numbers of the slots that exist now."""
         self.device = ""
-        """What the slots are: `cuda` or `cpu`."""
+        """The kind of device of the slots: `cuda` or `cpu`."""
         self._address = cluster.address
         self._desks: dict[int, StudyDesk] = {}
-        """By worker."""
+        """Worker -> the desk of its study."""
         self._numbers = itertools.count()
         self._failure: ClusterError | None = None
         self._is_ready = threading.Event()
         self._turn = threading.Lock()
-        """Of sending."""
+        """Held while a message is sent."""
         self._pipe, theirs = Pipe()
         found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # A session of its own: a terminal's Ctrl-C is for the service, which stops workers in its own time.
@@ -127,7 +128,7 @@ class SharedCluster:
         return worker
 
     def dismiss(self, worker: int) -> None:
-        """End a worker; what it may still ask is not heard."""
+        """End a worker; it gets no answer to what it may still ask."""
         self._desks.pop(worker, None)
         self.send(("dismiss", worker))
 
@@ -136,7 +137,7 @@ class SharedCluster:
         self.send(("answer", worker, line, answer))
 
     def send(self, message: Any) -> None:
-        """Send to the process that speaks to Ray; one that is gone hears nothing."""
+        """Send to the process that speaks to Ray; nothing happens if that process has ended."""
         with self._turn, suppress(OSError):
             self._pipe.send(message)
 
@@ -151,16 +152,13 @@ class SharedCluster:
                     [reason] = arguments
                     break
                 getattr(self, f"_on_{kind}")(*arguments)
-        self._failure = self._describe(reason)
+        if self._is_ready.is_set():
+            reason = (
+                f"the Ray cluster at {self._address} does not go on: {reason}; what was recorded is kept, and "
+                "`search serve` goes on when the cluster does"
+            )
+        self._failure = ClusterError(reason)
         self._is_ready.set()
-
-    def _describe(self, reason: str) -> ClusterError:
-        if not self._is_ready.is_set():
-            return ClusterError(reason)
-        return ClusterError(
-            f"the Ray cluster at {self._address} does not go on: {reason}; what was recorded is kept, and "
-            "`search serve` goes on when the cluster does"
-        )
 
     def _on_slots(self, device: str, slots: tuple[int, ...]) -> None:
         self.device, self.slots = device, slots
@@ -180,15 +178,17 @@ class SharedCluster:
 
 @final
 class StudyDesk:
-    """Where the workers of one study ask, one after the other: all but `renew` in one thread."""
+    """The answers to the workers of one study, one after the other; all but those to `renew` are
+    made in one thread.
+    """
 
     def __init__(self, cluster: SharedCluster, actor: ControllerActor, task: Callable[[int], Task]) -> None:
-        """`task`: what a slot's worker is told at its start."""
+        """`task` returns what a slot's worker is told at its start."""
         self.actor = actor
         self.inbox: queue.SimpleQueue[tuple[int, Question]] = queue.SimpleQueue()
-        """(worker, what it asks, or how it ended)"""
+        """Pairs of a worker and its question, or how it ended."""
         self.failure: BaseException | None = None
-        """What ended it, unless the study has ended or was stopped."""
+        """The error that ended it; None if the study has ended or was stopped."""
         self.is_stopping = False
         """A stop was requested: no more workers are needed."""
         self._cluster = cluster
@@ -198,35 +198,34 @@ class StudyDesk:
         self._begun: set[int] = set()
         """Workers that have asked something."""
         self._crashes = Counter[int]()
-        """Slot -> workers that died in it one after the other with nothing reported in between."""
+        """Slot -> crashes of its workers in a row, with nothing reported in between."""
         self._reason = ""
-        """Why the last of them did."""
+        """The reason of the last of these crashes."""
         self._ended: float | None = None
-        """When a worker was told that the study has ended."""
+        """The time at which a worker was told that the study has ended; None before that."""
 
     def serve(self) -> None:
         """Start workers and answer them to the end of the study."""
+        swept = time.monotonic()
         try:
-            self._serve()
+            while not self._is_over():
+                self._check()
+                self._employ()
+                with suppress(queue.Empty):
+                    self._take(*self.inbox.get(timeout=WATCH_SECONDS))
+                if time.monotonic() > swept + SWEEP_SECONDS:
+                    self.actor.sweep()
+                    swept = time.monotonic()
             self.actor.progress()  # raises what ended it
         except BaseException as error:
             self.failure = error
         for worker in self._slots:
             self._cluster.dismiss(worker)
 
-    def _serve(self) -> None:
-        swept = time.monotonic()
-        while not self._is_over():
-            self._check()
-            self._employ()
-            with suppress(queue.Empty):
-                self._take(*self.inbox.get(timeout=WATCH_SECONDS))
-            if time.monotonic() > swept + SWEEP_SECONDS:
-                self.actor.sweep()
-                swept = time.monotonic()
-
     def _check(self) -> None:
-        """Raise what ended the run, where no worker can be told; what they trained is queued again."""
+        """Raise what ended the run, where no worker can be told; the trials of its workers are
+        queued again.
+        """
         try:
             self._cluster.check()
         except ClusterError:
@@ -237,7 +236,10 @@ class StudyDesk:
             self.actor.progress()
 
     def _is_over(self) -> bool:
-        """Return whether nobody trains, and nobody is to; workers that were never heard of can be cancelled."""
+        """Return whether no worker trains and none will be started.
+
+        A worker that has asked nothing yet can be cancelled.
+        """
         if self.is_stopping or self._ended is not None:
             late = self._ended is not None and time.monotonic() > self._ended + GRACE_SECONDS
             return late or not self._begun
@@ -266,18 +268,15 @@ class StudyDesk:
             self.actor.attach(slot, *arguments)
             self._cluster.answer(worker, "exchange", None)
         elif kind == "exchange":
-            self._exchange(worker, slot, *arguments)
+            reports, offer = arguments
+            answer = self.actor.exchange(reports, offer)
+            if reports:
+                del self._crashes[slot]
+            if answer.done and self._ended is None:
+                self._ended = time.monotonic()
+            self._cluster.answer(worker, "exchange", answer)
         else:
             self._lose(worker, slot, *arguments, has_left=kind == "leave")
-
-    def _exchange(self, worker: int, slot: int, *arguments: Any) -> None:
-        answer = self.actor.exchange(*arguments)
-        reports, _ = arguments
-        if reports:
-            del self._crashes[slot]
-        if answer.done and self._ended is None:
-            self._ended = time.monotonic()
-        self._cluster.answer(worker, "exchange", answer)
 
     def _lose(self, worker: int, slot: int, reason: str | None, *, has_left: bool) -> None:
         """Handle the end of a worker: told to end, gone with its machine, or crashed."""

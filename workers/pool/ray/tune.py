@@ -13,24 +13,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import ray
 from ray import tune
-from ray.exceptions import (
-    GetTimeoutError,
-    RayActorError,
-    RayError,
-    RayTaskError,
-    RuntimeEnvSetupError,
-)
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError, RuntimeEnvSetupError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from spaces.errors import GraftError, StudyError
 from spaces.plugins.bundles import Outside
 from workers.pool import Saving, Steering
+from workers.pool.logs import last_line
 from workers.pool.ray.cluster import Cluster
-from workers.pool.ray.connecting import SWIFT, connect, last_line, swift
+from workers.pool.ray.connecting import SWIFT, connect, swift
 from workers.pool.ray.controller_actor import ControllerActor
 from workers.pool.ray.nodes import Nodes
 from workers.pool.ray.placing import EndOfStudy, Placing
@@ -71,7 +67,8 @@ def run(
             )
             watch(ray.get(swift(controller.progress)()))
         except RayTaskError as error:
-            raise _ours(error) from None
+            cause: Any = error.cause  # pyright: ignore[reportUnknownMemberType]
+            raise (cause if isinstance(cause, GraftError) else error) from None
         except RuntimeEnvSetupError as error:
             raise StudyError(f"--ray-env: the cluster cannot prepare it: {last_line(error)}") from None
         except RayActorError:
@@ -79,7 +76,8 @@ def run(
         except RayError as error:
             raise StudyError(f"the Ray cluster does not go on: {last_line(error)}; the study can be resumed") from None
         finally:
-            _close(controller)
+            with suppress(RayError, GetTimeoutError):  # the process is gone, and the database's lock with it
+                ray.get(controller.close.remote(), timeout=30)
     finally:
         ray.shutdown()
 
@@ -143,15 +141,3 @@ def _tuner(placing: Placing, pack_worker: Callable[[dict[str, int]], None], shar
             stop=EndOfStudy(placing.slots),
         ),
     )
-
-
-def _close(controller: Any) -> None:
-    try:
-        ray.get(controller.close.remote(), timeout=30)
-    except (RayError, GetTimeoutError):
-        return  # the process is gone, and the database's lock with it
-
-
-def _ours(error: Any) -> BaseException:
-    """Return the GraftError inside a remote call's error, or the error itself."""
-    return error.cause if isinstance(error.cause, GraftError) else error

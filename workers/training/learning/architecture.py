@@ -29,9 +29,9 @@ _MODEL, _HELD_OUT = "models", "held_out"
 
 class _Layouts(NamedTuple):
     weights: Layout
-    """Of one model."""
+    """The layout of one model's weights."""
     form: Layout
-    """Of what the models share."""
+    """The layout of what the models share."""
 
 
 @final
@@ -59,7 +59,7 @@ class Architecture(Learning):
     reset in turn, one every life / M steps (rounded down), so that the form serves weights of every age. 0: never, as
     in the paper."""
     optimizer: Optimizer = part(Optimizer, "adam")
-    """Of the form; that of the weights is the trial's."""
+    """The optimizer of the form; the trial's optimizer updates the weights."""
 
     def __post_init__(self) -> None:
         if self.held_out_one_in == 1:
@@ -116,7 +116,9 @@ class Architecture(Learning):
         return trained | under(_HELD_OUT, form_batch)
 
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
-        """In one pass: a term whose form is fixed gives the weights' gradient, one with fixed weights the form's."""
+        """Return both gradients from one pass: a term with a fixed form gives the weights', one
+        with fixed weights the form's.
+        """
         layouts, form_batch = _layouts(layout), within(_HELD_OUT, batch)
         own = {
             name: tensor.unflatten(0, (self.models, -1))
@@ -150,14 +152,18 @@ class Architecture(Learning):
         layouts = _layouts(layout)
         weights, form = self._split(layouts, descent.parameters)
         of_weights, of_form = self._split(layouts, descent.gradient)
-
         life = torch.as_tensor(self.life, device=steps.device).long()
         lived = torch.where(life > 0, life, steps)
+        # Steps since the last reset; model m is reset at the turns m + 1, m + 1 + M, and so on.
+        turn = (life // self.models).clamp(min=1)
+        first = torch.arange(1, self.models + 1, device=step.device) * turn
+        since = torch.where(step < first, step, (step - first) % (self.models * turn))
+        ages = torch.where(life > 0, since, step)  # [M]
 
         def descend(weights: Tensor, gradient: Tensor, moments: Moments, age: Tensor) -> tuple[Tensor, Moments]:
             return optimizer.descend(Descent(weights, gradient, moments, age, lived), layouts.weights)
 
-        weights, own = vmap(descend)(weights, of_weights, within(_MODEL, moments), self._ages(step))
+        weights, own = vmap(descend)(weights, of_weights, within(_MODEL, moments), ages)
         shared = Descent(form, of_form, within("form", moments), step, steps)
         form, other = self.optimizer.descend(shared, layouts.form)
         return torch.cat([weights.flatten(), form]), under(_MODEL, own) | under("form", other)
@@ -186,16 +192,8 @@ class Architecture(Learning):
         found = vmap(lambda one: evaluate_model(layouts.weights.split(one) | shared))(weights)
         return {name: values.mean(0) for name, values in found.items()}
 
-    def _ages(self, step: Tensor) -> Tensor:
-        """[M] steps of each model since its last reset; model m is reset at the turns m + 1, m + 1 + M, ..."""
-        life = torch.as_tensor(self.life, device=step.device).long()
-        turn = (life // self.models).clamp(min=1)
-        first = torch.arange(1, self.models + 1, device=step.device) * turn
-        since = torch.where(step < first, step, (step - first) % (self.models * turn))
-        return torch.where(life > 0, since, step)
-
     def _split(self, layouts: _Layouts, flat: Tensor) -> tuple[Tensor, Tensor]:
-        """[M, W] and [F] of [P]."""
+        """Split parameters [P] into the models' weights [M, W] and the form [F]."""
         weights, form = flat.split([self.models * layouts.weights.total, layouts.form.total])
         return weights.view(self.models, -1), form
 
