@@ -34,12 +34,17 @@ def fractions(streams: Streams, *shape: int) -> Tensor:
 
 
 def below(fraction: Tensor, size: int | Tensor) -> Tensor:
-    """Return the fraction's place among `size` equal parts, 0 .. size - 1; uneven by at most size / 2^32."""
+    """Return a fraction's place among `size` equal parts, 0 .. size - 1; uneven by at most size / 2^32."""
     return (fraction * size) >> 32
 
 
+def split_pair(pair: Tensor, size: int) -> Tensor:
+    """Return the two numbers [..., 2] below `size` that a number [...] below its square stands for."""
+    return torch.stack([pair // size, pair % size], -1)
+
+
 def draw_in_split(fraction: Tensor, rest: Tensor, size: int, split: Split) -> Tensor:
-    """One coordinate of an example, in 0 .. size - 1, that puts the example into `split`.
+    """Draw one coordinate of an example, in 0 .. size - 1, that puts the example into `split`.
 
     `rest` [..., n] is all else of the example, `fraction` [...] a uniform number, `size` at least 16. An example
     belongs to a split by the distance of this coordinate from the hash of the rest, modulo `size`. So the splits are

@@ -22,9 +22,9 @@ from workers.data.tasks import Batch, Task
 from workers.data.tasks._language import LanguageTask
 from workers.data.tasks.clrs_text import ClrsText
 from workers.data.tasks.othello import Othello
-from workers.engine.pack.lane_tensors import evaluation_seed_of
+from workers.engine.pack.lane_data import draw_sets_of
 from workers.engine.pack.lineage import line_of_descent
-from workers.training.recipe import Recipe, evaluation_sets
+from workers.training.recipe import Recipe
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -43,8 +43,11 @@ def record_data(trial: Trial, steps: int) -> Arrays:
     task, training = recipe.task, recipe.training
     if not isinstance(task, LanguageTask | ClrsText | Othello):
         return {}
-    sets = evaluation_sets(task, torch.tensor([evaluation_seed_of(trial)]), training.validation_batch)
-    found = _name_sets({name or "validation": batch for name, batch in sets.items()})
+    found = {
+        f"{condition or 'validation'}/{name}": _shrink(tensor)
+        for condition, batch in draw_sets_of(trial).items()
+        for name, tensor in batch.items()
+    }
     if isinstance(task, LanguageTask):
         parts = {split.value: task.tokenised.part(split, _CPU).numpy() for split in Split}
         numbers = {"end": np.array(task.tokenised.end), "rows of a pair": np.array(task.evaluated_together)}
@@ -76,13 +79,6 @@ def _stack(batches: Iterator[Batch], steps: int) -> Arrays:
         if size > LARGEST:
             raise StudyError(f"its {steps:,} batches are {size / 2**30:.1f} GiB, and a script comes with 1 GiB at most")
     return {f"batches/{name}": np.stack(own) for name, own in rows.items()}
-
-
-def _name_sets(sets: dict[str, Batch]) -> Arrays:
-    """`CONDITION/NAME`."""
-    return {
-        f"{condition}/{name}": _shrink(tensor[0]) for condition, batch in sets.items() for name, tensor in batch.items()
-    }
 
 
 def _shrink(tensor: torch.Tensor) -> NDArray[Any]:

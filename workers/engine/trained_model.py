@@ -14,9 +14,9 @@ from spaces.messages import no_such
 from spaces.plugins import name_of
 from spaces.records import Trial
 from workers.data.tasks import Batch, is_given
-from workers.engine.pack.lane_tensors import evaluation_seed_of
+from workers.engine.pack.lane_data import draw_sets_of
 from workers.networks.models import Model
-from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
+from workers.training.recipe import Recipe, evaluate, layout_of
 
 
 class AttentionMaps(NamedTuple):
@@ -43,7 +43,7 @@ class TrainedModel(nn.Module):
         super().__init__()
         self.recipe = Recipe.of(trial.config)
         """The trial's plug-ins: task, model, optimizer."""
-        self._seed = evaluation_seed_of(trial)
+        self._trial = trial
         self._layout = layout_of(self.recipe)
         for name, tensor in weights.items():
             *folders, last = name.split(".")
@@ -69,9 +69,7 @@ class TrainedModel(nn.Module):
 
     def batches(self) -> dict[str, Batch]:
         """Return the sets that the trial was evaluated on, by condition; under the empty one the validation set."""
-        count = self.recipe.training.validation_batch
-        sets = evaluation_sets(self.recipe.task, torch.tensor([self._seed]), count)
-        return {condition: {name: tensor[0] for name, tensor in whole.items()} for condition, whole in sets.items()}
+        return draw_sets_of(self._trial)
 
     def batch(self, condition: str = "") -> Batch:
         """One of `batches`; raises StudyError with the choices if there is none of this condition."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.data.clrs.algorithms import THOUSAND, Algorithm, Parts, list_of, move_into_split, within
-from workers.data.clrs.writing import thousandths, write, write_list
+from workers.data.clrs.algorithms import THOUSAND, Algorithm, Parts, list_of, move_first, within
+from workers.data.clrs.writing import thousandths, write_fields, write_list
 from workers.data.splits import Split, below
 
 CANDIDATES = 32
@@ -35,18 +35,16 @@ class SegmentsIntersect(Algorithm):
         wanted = below(fractions[..., :1], 2) == 1
         chosen = (_intersect(drawn) == wanted).int().argmax(-1)
         ends = drawn.gather(-2, chosen[..., None, None].expand(*chosen.shape, 1, 2 * ENDS))[..., 0, :]
-        first = move_into_split(ends[..., 0], fractions[..., 1], ends[..., 1:], split)
-        return torch.cat([first[..., None], ends[..., 1:]], -1)
+        return move_first(ends, fractions[..., 1], sizes[..., :0], split)  # whatever the size, there are four ends
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
-        count = torch.full_like(sizes, ENDS)
-        return Parts(
-            given=_write_points(example[..., :ENDS], example[..., ENDS:], count),
-            answer=_intersect(example).long()[..., None],
-        )
+        x, y = thousandths(example).split(ENDS, dim=-2)
+        given = write_fields({"x": x, "y": y}, torch.full_like(sizes, ENDS))
+        return Parts(given=given, answer=_intersect(example).long()[..., None])
 
     def longest(self, size: int) -> Parts[str]:
-        return Parts(given=_longest_points("0.111", ENDS), answer="0")
+        ends = list_of("0.111", ENDS)
+        return Parts(given=f"x: {ends}, y: {ends}", answer="0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,27 +65,16 @@ class ConvexHull(Algorithm):
         radius, angle = RADIUS * uniform[..., ::2].sqrt(), 2 * math.pi * uniform[..., 1::2]
         points = torch.stack([radius * angle.cos(), radius * angle.sin()], -1).flatten(-2)
         points = within((THOUSAND * points).long(), 2 * sizes, 0)  # x and y, x and y, ...
-        rest = torch.cat([sizes, points[..., 1:]], -1)
-        first = move_into_split(points[..., 0], fractions[..., 0], rest, split)
-        return torch.cat([first[..., None], points[..., 1:]], -1)
+        return move_first(points, fractions[..., 0], sizes, split)
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         x, y = example[..., ::2], example[..., 1::2]
-        return Parts(
-            given=_write_points(x, y, sizes), answer=write_list(_corners(x, y, sizes).long()[..., None], sizes)
-        )
+        given = write_fields({"x": thousandths(x), "y": thousandths(y)}, sizes)
+        return Parts(given=given, answer=write_list(_corners(x, y, sizes).long()[..., None], sizes))
 
     def longest(self, size: int) -> Parts[str]:
-        return Parts(given=_longest_points("-1.111", size), answer=list_of("0", size))
-
-
-def _write_points(x: Tensor, y: Tensor, count: Tensor) -> Tensor:
-    shown = [write_list(thousandths(values), count) for values in (x, y)]
-    return write(["x: ", shown[0], ", y: ", shown[1]], count)
-
-
-def _longest_points(number: str, count: int) -> str:
-    return f"x: {list_of(number, count)}, y: {list_of(number, count)}"
+        points = list_of("-1.111", size)
+        return Parts(given=f"x: {points}, y: {points}", answer=list_of("0", size))
 
 
 def _intersect(ends: Tensor) -> Tensor:

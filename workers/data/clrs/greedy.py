@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.data.clrs.algorithms import THOUSAND, Algorithm, Parts, list_of, within
-from workers.data.clrs.writing import places, thousandths, write, write_list
+from workers.data.clrs.algorithms import THOUSAND, Algorithm, Parts, list_of, redraw_first, within
+from workers.data.clrs.writing import places, thousandths, write_fields, write_list
 from workers.data.splits import Split, below, draw_in_split
 
 
@@ -41,11 +41,8 @@ class ActivitySelector(Algorithm):
             takes = (start.gather(-1, one) >= free) & (rank < sizes)
             taken = taken.scatter(-1, one, takes)
             free = torch.where(takes, end.gather(-1, one), free)
-        shown = [write_list(thousandths(times), sizes) for times in (start, end)]
-        return Parts(
-            given=write(["s: ", shown[0], ", f: ", shown[1]], sizes),
-            answer=write_list(taken.long()[..., None], sizes),
-        )
+        given = write_fields({"s": thousandths(start), "f": thousandths(end)}, sizes)
+        return Parts(given=given, answer=write_list(taken.long()[..., None], sizes))
 
     def longest(self, size: int) -> Parts[str]:
         times = list_of("0.111", size)
@@ -73,9 +70,7 @@ class TaskScheduling(Algorithm):
         deadlines = 1 + below(fractions[..., 1::2], sizes.clamp(max=LATEST))
         numbers = torch.stack([below(fractions[..., ::2], THOUSAND), deadlines], -1).flatten(-2)
         numbers = within(numbers, 2 * sizes, 0)  # penalty and deadline, penalty and deadline, ...
-        rest = torch.cat([sizes, numbers[..., 1:]], -1)
-        first = draw_in_split(fractions[..., 0], rest, THOUSAND, split)
-        return torch.cat([first[..., None], numbers[..., 1:]], -1)
+        return redraw_first(numbers, fractions[..., 0], sizes, THOUSAND, split)
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         penalty, deadline = example[..., ::2], example[..., 1::2]
@@ -86,11 +81,8 @@ class TaskScheduling(Algorithm):
             takes = (count < deadline.gather(-1, one)) & (rank < sizes)
             done = done.scatter(-1, one, takes)
             count = count + takes
-        shown = write_list(places(deadline), sizes), write_list(thousandths(penalty), sizes)
-        return Parts(
-            given=write(["d: ", shown[0], ", w: ", shown[1]], sizes),
-            answer=write_list(done.long()[..., None], sizes),
-        )
+        given = write_fields({"d": places(deadline), "w": thousandths(penalty)}, sizes)
+        return Parts(given=given, answer=write_list(done.long()[..., None], sizes))
 
     def longest(self, size: int) -> Parts[str]:
         deadline = str(min(size, LATEST))

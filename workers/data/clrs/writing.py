@@ -1,14 +1,14 @@
 """Text as tokens, one per character, written for all lanes and sequences at once.
 
-A piece of text is a tensor [L, N, w] of tokens with `BLANK` in the columns that a sequence leaves out: numbers differ
-in their digits, lists in how many items they have. `compacted` drops the blanks.
+A piece of text is a tensor [L, N, w] of tokens with `BLANK` in the columns that a sequence leaves
+out: numbers differ in their digits, lists in how many items they have. `compact` drops the blanks.
 
 Legend: L lanes, N sequences, w columns, n items of a list; `...` is L, N.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -32,12 +32,12 @@ def decode(tokens: Sequence[int]) -> str:
 
 
 def write(pieces: Sequence[str | Tensor], like: Tensor) -> Tensor:
-    """[..., w] the pieces one after another; a text is the same for every sequence of `like` [..., 1]."""
-    return torch.cat([_repeat(piece, like) if isinstance(piece, str) else piece for piece in pieces], -1)
+    """Return the pieces one after another [..., w]; a text is the same for all sequences of `like` [..., 1]."""
 
+    def repeat(text: str) -> Tensor:
+        return constant(tuple(encode(text)), like.device).expand(*like.shape[:-1], -1)
 
-def _repeat(text: str, like: Tensor) -> Tensor:
-    return constant(tuple(encode(text)), like.device).expand(*like.shape[:-1], -1)
+    return torch.cat([repeat(piece) if isinstance(piece, str) else piece for piece in pieces], -1)
 
 
 def thousandths(values: Tensor) -> Tensor:
@@ -71,6 +71,12 @@ def write_list(items: Tensor, count: Tensor, separator: str = " ") -> Tensor:
     given = (torch.arange(items.shape[-2], device=items.device) < count).expand(items.shape[:-1])
     body = join_items(items, given, separator)
     return write(["[", body, "]"], body)
+
+
+def write_fields(fields: Mapping[str, Tensor], count: Tensor) -> Tensor:
+    """Return lists of the first `count` [..., 1] items by their names: `x: [0.1 0.2], y: [0.3 0.4]`."""
+    pieces = [piece for name, items in fields.items() for piece in (f", {name}: ", write_list(items, count))]
+    return write(pieces, count)[..., 2:]  # no comma before the first
 
 
 def write_matrix(items: Tensor, count: Tensor) -> Tensor:

@@ -78,24 +78,14 @@ def pool(games: int, device: torch.device) -> Tensor:
 def _different_games(games: int) -> Tensor:
     """Return the first games of one fixed sequence; in place of those that came before, the next ones of it."""
     tokens, keys = torch.empty(games, MOVES, dtype=torch.uint8), torch.empty(games, dtype=torch.int64)
+    weights = Streams(state=torch.tensor([_SEED])).words(MOVES)[0] | 1  # of a hash of 64 bits for each game
     missing, drawn = torch.arange(games), 0
     while len(missing):
         for places in missing.split(_TOGETHER):
             numbers = torch.arange(drawn + 1, drawn + len(places) + 1)
             tokens[places] = training_games(mix(_SEED + numbers * GOLDEN)).tokens
-            keys[places] = _keys(tokens[places])
+            keys[places] = (tokens[places].long() * weights).sum(-1)
             drawn += len(places)
-        missing = _repetitions(keys)
+        ordered, places = keys.sort(stable=True)
+        missing = places[1:][ordered[1:] == ordered[:-1]].sort().values  # those whose key stands further ahead, too
     return tokens
-
-
-def _keys(tokens: Tensor) -> Tensor:
-    """[G] a hash of 64 bits for each game."""
-    weights = Streams(state=torch.tensor([_SEED])).words(MOVES)[0] | 1
-    return (tokens.long() * weights).sum(-1)
-
-
-def _repetitions(keys: Tensor) -> Tensor:
-    """Places of keys that stand further ahead, too; ascending."""
-    ordered, places = keys.sort(stable=True)
-    return places[1:][ordered[1:] == ordered[:-1]].sort().values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,10 +141,11 @@ class LinearRegression(VectorTask):
     # -- prompts -----------------------------------------------------------------------------------------------------
 
     def _draw(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
-        """Rows [L, N, l + 1, d + 1], inputs and the label's noise, and labels [L, N, l + 1], float64."""
+        """Draw rows [L, N, l + 1, d + 1], inputs and the label's noise, and labels [L, N, l + 1], float64."""
         size, given = self.dimension, self.prompts(streams.state.device)
         normal = streams.normal(batch, size + self.context * self.features)
-        weights = _transform(normal[..., None, :size], given.task_mean, given.task_covariance)  # [L, N, 1, d]
+        deviation = given.task_covariance.diagonal(dim1=-2, dim2=-1).sqrt()
+        weights = given.task_mean[:, None, None] + deviation[:, None, None] * normal[..., None, :size]  # [L, N, 1, d]
         rows = normal[..., size:]
         rows *= self._along(given.input_covariance.diagonal(dim1=-2, dim2=-1).sqrt(), given.noise.sqrt())
         rows += self._along(given.input_mean, torch.zeros_like(given.noise))
@@ -218,16 +220,11 @@ def _values(shift: str) -> dict[str, Any]:
         name, _, value = item.partition("=")
         if name not in known:
             raise PluginError(f"task.shifts: {item!r} must be NAME=NUMBER; NAME is one of {', '.join(known)}")
-        values[name] = rules[name].check(f"task.shifts: {name}", _number(value))
+        number: float | str = value  # a text that writes no number stays one, which no rule accepts
+        with suppress(ValueError):
+            number = float(value)
+        values[name] = rules[name].check(f"task.shifts: {name}", number)
     return values
-
-
-def _number(value: str) -> float | str:
-    """Return the number that a text writes, or else the text, which no rule accepts."""
-    try:
-        return float(value)
-    except ValueError:
-        return value
 
 
 def _covariance(scale: Tensor, condition: Tensor, size: int) -> Tensor:
@@ -240,12 +237,6 @@ def _spread(scale: Tensor, condition: Tensor, size: int) -> Tensor:
     places = torch.linspace(-0.5, 0.5, size, dtype=torch.float64, device=scale.device)
     powers = (condition.log() * places).exp()
     return scale * powers / powers.mean(-1, keepdim=True)
-
-
-def _transform(normal: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
-    """Return normal numbers [L, N, n, d] with this mean [L, d] and this diagonal covariance [L, d, d]."""
-    deviation = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
-    return mean[:, None, None] + deviation[:, None, None] * normal
 
 
 def _predictors(truth: Prompts, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:

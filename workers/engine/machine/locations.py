@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from workers.engine.machine.devices import device_name, gpus
+from workers.engine.machine.nvidia import run_nvidia_smi
 
 _INSTANCE = re.compile(r"^\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 _CARD = re.compile(r"^GPU \d+: (.+) \(UUID: (GPU-[^)]+)\)")
@@ -50,21 +49,16 @@ def describe(locations: Sequence[Location], workers: int) -> str:
 
 
 def find_instances(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """Name and UUID of each MIG instance that this process may use, as nvidia-smi lists them; none on most machines.
+    """Return name and UUID of each MIG instance that this process may use, as nvidia-smi lists them.
 
     CUDA shows a process one instance at most, whatever there are: each needs a process of its own.
     """
     allowed = environment.get("CUDA_VISIBLE_DEVICES")
-    program = shutil.which("nvidia-smi")
-    if program is None or not torch.cuda.is_available() or (allowed is not None and "MIG-" not in allowed):
-        return []
-    try:
-        listed = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
+    if not torch.cuda.is_available() or (allowed is not None and "MIG-" not in allowed):
         return []
     found: list[tuple[str, str]] = []
     card = ""
-    for line in listed.splitlines():
+    for line in run_nvidia_smi("-L").splitlines():
         if match := _CARD.match(line):
             card = match[1]
         elif match := _INSTANCE.match(line):
