@@ -122,18 +122,14 @@ class FusedStep:
         assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
         sizes = own_sizes(model, task, task.actual_context)
         rates = model.embedding_dropout, model.residual_dropout
+        scorer, knobs = model.scorer, stack_knobs(model, lanes, device)  # [L, 4]
+        # The kernel's softmax knows temperature and uniform attention by the scale of logits.
+        knobs[:, 0] *= 1 / per_lane(scorer.temperature, lanes, device) if isinstance(scorer, Softmax) else 0
         return {
             "sizes": torch.stack([per_lane(size, lanes, device) for size in sizes], -1).long(),
             "rates": torch.stack([per_lane(rate, lanes, device) for rate in rates], -1),
-            "knobs": self._knobs(model, lanes).float(),
+            "knobs": knobs.float(),
         }
-
-    def _knobs(self, model: Minimal, lanes: int) -> Tensor:
-        """[L, 4] of the model; the kernel's softmax knows temperature and uniform attention by the scale of logits."""
-        knobs = stack_knobs(model, lanes, self.device)
-        scorer = model.scorer
-        knobs[:, 0] *= 1 / per_lane(scorer.temperature, lanes, self.device) if isinstance(scorer, Softmax) else 0
-        return knobs
 
 
 def _dropped(model: Model) -> int:

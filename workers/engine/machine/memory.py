@@ -59,7 +59,10 @@ def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
-        reason = shorten(_reason(error), 200)
+        # A replayed step puts its operations in front of the line that says it.
+        telling = (line for line in str(error).splitlines() if any(phrase in line for phrase in _PHRASES))
+        line = re.sub(r"^(\w+Error: )+", "", next(telling, str(error)).strip())
+        reason = shorten(line or type(error).__name__, 200)
     if torch.device(device).type == "cuda":  # only now is the error gone, and with it what its frames held
         torch.cuda.empty_cache()
     return Shortage(reason)
@@ -72,17 +75,8 @@ def out_of_memory(error: BaseException) -> bool:
     )
 
 
-def _reason(error: BaseException) -> str:
-    """Return the line that says it: a replayed step puts its operations in front."""
-    lines = str(error).splitlines()
-    telling = (line for line in lines if any(phrase in line for phrase in _PHRASES))
-    return re.sub(r"^(\w+Error: )+", "", next(telling, str(error)).strip()) or type(error).__name__
-
-
 def free_bytes(device: str) -> int:
-    """Return the bytes that this process could still allocate on a device; a CPU's limits are the machine's and the
-    cgroup's.
-    """
+    """Return the bytes that this process could still allocate on a device; a CPU has limits of machine and cgroup."""
     if torch.device(device).type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

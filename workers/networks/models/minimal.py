@@ -106,7 +106,8 @@ class Minimal(Model):
             return self._per_occurrence(parameters, tokens, masks)
         if "embedding" in keep and not per_token:
             return self._per_occurrence(parameters, tokens, keep)
-        embedding = self._embedding_with_dropout(embedding, keep)
+        if "embedding" in keep:  # dropout of whole tokens
+            embedding = drop(embedding * dropout_scale(self.embedding_dropout, embedding), keep["embedding"])
         normed = self._normalize(embedding)  # [v, d]
         table = scaled_logits(*self._queries_keys(normed, parameters))  # [v, v]
         logits = ((tokens @ table) @ tokens.mT)[:, None]  # [N, 1, s, s]
@@ -150,12 +151,6 @@ class Minimal(Model):
         if "residual" in keep:
             rows = drop(rows, keep["residual"])
         return (stream + weights @ rows) @ parameters["unembedding"]
-
-    def _embedding_with_dropout(self, embedding: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
-        """[v, d] embeddings with the dropout of whole tokens, if it is on."""
-        if "embedding" not in keep:
-            return embedding
-        return drop(embedding * dropout_scale(self.embedding_dropout, embedding), keep["embedding"])
 
     def _normalize(self, vectors: Tensor) -> Tensor:
         """RMSNorm (Zhang and Sennrich 2019) but for its learned scale, which is multiplied into what reads it."""
