@@ -34,12 +34,12 @@ def fractions(streams: Streams, *shape: int) -> Tensor:
 
 
 def below(fraction: Tensor, size: int | Tensor) -> Tensor:
-    """Return a fraction's place among `size` equal parts, 0 .. size - 1; uneven by at most size / 2^32."""
+    """Return a fraction's place among `size` equal parts, uneven by at most size / 2^32."""
     return (fraction * size) >> 32
 
 
 def split_pair(pair: Tensor, size: int) -> Tensor:
-    """Return the two numbers [..., 2] below `size` that a number [...] below its square stands for."""
+    """Return the two numbers [..., 2] below `size` that a number [...] stands for."""
     return torch.stack([pair // size, pair % size], -1)
 
 

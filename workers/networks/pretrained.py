@@ -65,7 +65,7 @@ def attention_modules(model: nn.Module) -> Iterator[nn.Module]:
 
 @torch.no_grad()
 def head_entropies(model: Any, tokens: Tensor) -> Tensor:
-    """Return the entropy [l, N, h, q] in nats of each head's attention to tokens [N, s] (paper 001, Figure 3).
+    """Return the entropy [l, N, h, q] in nats of attention to tokens [N, s] (paper 001, Figure 3).
 
     The weights must sum to 1 and not be negative.
     """
@@ -86,7 +86,7 @@ def head_entropies(model: Any, tokens: Tensor) -> Tensor:
 
 @torch.no_grad()
 def embedding_norms(folder: Path) -> dict[str, NDArray[np.float64]]:
-    """Return the Euclidean norm of each token's vector, [v]: `embedding`, and `unembedding` if it is another matrix.
+    """Return the Euclidean norm [v] of tokens' vectors: `embedding`, and `unembedding` if apart.
 
     The model is in a folder; paper 000's Figure 8. Raises StudyError as `load_pretrained` does.
     """

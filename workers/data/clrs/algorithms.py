@@ -76,7 +76,7 @@ class Traced(Algorithm):
 
 
 class Keyed(Algorithm):
-    """An algorithm over keys, uniform on 0 .. 0.999; its answer is the place of one key unless it overrides `longest`.
+    """An algorithm over keys, uniform on 0 .. 0.999; it answers with a place where it says no more.
 
     The first key and the others decide the split.
     """
@@ -206,7 +206,7 @@ class MaximumSubarray(Keyed):
 
 
 def redraw_first(numbers: Tensor, fraction: Tensor, sizes: Tensor, choices: int, split: Split) -> Tensor:
-    """Return numbers [..., m] with another first one, in 0 .. choices - 1, that puts the example into `split`."""
+    """Return numbers [..., m], the first drawn anew below `choices` to be of this split."""
     rest = numbers[..., 1:]
     first = draw_in_split(fraction, torch.cat([sizes, rest], -1), choices, split)
     return torch.cat([first[..., None], rest], -1)
@@ -217,7 +217,7 @@ BLOCK = 20
 
 
 def move_first(numbers: Tensor, fraction: Tensor, sizes: Tensor, split: Split) -> Tensor:
-    """Return numbers [..., m] with another first one, of its block of 20, that puts the example into `split`."""
+    """Return numbers [..., m], the first drawn anew in its block of 20 to be of this split."""
     rest, block = numbers[..., 1:], torch.div(numbers[..., :1], BLOCK, rounding_mode="floor")
     drawn = draw_in_split(fraction, torch.cat([sizes, rest, block], -1), BLOCK, split)
     return torch.cat([block * BLOCK + drawn[..., None], rest], -1)
@@ -251,7 +251,7 @@ def _but_last(made: Tensor) -> Tensor:
 
 
 def _best_part(keys: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first and the last place [..., 1] of the part with the largest sum (Bentley 1984)."""
+    """Return first and last place [..., 1] of the part with the largest sum (Bentley 1984)."""
     total = best = keys[..., :1]
     start = first = last = torch.zeros_like(total)
     for place in range(1, keys.shape[-1]):

@@ -120,7 +120,7 @@ class OptimalSearchTree(Algorithm):
 
 
 def write_strings(letters: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
-    """Write which of two strings each letter [..., n] is of, the first having `first` [..., 1], and the letters."""
+    """Write of which string each letter [..., n] is, `first` [..., 1] of the first, and the letters."""
     second = (torch.arange(letters.shape[-1], device=letters.device) >= first).long()
     return write_fields({"string": second[..., None], "key": letters[..., None]}, sizes)
 

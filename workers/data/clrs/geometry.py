@@ -35,7 +35,7 @@ class SegmentsIntersect(Algorithm):
         wanted = below(fractions[..., :1], 2) == 1
         chosen = (_intersect(drawn) == wanted).int().argmax(-1)
         ends = drawn.gather(-2, chosen[..., None, None].expand(*chosen.shape, 1, 2 * ENDS))[..., 0, :]
-        return move_first(ends, fractions[..., 1], sizes[..., :0], split)  # whatever the size, there are four ends
+        return move_first(ends, fractions[..., 1], sizes[..., :0], split)  # the size plays no part
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         x, y = thousandths(example).split(ENDS, dim=-2)

@@ -32,7 +32,7 @@ def decode(tokens: Sequence[int]) -> str:
 
 
 def write(pieces: Sequence[str | Tensor], like: Tensor) -> Tensor:
-    """Return the pieces one after another [..., w]; a text is the same for all sequences of `like` [..., 1]."""
+    """Return the pieces side by side [..., w]; a text is the same for all of `like` [..., 1]."""
 
     def repeat(text: str) -> Tensor:
         return constant(tuple(encode(text)), like.device).expand(*like.shape[:-1], -1)
@@ -74,7 +74,7 @@ def write_list(items: Tensor, count: Tensor, separator: str = " ") -> Tensor:
 
 
 def write_fields(fields: Mapping[str, Tensor], count: Tensor) -> Tensor:
-    """Return lists of the first `count` [..., 1] items by their names: `x: [0.1 0.2], y: [0.3 0.4]`."""
+    """Return the first `count` [..., 1] items of lists by name: `x: [0.1 0.2], y: [0.3 0.4]`."""
     pieces = [piece for name, items in fields.items() for piece in (f", {name}: ", write_list(items, count))]
     return write(pieces, count)[..., 2:]  # no comma before the first
 

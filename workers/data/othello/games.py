@@ -78,7 +78,7 @@ def pool(games: int, device: torch.device) -> Tensor:
 def _different_games(games: int) -> Tensor:
     """Return the first games of one fixed sequence; in place of those that came before, the next ones of it."""
     tokens, keys = torch.empty(games, MOVES, dtype=torch.uint8), torch.empty(games, dtype=torch.int64)
-    weights = Streams(state=torch.tensor([_SEED])).words(MOVES)[0] | 1  # of a hash of 64 bits for each game
+    weights = Streams(state=torch.tensor([_SEED])).words(MOVES)[0] | 1  # of a game's hash
     missing, drawn = torch.arange(games), 0
     while len(missing):
         for places in missing.split(_TOGETHER):
@@ -87,5 +87,5 @@ def _different_games(games: int) -> Tensor:
             keys[places] = (tokens[places].long() * weights).sum(-1)
             drawn += len(places)
         ordered, places = keys.sort(stable=True)
-        missing = places[1:][ordered[1:] == ordered[:-1]].sort().values  # those whose key stands further ahead, too
+        missing = places[1:][ordered[1:] == ordered[:-1]].sort().values  # their keys came before
     return tokens

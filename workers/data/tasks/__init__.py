@@ -155,7 +155,7 @@ class Task(ABC):
 
 
 def weights_of(wanted: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return weights [L, N, s] that give the mean over the positions of a lane that are wanted [L, N, s]."""
+    """Return weights [L, N, s] of the mean over a lane's wanted positions [L, N, s]."""
     counts = wanted.to(dtype)
     return counts / counts.sum((-2, -1), keepdim=True)
 
@@ -200,10 +200,10 @@ class NextToken(TokenTask):
 
 
 class SomeTokens(TokenTask):
-    """A task whose loss is the mean negative log likelihood of `targets` [N, s] over some positions."""
+    """A task whose loss is the mean negative log likelihood of some of the `targets` [N, s]."""
 
     def trained_positions(self, batch: Batch) -> Tensor:
-        """Return which positions count, [N, s] or with a lane axis; those that the batch says by default."""
+        """Return bool [N, s], or with a lane axis: the positions that the loss reads."""
         return batch["wanted"]
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:

@@ -103,7 +103,10 @@ class Completion(SomeTokens):
 
     @final
     def whole_accuracy(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return whether all tokens of each output are the most likely ones, given the right ones before them, [N]."""
+        """Return 1 [N] where all tokens of an output are the most likely ones, else 0.
+
+        Each token is predicted from the right ones before it.
+        """
         right = (outputs.argmax(-1) == batch["targets"]) | ~batch["wanted"]
         return right.all(-1).to(outputs.dtype) + nan_if_not_finite(outputs).sum(-1)
 

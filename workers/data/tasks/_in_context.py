@@ -98,7 +98,7 @@ def predictions(outputs: Tensor) -> Tensor:
 
 
 def at_inputs(targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return targets and weights [L, N, n] at the positions of x, [L, N, s]; zeros at those of y."""
+    """Return targets and weights [L, N, n] at positions of x, zeros at those of y, [L, N, s]."""
     both = torch.stack([targets, weights])
     targets, weights = torch.stack([both, torch.zeros_like(both)], -1).flatten(-2)[..., :-1]
     return targets, weights

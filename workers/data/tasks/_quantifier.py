@@ -47,7 +47,7 @@ class Quantifier(InContext):
 
     @abstractmethod
     def truth(self, positive: Tensor) -> Tensor:
-        """Return what is true of the numbers up to each one, [..., n] bool; `positive` [..., n] bool."""
+        """Return what is true of the numbers up to each one, from `positive`, both [..., n] bool."""
 
     @final
     @property

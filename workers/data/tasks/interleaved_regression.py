@@ -52,7 +52,7 @@ class InterleavedRegression(LinearRegression):
         return (outputs[:, ::2, 0] - batch["targets"].to(outputs.dtype)).square().mean()
 
     def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return targets and weights, zero at the positions of labels, where nothing is predicted."""
+        """Return targets and weights, zero at labels, where nothing is predicted."""
         targets = batch["targets"].to(dtype)
         return at_inputs(targets, torch.full_like(targets, 1 / targets[0].numel()))
 

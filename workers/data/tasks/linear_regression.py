@@ -141,11 +141,11 @@ class LinearRegression(VectorTask):
     # -- prompts -----------------------------------------------------------------------------------------------------
 
     def _draw(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
-        """Draw rows [L, N, l + 1, d + 1], inputs and the label's noise, and labels [L, N, l + 1], float64."""
+        """Draw rows [L, N, l + 1, d + 1] of inputs and noise, and labels [L, N, l + 1], float64."""
         size, given = self.dimension, self.prompts(streams.state.device)
         normal = streams.normal(batch, size + self.context * self.features)
         deviation = given.task_covariance.diagonal(dim1=-2, dim2=-1).sqrt()
-        weights = given.task_mean[:, None, None] + deviation[:, None, None] * normal[..., None, :size]  # [L, N, 1, d]
+        weights = given.task_mean[:, None, None] + deviation[:, None, None] * normal[..., None, :size]
         rows = normal[..., size:]
         rows *= self._along(given.input_covariance.diagonal(dim1=-2, dim2=-1).sqrt(), given.noise.sqrt())
         rows += self._along(given.input_mean, torch.zeros_like(given.noise))

@@ -69,15 +69,11 @@ def device_name(device: str) -> str:
     """Return the device's name in its maker's words; for a CPU with the cores that this process may use."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{_processor()}, {default_workers(device)} cores"
-
-
-def _processor() -> str:
+    name = platform.processor() or platform.machine()
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+        lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
+        name = next((value.strip() for key, _, value in lines if key.startswith("model name")), name)
+    return f"{name}, {default_workers(device)} cores"
 
 
 def default_workers(device: str) -> int:

@@ -49,7 +49,7 @@ def describe(locations: Sequence[Location], workers: int) -> str:
 
 
 def find_instances(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """Return name and UUID of each MIG instance that this process may use, as nvidia-smi lists them.
+    """Return name and UUID of each MIG instance that this process may use, by nvidia-smi.
 
     CUDA shows a process one instance at most, whatever there are: each needs a process of its own.
     """

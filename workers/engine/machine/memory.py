@@ -76,19 +76,15 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def free_bytes(device: str) -> int:
-    """Return the bytes that this process could still allocate on a device; a CPU has limits of machine and cgroup."""
+    """Return the bytes that this process could still allocate; on a CPU cgroups limit them, too."""
     if torch.device(device).type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min([_machine_free(Path("/proc/meminfo")), *cgroup_free(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
-
-
-def _machine_free(meminfo: Path) -> int:
+    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # not Linux: take half of it as free
     with suppress(OSError):
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # not Linux: take half of it as free
+        lines = (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = next((int(value.split()[0]) * 1024 for key, _, value in lines if key == "MemAvailable"), free)
+    return min([free, *cgroup_free(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
 
 
 def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:

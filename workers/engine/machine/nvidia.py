@@ -45,7 +45,7 @@ class TorchBuild(NamedTuple):
 def find_driver(proc: Path = PROC) -> Driver | None:
     """Return the driver and its cards; None where there is no card.
 
-    The kernel shows them, or nvidia-smi: under Windows' Linux there is nothing of a driver in /proc.
+    The kernel shows them, or nvidia-smi: under Windows' Linux /proc has nothing of a driver.
     """
     cards: list[str] = []
     for file in sorted(proc.glob("gpus/*/information")):

@@ -56,7 +56,7 @@ def draw_evaluation_sets(
 
 
 def draw_sets_of(trial: Trial) -> dict[str, Batch]:
-    """Return the sets [N, ...] that a trial is evaluated on, by condition; under the empty one the validation set."""
+    """Return the sets [N, ...] that a trial is evaluated on, by condition; empty: validation."""
     recipe, seeds = Recipe.of(trial.config), torch.tensor([evaluation_seed_of(trial)])
     sets = evaluation_sets(recipe.task, seeds, recipe.training.validation_batch)
     return {condition: {name: tensor[0] for name, tensor in whole.items()} for condition, whole in sets.items()}

@@ -138,7 +138,10 @@ class GraphedSteps:
         self._captured = self._given_up = False
 
     def of(self, lanes: Lanes, tensors: LaneTensors) -> Advance:
-        tasks = _tasks_of(self._starting.recipe, lanes)
+        shared = self._starting.recipe.task
+        # Where tasks may differ, what is drawn follows from the lanes, not from tensors alone.
+        own = (running.recipe.task if running else shared for running in lanes) if shared.kin() else ()
+        tasks = set(map(plugins.name_of, own))
         if self._given_up or len(tasks) > 1:  # which lanes have which task is sent at each step
             self._graph.forget()
             self._key = ()  # the state is in other tensors after each step
@@ -195,15 +198,6 @@ class GraphedSteps:
             return None
         _write(state, after)
         return "it gave other numbers than the step did that was captured"
-
-
-def _tasks_of(recipe: Recipe, lanes: Lanes) -> set[str]:
-    """Return the lanes' tasks, where they may differ; what is drawn follows from the lanes then, not from tensors
-    alone.
-    """
-    if not recipe.task.kin():
-        return set()
-    return {plugins.name_of(running.recipe.task if running else recipe.task) for running in lanes}
 
 
 def _copy(state: State) -> State:

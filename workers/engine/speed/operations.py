@@ -89,6 +89,6 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 
 def stored_bytes(tensor: Tensor) -> int:
-    """Return the bytes of the numbers that a tensor has in memory: what is expanded is there once."""
+    """Return the bytes of a tensor's numbers in memory: what is expanded is there once."""
     sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not size]
     return math.prod(sizes) * tensor.dtype.itemsize

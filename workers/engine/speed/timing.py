@@ -70,7 +70,7 @@ def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> fl
 
 
 def _fastest(train: Callable[[int], float], seconds: float) -> float:
-    """Return the fewest seconds that a step takes in bursts by `train`, which take about so many seconds in all."""
+    """Return the fewest seconds a step of several bursts, which take `seconds` in all."""
     fastest = train(1)
     burst = max(1, min(50, int(BURST_SECONDS / fastest)))
     end = time.perf_counter() + seconds
@@ -117,10 +117,10 @@ MakeStep = Callable[[Recipe, str, torch.device], Step | FusedStep]
 
 
 def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep | None = None) -> float:
-    """Return optimizer steps of single models per second, data included, of `width` copies of a trial; no validation.
+    """Return optimizer steps of single models per second, data included, of `width` copies.
 
-    `make` makes a step that need not be the fastest, such as `TracedStep`. The fastest of several bursts counts, as in
-    `best_rate`.
+    `make` makes a step that need not be the fastest, such as `TracedStep`. The fastest of several
+    bursts counts, as in `best_rate`, and nothing is validated.
     """
     where = torch.device(device)
     use_device(where)

@@ -109,7 +109,11 @@ class FoundWidths:
                     self._try(trial, key, width)
                 finally:
                     _ONE_AT_A_TIME.release()
-            self._settle(trial, key)
+            rates = self.rates(trial)
+            if next_width(rates, self._most[key]) is None:
+                self._known[key] = knee(rates)
+            if self._next_to_try(trial, key) is None:
+                self._settled.add(key)
         return self._known.get(key)
 
     def explore(self, trial: Trial) -> None:
@@ -124,17 +128,10 @@ class FoundWidths:
         return {width: rate for width, rate in self.rate_file.rates(key).items() if width <= self._most[key]}
 
     def _next_to_try(self, trial: Trial, key: str) -> int | None:
-        """Return the width to try next: first one that is new, then one that others have tried too rarely."""
+        """Return the width to try next: a new one, else one that others have tried too rarely."""
         rates = self.rates(trial)
         rare = (w for w in rates if (key, w) not in self._tried and self.rate_file.times(key, w) < TIMES)
         return next_width(rates, self._most[key]) or next(rare, None)
-
-    def _settle(self, trial: Trial, key: str) -> None:
-        rates = self.rates(trial)
-        if next_width(rates, self._most[key]) is None:
-            self._known[key] = knee(rates)
-        if self._next_to_try(trial, key) is None:
-            self._settled.add(key)
 
     def _try(self, trial: Trial, key: str, width: int) -> None:
         start = self.clock()

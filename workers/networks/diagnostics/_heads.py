@@ -14,7 +14,7 @@ from workers.data.tasks import Batch, is_given
 
 
 def by_head(layers: Sequence[Tensor], batch: Batch, rows: Tensor | None = None) -> dict[str, Tensor]:
-    """Return means [N] over queries, `layer=0 head=1` and of all, of values [N, h, q] of each layer.
+    """Return means [N] of values [N, h, q] of layers by head, `layer=0 head=1`, and of all.
 
     `rows` [N, q] bool: the queries whose mean is taken, 0 where there are none; by default those
     within each sequence's length. A set has one query.

@@ -39,7 +39,7 @@ class LogitSpreadBound(Diagnostic):
 
 
 def _longest(source: Affine) -> Tensor:
-    """Return an upper bound [N, h, s] of the norm of x W + b: the largest singular value of W times |x|, plus |b|."""
+    """Return a bound [N, h, s] of |x W + b|: the largest singular value of W times |x|, plus |b|."""
     stretch = torch.linalg.matrix_norm(source.matrices, ord=2)[:, None]  # [h, 1]
     lengths = torch.linalg.vector_norm(source.vectors, dim=-1)[:, None]  # [N, 1, s]
     return stretch * lengths + torch.linalg.vector_norm(source.biases, dim=-1)[:, None]

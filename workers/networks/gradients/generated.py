@@ -134,6 +134,6 @@ def example_knobs(part: object) -> dict[str, float]:
 
 
 def gradients_or_zeros(values: Tensor, wanted: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
-    """Return gradients of `values` by each of the wanted tensors; zeros by those that they do not depend on."""
+    """Return gradients of values by the wanted tensors, zeros where they do not depend on one."""
     found = gradients(values, wanted, gradient) if values.requires_grad else [None] * len(wanted)
     return [torch.zeros_like(one) if by is None else by for one, by in zip(wanted, found, strict=True)]

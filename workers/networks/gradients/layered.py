@@ -50,7 +50,7 @@ from workers.networks.positions.sinusoidal import Sinusoidal
 from workers.numerics.randomness import Streams, drop_bytes
 from workers.numerics.tensors import Versions, are_of, versions_of
 
-# Parameters in the order of plan.hpp, which is told where in the flat vector each starts; -1: nowhere.
+# Parameters in the order of plan.hpp, which is told where each starts in the flat vector; -1: nowhere.
 _LAYER_PLACES = (
     *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value", "query_key_value_bias", "canon_B"),
     *("output", "output_bias", "mlp_norm", "mlp_norm_bias", "canon_C", "mlp_in", "mlp_in_bias", "canon_D"),
@@ -246,7 +246,7 @@ def _structure_of(model: Layered, task: Task) -> dict[str, int]:
 
 
 def _of_layer(places: Mapping[str, int], layer: int, name: str) -> int:
-    """Return where a layer's own parameter starts, or one that all layers share; -1 if there is none."""
+    """Return where a layer's own parameter, or a shared one, starts; -1 if there is none."""
     return places.get(f"layers.{layer}.{name}", places.get(name, -1))
 
 

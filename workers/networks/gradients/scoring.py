@@ -161,5 +161,5 @@ _GENERATED = Generated("scorer", _write, _compare)
 
 
 def described(scorers: Sequence[Scorer], dtype: torch.dtype) -> Tensor:
-    """Return what a native step is told of the scorer of each head, none of them mixed, [h, fields] int64."""
+    """Return what a native step is told of each head's scorer, none mixed, [h, fields] int64."""
     return torch.tensor([functions_of(one, dtype).described for one in scorers])
