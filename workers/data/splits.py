@@ -15,7 +15,7 @@ from workers.numerics.randomness import Streams, hash_rows
 
 
 class Split(Enum):
-    """Which examples: no example belongs to two of them."""
+    """A part of all examples; no example belongs to two parts."""
 
     TRAINING = "training"
     VALIDATION = "validation"
@@ -27,7 +27,7 @@ SHARE = 16
 
 
 def fractions(streams: Streams, *shape: int) -> Tensor:
-    """[L, *shape] int64, uniform on 0 .. 2^32 - 1: numerators of fractions of 2^32, two out of each word."""
+    """Draw numerators of fractions of 2^32, uniform int64 [L, *shape], two out of each word."""
     count = math.prod(shape)
     halves = streams.words(-(-count // 2)).view(torch.int32).long().bitwise_and_(0xFFFFFFFF)
     return halves[:, :count].view(streams.lanes, *shape)

@@ -37,7 +37,7 @@ _NAME = re.compile(rf"(?P<worker>.+)-(?P<sequence>\d{{6,}})-[0-9a-f]{{16}}\.safe
 
 
 class SavedTrial(NamedTuple):
-    """How far a trial was when its state was taken."""
+    """The progress of a trial when its state was taken."""
 
     number: int
     fence: int

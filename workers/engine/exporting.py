@@ -152,7 +152,7 @@ def _widen(tensors: dict[str, Tensor], kept: Sequence[int], size: int) -> None:
 
 
 def _layer(model: Transformer, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """One block; its temperature is multiplied into the queries."""
+    """Return one block; its temperature is multiplied into the queries."""
     assert isinstance(model.scorer, Softmax)
     packed = _with_bias("attn.c_attn", own, "query_key_value", 3 * model.width)
     for tensor in packed.values():

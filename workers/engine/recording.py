@@ -35,7 +35,7 @@ _CPU = torch.device("cpu")
 
 
 def record_data(trial: Trial, steps: int) -> Arrays:
-    """Name -> array of what a script of the trial reads up to this step; nothing where the script draws its data.
+    """Return the arrays that a script reads up to this step; none if it draws its data.
 
     Raises StudyError for batches that are too large, or that another way of learning than `weights` asks for.
     """
@@ -70,7 +70,7 @@ def _draw_batches(trial: Trial, task: Task, count: int, steps: int) -> Iterator[
 
 
 def _stack(batches: Iterator[Batch], steps: int) -> Arrays:
-    """`batches/NAME` [steps, N, ...]."""
+    """Return the batches stacked as `batches/NAME` [steps, N, ...]."""
     rows: dict[str, list[NDArray[Any]]] = {}
     for batch in batches:
         for name, tensor in batch.items():
@@ -82,7 +82,7 @@ def _stack(batches: Iterator[Batch], steps: int) -> Arrays:
 
 
 def _shrink(tensor: torch.Tensor) -> NDArray[Any]:
-    """Tokens as bytes, where they fit."""
+    """Return tokens as bytes, where they fit."""
     array = tensor.numpy()
     small = array.dtype == np.int64 and array.min() >= 0 and array.max() < 256
     return array.astype(np.uint8) if small else array
@@ -111,5 +111,5 @@ def read_batch(data: Arrays, step: int) -> Batch:
 
 
 def _widen(array: NDArray[Any]) -> torch.Tensor:
-    """Tokens as int64, all else as it is."""
+    """Return tokens as int64, all else as it is."""
     return torch.from_numpy(array.astype(np.int64) if array.dtype == np.uint8 else array)

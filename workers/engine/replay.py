@@ -43,9 +43,9 @@ def weights(trial: Trial, *, variant: str, steps: int, device: str, watch: Watch
 def refit_temperature(
     trial: Trial, *, condition: str, steps: int, device: str, watch: Watch
 ) -> tuple[dict[str, float], BestTemperatures]:
-    """Coefficients a4 .. a0 of adaptive temperature for the trial's last layer, all heads together (paper 001, App. F).
+    """Fit coefficients a4 .. a0 of adaptive temperature to the last layer (paper 001, App. F).
 
-    And what they are fitted to.
+    All heads count together. Returned with what they are fitted to.
 
     From the validation set, or the set of a condition, of a task that says which item is to be found. Raises StudyError
     if it does not, if the model shows no attention, or if too few queries miss.

@@ -20,7 +20,7 @@ from workers.training.recipe import Recipe, evaluate, layout_of
 
 
 class AttentionMaps(NamedTuple):
-    """What attention does with the first sequences of an evaluation set."""
+    """The attention on the first sequences of an evaluation set."""
 
     layers: Sequence[NDArray[Any]]
     """Of each layer the weights [N, h, q, k]."""
@@ -72,7 +72,7 @@ class TrainedModel(nn.Module):
         return draw_sets_of(self._trial)
 
     def batch(self, condition: str = "") -> Batch:
-        """One of `batches`; raises StudyError with the choices if there is none of this condition."""
+        """Return one of `batches`; raises StudyError with the choices for another condition."""
         found = self.batches()
         if condition not in found:
             raise StudyError(no_such("condition of this task", condition, filter(None, found)))
@@ -88,7 +88,7 @@ class TrainedModel(nn.Module):
 
     @torch.no_grad()
     def attention(self, condition: str = "", count: int = 32) -> AttentionMaps:
-        """Attention on the first `count` sequences of one of `batches`; means over the models of a stage one.
+        """Return attention on the first `count` sequences of a batch, the mean over models.
 
         `condition` may end with how the model is evaluated, as those of its metrics do: `items=64 scorer=trained`.
         Raises StudyError for a condition that there is not, and for a model that has no attention to show.

@@ -123,7 +123,7 @@ def _register(transformers: Any, scorer: LogitScorer) -> str:
 
 
 def _attention(scorer: LogitScorer) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Attention as transformers calls it: what is mixed [N, q, h, c], and the weights [N, h, q, k]."""
+    """Return attention as transformers calls it: mixed [N, q, h, c], weights [N, h, q, k]."""
     evaluated = scorer.evaluations()[""]
     assert isinstance(evaluated, LogitScorer), "validation changes a scorer's temperature, not its kind"
 

@@ -120,7 +120,7 @@ class Sorting(Keyed, Traced):
 
 @dataclass(frozen=True, kw_only=True)
 class Minimum(Keyed, Traced):
-    """Where the smallest key is, the first of equals; the trace shows where the smallest so far is."""
+    """The place of the smallest key, the first of equals; the trace shows the smallest so far."""
 
     asked: str = "min"
 
@@ -140,9 +140,10 @@ class Minimum(Keyed, Traced):
 
 @dataclass(frozen=True, kw_only=True)
 class Quickselect(Keyed):
-    """Where the median is, of an even number the larger of the middle two; of equal keys the first is the smallest.
+    """The place of the median, of an even number the larger of the middle two.
 
-    Published answers count equal keys in the order in which partitions leave them.
+    Of equal keys the first counts as the smallest. Published answers count equal keys in the order
+    in which partitions leave them.
     """
 
     asked: str = "median"

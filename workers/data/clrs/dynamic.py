@@ -54,9 +54,10 @@ class LongestCommonSubsequence(Algorithm):
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixChainOrder(Keyed):
-    """Where to split each part of a chain of matrices, whose sides are the keys, for the fewest multiplications.
+    """The best splits of all parts of a chain of matrices, whose sides are the keys.
 
-    Entry i, j is the last matrix of the left part of matrices i .. j, of equally good ones the first, and 0 elsewhere.
+    A split is best if it needs the fewest multiplications. Entry i, j is the last matrix of the
+    left part of matrices i .. j, of equally good ones the first, and 0 elsewhere.
     """
 
     asked: str = "s"
@@ -131,7 +132,7 @@ def longest_strings(size: int) -> str:
 
 
 def _directions(letters: Tensor, first: Tensor) -> Tensor:
-    """[..., n, n] the table (section 15.4) within the matrix of all letters."""
+    """Return the table (section 15.4) within the matrix of all letters, [..., n, n]."""
     size = letters.shape[-1]
     half = size - size // 2
     index = torch.arange(size, device=letters.device)
@@ -150,7 +151,7 @@ def _directions(letters: Tensor, first: Tensor) -> Tensor:
 
 
 def _best_splits(single: Tensor, cost: Callable[[int, int], Tensor], first: int) -> Tensor:
-    """[..., n, n] where to split each range i .. j of n items into two: the last of its left part, items from `first`.
+    """Return the last item of the left part of each range i .. j, items from `first`, [..., n, n].
 
     A range costs what its two parts do and `cost(j - i, k - i)`, for all i at once; one item alone costs `single`
     [..., n]. Of equally good splits the first; 0 where there is no range, and in the diagonal.

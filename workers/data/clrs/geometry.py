@@ -19,7 +19,7 @@ RADIUS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentsIntersect(Algorithm):
-    """Whether two segments have a point in common (section 33.1). An example has four ends, whatever its size.
+    """The test whether two segments meet (section 33.1); an example has four ends at any size.
 
     Ends are uniform on the unit square. Half of the examples intersect: each is the first of 32 that does, or does not;
     one in 4,000 of them has none. The first x, of its block of twenty thousandths, and the others decide the split.
@@ -49,7 +49,7 @@ class SegmentsIntersect(Algorithm):
 
 @dataclass(frozen=True, kw_only=True)
 class ConvexHull(Algorithm):
-    """Which of the points are corners of their convex hull (section 33.3); both marches have the same answers.
+    """The corners of the points' convex hull (section 33.3); both marches have the same answers.
 
     Points are uniform on a disk of radius 2. The first x, of its block of twenty thousandths, and the others decide the
     split. Examples with three points on a line are not drawn anew, and the middle one is no corner.
@@ -78,7 +78,7 @@ class ConvexHull(Algorithm):
 
 
 def _intersect(ends: Tensor) -> Tensor:
-    """[...] whether segments from end 0 to 1 and from 2 to 3, of ends [..., 8], four x and four y, intersect."""
+    """Return whether segments 0 to 1 and 2 to 3 of ends [..., 8], four x and four y, meet."""
     x, y = ends.unflatten(-1, (2, ENDS)).unbind(-2)
 
     def side(one: int, other: int, point: int) -> Tensor:
@@ -100,7 +100,7 @@ def _intersect(ends: Tensor) -> Tensor:
 
 
 def _corners(x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
-    """[..., n] whether from a point all others are to the left of one of them, or behind it."""
+    """Return [..., n] whether all others are to the left of one of them, or behind it."""
     index = torch.arange(x.shape[-1], device=x.device)
     missing, found = index >= sizes, list[Tensor]()
     for point in range(x.shape[-1]):

@@ -88,7 +88,7 @@ class PairPredecessors(OverGraph):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanningForest(OverGraph):
-    """Which links are of the smallest spanning forest."""
+    """The links of the smallest spanning forest."""
 
     asked: str = "in_mst"
     find: Callable[[Tensor], Tensor]
@@ -116,7 +116,7 @@ class TopologicalSort(OverGraph):
 
 @dataclass(frozen=True, kw_only=True)
 class ArticulationPoints(OverGraph):
-    """Which nodes hold the graph together."""
+    """The nodes that hold the graph together."""
 
     asked: str = "is_cut"
 
@@ -129,7 +129,7 @@ class ArticulationPoints(OverGraph):
 
 @dataclass(frozen=True, kw_only=True)
 class Bridges(OverGraph):
-    """Which links hold the graph together: 1, other links and the diagonal 0, what is no link -1."""
+    """The links that hold the graph together: 1, other links and the diagonal 0, no link -1."""
 
     asked: str = "is_bridge"
 

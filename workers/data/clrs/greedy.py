@@ -14,7 +14,7 @@ from workers.data.splits import Split, below, draw_in_split
 
 @dataclass(frozen=True, kw_only=True)
 class ActivitySelector(Algorithm):
-    """Which of the activities are taken so that most of them are, and none before another's end (section 16.1).
+    """The activities to take, as many as possible, none before another's end (section 16.1).
 
     Starts and ends are two uniform numbers each in their order. Of activities that end at the same time the first
     comes first. The sum of the first activity's numbers modulo 1 and the others decide the split.
@@ -55,7 +55,7 @@ LATEST = 99
 
 @dataclass(frozen=True, kw_only=True)
 class TaskScheduling(Algorithm):
-    """Which of the tasks of unit length are done in time if those of the largest penalty come first (section 16.5).
+    """The tasks of unit length that are done in time, the largest penalty first (section 16.5).
 
     As in CLRS-Text a task is done only if as many as its deadline are not done yet. Deadlines are uniform on 1 .. n,
     penalties on 0 .. 0.999; of equal ones the first comes first. The first penalty and the others decide the split.

@@ -41,7 +41,7 @@ def write(pieces: Sequence[str | Tensor], like: Tensor) -> Tensor:
 
 
 def thousandths(values: Tensor) -> Tensor:
-    """[..., n, 6] whole numbers of thousandths in -9999 .. 9999, without needless zeros: `0.548`, `-1.06`, `0.0`."""
+    """Write thousandths in -9999 .. 9999, [..., n, 6], without needless zeros: `-1.06`, `0.0`."""
     size, point = values.abs(), torch.full_like(values, ALPHABET.index("."))
     second = torch.where(size % 100 > 0, size // 10 % 10, BLANK)
     third = torch.where(size % 10 > 0, size % 10, BLANK)
@@ -49,7 +49,7 @@ def thousandths(values: Tensor) -> Tensor:
 
 
 def places(values: Tensor) -> Tensor:
-    """[..., n, 3] whole numbers in -99 .. 99, without a leading zero."""
+    """Write whole numbers in -99 .. 99 without a leading zero, [..., n, 3]."""
     size = values.abs()
     return torch.stack([_sign(values), torch.where(size > 9, size // 10, BLANK), size % 10], -1)
 
@@ -59,7 +59,7 @@ def _sign(values: Tensor) -> Tensor:
 
 
 def join_items(items: Tensor, given: Tensor, separator: str) -> Tensor:
-    """[..., n (s + w)] the items [..., n, w] that are `given` [..., n], with a separator between each two."""
+    """Return the items [..., n, w] that are `given` [..., n], separated: [..., n (s + w)]."""
     between = constant(tuple(encode(separator)), items.device).expand(*given.shape, -1)
     follows = given & (given.cumsum(-1) > 1)
     between = between.masked_fill(~follows[..., None], BLANK)
@@ -85,7 +85,7 @@ def write_matrix(items: Tensor, count: Tensor) -> Tensor:
 
 
 def compact(text: Tensor) -> tuple[Tensor, Tensor]:
-    """[..., w] the text without its blanks, anything after it; and its length [..., 1]."""
+    """Return the text without its blanks, anything after it, [..., w]; and its length [..., 1]."""
     there = text != BLANK
     place = there.cumsum(-1)
     target = torch.where(there, place, 0)  # what is blank goes to column 0, which is cut off

@@ -26,12 +26,12 @@ _TOGETHER = 1 << 14
 
 
 def training_games(states: Tensor) -> Games:
-    """One random game for each of `states` [G], with an opening that is never validated."""
+    """Return a random game for each of `states` [G], with an opening that is never validated."""
     return _games(states, range(1, SHARE))
 
 
 def validation_games(states: Tensor) -> Games:
-    """One random game for each of `states` [G], with an opening that is never trained on."""
+    """Return a random game for each of `states` [G], with an opening that is never trained on."""
     return _games(states, range(1))
 
 
@@ -61,7 +61,7 @@ def _games(states: Tensor, places: range) -> Games:
 
 @functools.cache
 def pool(games: int, device: torch.device) -> Tensor:
-    """[G, 60] uint8: `games` different training games, always the same, on the device.
+    """Return `games` different training games, always the same, on the device: [G, 60] uint8.
 
     60 bytes a game, mapped from the cache folder; made anew if the file there is not what was written, or if there is
     none, and kept in memory alone if it cannot be written.

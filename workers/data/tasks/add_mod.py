@@ -62,5 +62,5 @@ class AddMod(Completion):
 
 @cache
 def _pairs(modulus: int, device: torch.device) -> Tensor:
-    """[n^2] all pairs a n + b in a fixed random order."""
+    """Return all pairs a n + b in a fixed random order, [n^2]."""
     return Streams(state=torch.zeros(1, dtype=torch.int64)).permutations(1, modulus**2, modulus**2)[0, 0].to(device)

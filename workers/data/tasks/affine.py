@@ -125,7 +125,7 @@ def evaluation_set(x: Tensor, y: Tensor) -> Batch:
 
 
 def least_squares(x: Tensor, y: Tensor) -> Tensor:
-    """[..., n]: what the line that fits all points before x best says at x, from the third point on.
+    """Return the line that fits the points before x best, at x, from the third on, [..., n].
 
     Level where they have one x between them. Sums start at the first point, so that they lose few digits.
     """

@@ -88,13 +88,13 @@ class Mano(Completion):
         )
 
     def _text(self, table: Forms, form: Tensor, operators: Tensor, numbers: Tensor) -> Tensor:
-        """[L, N, a] the expression, then padding."""
+        """Return the expression, then padding, [L, N, a]."""
         rest = constant((self.modulus + 3, self.modulus + 4, self.padding), form.device)
         palette = torch.cat([numbers, operators + self.modulus, rest.expand(*form.shape, PAD)], -1)
         return palette.gather(-1, table.text[form])
 
     def _values(self, table: Forms, form: Tensor, operators: Tensor, numbers: Tensor) -> Tensor:
-        """[L, N, 1] the value mod n."""
+        """Return the value mod n, [L, N, 1]."""
         known = numbers
         for step, operator in enumerate(operators.split(1, dim=-1)):
             sides = known.gather(-1, table.steps[form][..., step, :])

@@ -58,7 +58,7 @@ class Othello(SomeTokens):
         return {"inputs": moves[..., :-1], "targets": moves[..., 1:]}
 
     def _moves(self, streams: Streams, batch: int) -> Tensor:
-        """[L, N, 60] uint8."""
+        """Return games [L, N, 60] uint8."""
         if self.games:
             chosen = below(fractions(streams, batch), self.games)
             return pool(self.games, chosen.device)[chosen]

@@ -1,4 +1,4 @@
-"""Where on this machine workers may compute: GPUs, the instances that one is divided into (MIG), or the processor."""
+"""The places where workers compute: GPUs, the instances of one (MIG), or the processor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CARD = re.compile(r"^GPU \d+: (.+) \(UUID: (GPU-[^)]+)\)")
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """What one process of workers computes on."""
+    """A device that one process of workers computes on."""
 
     device: str
     """As that process names it: `cuda:1`; an instance of a GPU is its only one, `cuda`."""
@@ -42,7 +42,7 @@ def locations_of(device: str) -> list[Location]:
 
 
 def describe(locations: Sequence[Location], workers: int) -> str:
-    """`cuda:0: NVIDIA H100, cuda:1: NVIDIA H100; 4 workers, a process each, up to 2 on each`."""
+    """Return `cuda:0: A100, cuda:1: A100; 4 workers, a process each, up to 2 on each`."""
     names = ", ".join(location.name for location in locations)
     shared = f", up to {-(-workers // len(locations))} on each" if workers > len(locations) else ""
     return f"{names}; {workers} worker{'s' if workers > 1 else ''}, a process each{shared}"

@@ -88,7 +88,7 @@ def free_bytes(device: str) -> int:
 
 
 def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
-    """Bytes left below the limit of each memory cgroup that this process is in, directly or not.
+    """Yield the bytes left below the limit of each memory cgroup that this process is in.
 
     `membership` has lines `number:controllers:path` as /proc/self/cgroup has; `mount` holds the hierarchies.
     """
@@ -121,7 +121,7 @@ def least_bytes(config: Mapping[str, Any]) -> int:
 
 
 def estimate_lane_bytes(config: Mapping[str, Any]) -> int:
-    """`lane_bytes` of a configuration, from batches of one and two: each row of a batch needs as much."""
+    """Estimate `lane_bytes` from batches of one and two: each row of a batch needs as much."""
     training = config["training"]
     rows = training["batch"] // training.get("accumulate", 1)
     small = ({**training, "batch": batch, "accumulate": 1} for batch in (1, 2))

@@ -33,7 +33,7 @@ class Driver(NamedTuple):
 
 
 class TorchBuild(NamedTuple):
-    """What of torch's build decides which cards it can use."""
+    """The parts of torch's build that decide which cards it can use."""
 
     version: str
     cuda: str | None

@@ -25,7 +25,7 @@ Rows = slice | Tensor
 
 
 def draw_training_batch(recipe: Recipe, lanes: Sequence[LaneTrial | None], tensors: LaneTensors) -> Batch:
-    """[L, N, ...] for the next step of these lanes; `recipe` is the one that the pack's trials share."""
+    """Draw [L, N, ...] for the next step of these lanes; the pack's trials share `recipe`."""
 
     def draw(task: Task, rows: Rows) -> Batch:
         if isinstance(rows, slice) and task is recipe.task:

@@ -1,4 +1,4 @@
-"""How a pack makes steps: their operations started one after another, or as one CUDA graph, or many steps at a launch.
+"""Ways in which a pack makes steps: operation by operation, as one CUDA graph, or many at a launch.
 
 A GPU computes faster than a processor starts kernels: those of a step of few lanes are captured once, and started all
 together at each later step (NVIDIA, "CUDA C++ Programming Guide", CUDA Graphs). A graph has the addresses of a pack's
@@ -44,7 +44,7 @@ Advance = Callable[[int], int]
 
 
 class Graph(Protocol):
-    """What a device was asked to do, to be asked again at once."""
+    """A record of what a device was asked to do, to be asked again at once."""
 
     def warm_up(self, act: Act) -> None:
         """Do it as it would be captured, on a stream of its own."""
@@ -166,7 +166,7 @@ class GraphedSteps:
         return advance
 
     def _warm_up(self, act: Act, tensors: LaneTensors) -> None:
-        """One more step that is started; the last of them is compared with what the graph makes of the same state."""
+        """Start one more step; the last of them is compared with what the graph makes."""
         if self._made + 1 < WARM_UP_STEPS:
             self._graph.warm_up(act)
             self._made += 1

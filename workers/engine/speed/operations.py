@@ -1,4 +1,4 @@
-"""What tensor operations do to a device: whether one is a kernel, which bytes it moves, how many FLOPs it makes.
+"""The cost of tensor operations on a device: which are kernels, the bytes and the FLOPs of each.
 
 A kernel reads each of its arguments once and writes each of its results once: what torch's own kernels move beyond that
 (a reduction in two passes, a sort in many) is not counted, and an operation that starts several kernels counts as one.

@@ -1,4 +1,4 @@
-"""How fast this device trains a given trial, by training it for a moment."""
+"""Rates at which this device trains a given trial, by training it for a moment."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ VALIDATED_LANES = 2
 def model_steps_per_second(
     trial: Trial, *, width: int, device: str, seconds: float = 1.0, clock: Clock | None = None
 ) -> float:
-    """Optimizer steps of single models per second, validations included, in a pack of `width` lanes of this trial.
+    """Return optimizer steps of single models per second, validations included, in a pack.
 
-    One worker's rate: a CPU has a worker per core. The median of bursts that take `seconds` in all. On a CPU seconds
-    are those of this thread, so that other programs do not count, unless there is another `clock`.
+    The pack has `width` lanes of this trial. It is one worker's rate: a CPU has a worker per core.
+    The median of bursts that take `seconds` in all counts. On a CPU seconds are those of this
+    thread, so that other programs do not count, unless there is another `clock`.
     """
     every, clock = trial.config["training"]["validate_every"], clock or _clock_of(device)
     pack = make_pack_of_copies(trial, width, device)
@@ -59,10 +60,11 @@ def _clock_of(device: str) -> Clock:
 
 
 def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> float:
-    """Optimizer steps of single models per second in the fastest of several bursts: what else runs only slows it.
+    """Return optimizer steps of single models per second in the fastest of several bursts.
 
-    On a CPU seconds are those of this thread, which does all of a worker's work there: other programs do not count. No
-    validation, which would have to be recorded for each width.
+    Whatever else runs only slows a burst. On a CPU seconds are those of this thread, which does all
+    of a worker's work there: other programs do not count. Nothing is validated, which would have
+    to be recorded for each width.
     """
     clock, pack = _clock_of(device), make_pack_of_copies(trial, width, device)
     pack.train(1)  # records the step
@@ -80,7 +82,7 @@ def _fastest(train: Callable[[int], float], seconds: float) -> float:
 
 
 def rates_beside(trials: Sequence[Trial], width: int, device: str) -> list[float]:
-    """Optimizer steps of single models per second, of packs of each trial that take turns.
+    """Return optimizer steps of single models per second, of packs that take turns.
 
     On a CPU seconds are those of this thread, and no validation is timed.
     """

@@ -1,4 +1,4 @@
-"""How many lanes a pack should have: measured on the device, and kept for structures of the same size.
+"""Widths of packs: measured on the device, and kept for structures of the same size.
 
 Widths 2, 4, 8, ... are tried with copies of a trial, until doubling twice has gained less than 5 % or memory ends. The
 width is then the narrowest that is within 5 % of the fastest: fewer lanes need less memory, and let a search decide

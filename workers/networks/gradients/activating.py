@@ -71,7 +71,7 @@ def find_obstacle(activation: Activation | None, dtype: torch.dtype) -> str | No
 
 
 def described(activation: Activation | None, dtype: torch.dtype) -> Tensor:
-    """[fields] int64 of an activation without an obstacle, in the order of ActivationField (native/activations.hpp)."""
+    """Return the int64 fields of an activation without an obstacle, as ActivationField has them."""
     if activation is None:
         return torch.zeros(7, dtype=torch.int64)
     if isinstance(activation, Spline):

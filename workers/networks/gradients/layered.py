@@ -99,7 +99,7 @@ _POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoida
 
 @dataclass(frozen=True)
 class _Tables:
-    """What depends on knobs and lengths alone, for one set of lanes."""
+    """The tensors that depend on knobs and lengths alone, for one set of lanes."""
 
     model: Layered
     seen: Versions

@@ -51,7 +51,7 @@ def find_obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.
 
 @dataclass(frozen=True)
 class _Tables:
-    """What depends on knobs and actual sizes alone, for one set of lanes."""
+    """The tensors that depend on knobs and actual sizes alone, for one set of lanes."""
 
     model: Minimal
     length: int

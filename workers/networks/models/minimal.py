@@ -169,12 +169,12 @@ class Minimal(Model):
         return normed @ (gain * parameters["query"]), key
 
     def _row_matrix(self, parameters: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
-        """[d, d] that makes a normed embedding the row that attention mixes; with the scale of the dropout on rows."""
+        """Return the map [d, d] to the rows that attention mixes, with dropout's scale."""
         gain = parameters["norm"][:, None]
         matrix = (gain * parameters["value"]) @ parameters["output"]
         return matrix * dropout_scale(self.residual_dropout, matrix) if "residual" in keep else matrix
 
 
 def _causal(length: int, like: Tensor) -> Tensor:
-    """[s, s] bool: position q sees the positions up to itself."""
+    """Return the mask [s, s] by which position q sees the positions up to itself."""
     return torch.ones(length, length, dtype=torch.bool, device=like.device).tril()
