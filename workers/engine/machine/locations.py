@@ -1,4 +1,4 @@
-"""The places where workers compute: GPUs, the instances of one (MIG), or the processor."""
+"""Locations where workers compute: GPUs, the instances of one (MIG), or the processor."""
 
 from __future__ import annotations
 
