@@ -15,7 +15,7 @@ from workers.numerics.randomness import Streams, hash_rows
 
 
 class Split(Enum):
-    """Which examples: no example belongs to two of them."""
+    """A part of all examples; no example belongs to two parts."""
 
     TRAINING = "training"
     VALIDATION = "validation"
@@ -27,19 +27,24 @@ SHARE = 16
 
 
 def fractions(streams: Streams, *shape: int) -> Tensor:
-    """[L, *shape] int64, uniform on 0 .. 2^32 - 1: numerators of fractions of 2^32, two out of each word."""
+    """Draw numerators of fractions of 2^32, uniform int64 [L, *shape], two out of each word."""
     count = math.prod(shape)
     halves = streams.words(-(-count // 2)).view(torch.int32).long().bitwise_and_(0xFFFFFFFF)
     return halves[:, :count].view(streams.lanes, *shape)
 
 
 def below(fraction: Tensor, size: int | Tensor) -> Tensor:
-    """Return the fraction's place among `size` equal parts, 0 .. size - 1; uneven by at most size / 2^32."""
+    """Return a fraction's place among `size` equal parts, uneven by at most size / 2^32."""
     return (fraction * size) >> 32
 
 
+def split_pair(pair: Tensor, size: int) -> Tensor:
+    """Return the two numbers [..., 2] below `size` that a number [...] stands for."""
+    return torch.stack([pair // size, pair % size], -1)
+
+
 def draw_in_split(fraction: Tensor, rest: Tensor, size: int, split: Split) -> Tensor:
-    """One coordinate of an example, in 0 .. size - 1, that puts the example into `split`.
+    """Draw one coordinate of an example, in 0 .. size - 1, that puts the example into `split`.
 
     `rest` [..., n] is all else of the example, `fraction` [...] a uniform number, `size` at least 16. An example
     belongs to a split by the distance of this coordinate from the hash of the rest, modulo `size`. So the splits are

@@ -37,7 +37,7 @@ _NAME = re.compile(rf"(?P<worker>.+)-(?P<sequence>\d{{6,}})-[0-9a-f]{{16}}\.safe
 
 
 class SavedTrial(NamedTuple):
-    """How far a trial was when its state was taken."""
+    """The progress of a trial when its state was taken."""
 
     number: int
     fence: int
@@ -117,7 +117,8 @@ class Archive:
     def read(self, path: str, sha256: str) -> Snapshot | None:
         """Read a file of states; None if it is missing, incomplete or cannot be understood."""
         name = path.rpartition("/")[2]  # in our own folder, which may have been moved since
-        if not _is_final(name):
+        found = _NAME.fullmatch(name)
+        if found is None or found["aside"]:
             return None
         try:
             data = self._files.get(name)
@@ -139,22 +140,13 @@ class Archive:
         names: Sequence[str] = ()
         with suppress(OSError):
             names = self._files.names()
-        found = sorted(filter(None, map(_NAME.fullmatch, names)), key=_sequence)
+        found = sorted(filter(None, map(_NAME.fullmatch, names)), key=lambda one: int(one["sequence"]))
         last = {one["worker"]: one.string for one in found if not one["aside"]}
         for one in found:
             is_awaited = one["worker"] in spared and (one["aside"] or last[one["worker"]] == one.string)
             if not is_awaited and one.string not in kept:
                 with suppress(OSError):
                     self._files.remove(one.string)
-
-
-def _is_final(name: str) -> bool:
-    found = _NAME.fullmatch(name)
-    return found is not None and not found["aside"]
-
-
-def _sequence(found: re.Match[str]) -> int:
-    return int(found["sequence"])
 
 
 # -- what is in a file -----------------------------------------------------------------------------------------------

@@ -26,21 +26,19 @@ def draw_masks(recipe: Recipe, knobs: dict[str, Tensor], seeds: Tensor, step: Te
     """Draw the mask [L, ...] of each site that is on, at the lanes' steps [L]; of the inputs the shape alone counts."""
     sites, stacked = _sites(recipe, inputs), _sites(recipe.bind(knobs), inputs)
     streams = SiteStreams(seeds, step, len(sites))
-    return {
-        name: _mask(streams[number], stacked[name]) for number, (name, site) in enumerate(sites.items()) if site.rate
-    }
+    masks: Batch = {}
+    for number, (name, site) in enumerate(stacked.items()):
+        if sites[name].rate:
+            own, rates = streams[number], torch.as_tensor(site.rate)  # [L]
+            if site.actual:
+                masks[name] = padded_keep_mask(own, rates, site.shape, site.actual)
+            else:
+                masks[name] = keep_mask(own, rates, *site.shape)
+    return masks
 
 
 def _sites(recipe: Recipe, inputs: Tensor) -> dict[str, Site]:
     return dict(recipe.model.dropout_sites(recipe.task, recipe.training.batch, inputs.shape[2]))
-
-
-def _mask(streams: Streams, site: Site) -> Tensor:
-    """Draw the mask [L, ...] of a site; its rate is [L]."""
-    rates = torch.as_tensor(site.rate)
-    if site.actual:
-        return padded_keep_mask(streams, rates, site.shape, site.actual)
-    return keep_mask(streams, rates, *site.shape)
 
 
 class SiteStreams(Sequence[Streams]):

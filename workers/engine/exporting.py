@@ -49,10 +49,9 @@ POSITIONS = ("learned", "none", "sinusoidal")
 
 
 def write_safetensors(path: Path, weights: Arrays, metadata: Mapping[str, str] | None = None) -> None:
-    """One file with every parameter under its name."""
-    serialise = _serialiser()
+    """Write one file with every parameter under its name."""
     arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
-    path.write_bytes(serialise(arrays, metadata=metadata))
+    path.write_bytes(_serialiser()(arrays, metadata=metadata))
 
 
 def check_package() -> None:
@@ -78,7 +77,8 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
 
     A trial of the language task with byte pairs goes with its tokenizer, as lm-evaluation-harness needs it.
     """
-    serialise, recipe = _serialiser(), Recipe.of(config)
+    check_package()
+    recipe = Recipe.of(config)
     settings, tensors = _gpt2(recipe, {name: torch.tensor(array) for name, array in weights.items()})
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(recipe.task, Language) and isinstance(encoder := recipe.task.tokenised.encoder, HasFile):
@@ -89,8 +89,8 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
         tokens = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "bos_token": end}
         (folder / "tokenizer_config.json").write_text(json.dumps(tokens, indent=2) + "\n")
     (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
-    arrays = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
-    (folder / "model.safetensors").write_bytes(serialise(arrays, metadata={"format": "pt"}))
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    write_safetensors(folder / "model.safetensors", arrays, {"format": "pt"})
 
 
 @torch.no_grad()
@@ -152,7 +152,7 @@ def _widen(tensors: dict[str, Tensor], kept: Sequence[int], size: int) -> None:
 
 
 def _layer(model: Transformer, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """One block; its temperature is multiplied into the queries."""
+    """Return one block; its temperature is multiplied into the queries."""
     assert isinstance(model.scorer, Softmax)
     packed = _with_bias("attn.c_attn", own, "query_key_value", 3 * model.width)
     for tensor in packed.values():
@@ -174,6 +174,7 @@ def _with_bias(theirs: str, own: Mapping[str, Tensor], ours: str, outputs: int) 
 
 
 def _settings(model: Transformer, *, tokens: int, length: int) -> dict[str, Any]:
+    approximate = isinstance(model.activation, Gelu) and model.activation.form == "tanh"
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
@@ -183,7 +184,7 @@ def _settings(model: Transformer, *, tokens: int, length: int) -> dict[str, Any]
         "n_layer": model.depth,
         "n_head": model.heads,
         "n_inner": model.mlp_multiple * model.width,
-        "activation_function": _activation(model.activation),
+        "activation_function": "gelu_new" if approximate else ACTIVATIONS[type(model.activation)],
         "layer_norm_epsilon": model.norm_epsilon,
         "tie_word_embeddings": model.tied,
         "resid_pdrop": 0.0,
@@ -192,11 +193,6 @@ def _settings(model: Transformer, *, tokens: int, length: int) -> dict[str, Any]
         "bos_token_id": None,
         "eos_token_id": None,
     }
-
-
-def _activation(activation: Activation) -> str:
-    approximate = isinstance(activation, Gelu) and activation.form == "tanh"
-    return "gelu_new" if approximate else ACTIVATIONS[type(activation)]
 
 
 def _obstacles(recipe: Recipe) -> Iterator[str]:

@@ -22,9 +22,9 @@ from workers.data.tasks import Batch, Task
 from workers.data.tasks._language import LanguageTask
 from workers.data.tasks.clrs_text import ClrsText
 from workers.data.tasks.othello import Othello
-from workers.engine.pack.lane_tensors import evaluation_seed_of
+from workers.engine.pack.lane_data import draw_sets_of
 from workers.engine.pack.lineage import line_of_descent
-from workers.training.recipe import Recipe, evaluation_sets
+from workers.training.recipe import Recipe
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -35,7 +35,7 @@ _CPU = torch.device("cpu")
 
 
 def record_data(trial: Trial, steps: int) -> Arrays:
-    """Name -> array of what a script of the trial reads up to this step; nothing where the script draws its data.
+    """Return the arrays that a script reads up to this step; none if it draws its data.
 
     Raises StudyError for batches that are too large, or that another way of learning than `weights` asks for.
     """
@@ -43,8 +43,11 @@ def record_data(trial: Trial, steps: int) -> Arrays:
     task, training = recipe.task, recipe.training
     if not isinstance(task, LanguageTask | ClrsText | Othello):
         return {}
-    sets = evaluation_sets(task, torch.tensor([evaluation_seed_of(trial)]), training.validation_batch)
-    found = _name_sets({name or "validation": batch for name, batch in sets.items()})
+    found = {
+        f"{condition or 'validation'}/{name}": _shrink(tensor)
+        for condition, batch in draw_sets_of(trial).items()
+        for name, tensor in batch.items()
+    }
     if isinstance(task, LanguageTask):
         parts = {split.value: task.tokenised.part(split, _CPU).numpy() for split in Split}
         numbers = {"end": np.array(task.tokenised.end), "rows of a pair": np.array(task.evaluated_together)}
@@ -67,7 +70,7 @@ def _draw_batches(trial: Trial, task: Task, count: int, steps: int) -> Iterator[
 
 
 def _stack(batches: Iterator[Batch], steps: int) -> Arrays:
-    """`batches/NAME` [steps, N, ...]."""
+    """Return the batches stacked as `batches/NAME` [steps, N, ...]."""
     rows: dict[str, list[NDArray[Any]]] = {}
     for batch in batches:
         for name, tensor in batch.items():
@@ -78,15 +81,8 @@ def _stack(batches: Iterator[Batch], steps: int) -> Arrays:
     return {f"batches/{name}": np.stack(own) for name, own in rows.items()}
 
 
-def _name_sets(sets: dict[str, Batch]) -> Arrays:
-    """`CONDITION/NAME`."""
-    return {
-        f"{condition}/{name}": _shrink(tensor[0]) for condition, batch in sets.items() for name, tensor in batch.items()
-    }
-
-
 def _shrink(tensor: torch.Tensor) -> NDArray[Any]:
-    """Tokens as bytes, where they fit."""
+    """Return tokens as bytes, where they fit."""
     array = tensor.numpy()
     small = array.dtype == np.int64 and array.min() >= 0 and array.max() < 256
     return array.astype(np.uint8) if small else array
@@ -115,5 +111,5 @@ def read_batch(data: Arrays, step: int) -> Batch:
 
 
 def _widen(array: NDArray[Any]) -> torch.Tensor:
-    """Tokens as int64, all else as it is."""
+    """Return tokens as int64, all else as it is."""
     return torch.from_numpy(array.astype(np.int64) if array.dtype == np.uint8 else array)

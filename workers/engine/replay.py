@@ -13,11 +13,11 @@ from spaces.messages import no_such
 from spaces.records import Report, Trial
 from workers.engine.machine.process import prepare
 from workers.engine.pack import CHECK_STEPS, Pack
-from workers.engine.pack.lane_tensors import evaluation_seed_of
+from workers.engine.pack.lane_data import draw_sets_of
 from workers.engine.pack.lanes import NARROWEST
 from workers.networks.scorers import scaled_logits
 from workers.numerics.temperature import BestTemperatures, best_temperatures, fit_temperature
-from workers.training.recipe import Recipe, evaluation_sets
+from workers.training.recipe import Recipe
 
 Watch = Callable[[int], None]
 """Called with the step reached, at least every CHECK_STEPS steps."""
@@ -43,18 +43,18 @@ def weights(trial: Trial, *, variant: str, steps: int, device: str, watch: Watch
 def refit_temperature(
     trial: Trial, *, condition: str, steps: int, device: str, watch: Watch
 ) -> tuple[dict[str, float], BestTemperatures]:
-    """Coefficients a4 .. a0 of adaptive temperature for the trial's last layer, all heads together (paper 001, App. F).
+    """Fit coefficients a4 .. a0 of adaptive temperature to the last layer (paper 001, App. F).
 
-    And what they are fitted to.
+    All heads count together. Returned with what they are fitted to.
 
     From the validation set, or the set of a condition, of a task that says which item is to be found. Raises StudyError
     if it does not, if the model shows no attention, or if too few queries miss.
     """
     recipe = Recipe.of(trial.config)
-    sets = evaluation_sets(recipe.task, torch.tensor([evaluation_seed_of(trial)]), recipe.training.validation_batch)
+    sets = draw_sets_of(trial)
     if condition not in sets:
         raise StudyError(f"--condition: {no_such('condition of this task', condition, filter(None, sets))}")
-    batch = {name: tensor[0] for name, tensor in sets[condition].items()}
+    batch = sets[condition]
     if "relevant" not in batch:
         raise StudyError(
             f"the task {plugins.name_of(recipe.task)!r} does not say which item is to be found; choose one whose "

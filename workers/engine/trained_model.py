@@ -14,13 +14,13 @@ from spaces.messages import no_such
 from spaces.plugins import name_of
 from spaces.records import Trial
 from workers.data.tasks import Batch, is_given
-from workers.engine.pack.lane_tensors import evaluation_seed_of
+from workers.engine.pack.lane_data import draw_sets_of
 from workers.networks.models import Model
-from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
+from workers.training.recipe import Recipe, evaluate, layout_of
 
 
 class AttentionMaps(NamedTuple):
-    """What attention does with the first sequences of an evaluation set."""
+    """The attention on the first sequences of an evaluation set."""
 
     layers: Sequence[NDArray[Any]]
     """Of each layer the weights [N, h, q, k]."""
@@ -43,7 +43,7 @@ class TrainedModel(nn.Module):
         super().__init__()
         self.recipe = Recipe.of(trial.config)
         """The trial's plug-ins: task, model, optimizer."""
-        self._seed = evaluation_seed_of(trial)
+        self._trial = trial
         self._layout = layout_of(self.recipe)
         for name, tensor in weights.items():
             *folders, last = name.split(".")
@@ -69,12 +69,10 @@ class TrainedModel(nn.Module):
 
     def batches(self) -> dict[str, Batch]:
         """Return the sets that the trial was evaluated on, by condition; under the empty one the validation set."""
-        count = self.recipe.training.validation_batch
-        sets = evaluation_sets(self.recipe.task, torch.tensor([self._seed]), count)
-        return {condition: {name: tensor[0] for name, tensor in whole.items()} for condition, whole in sets.items()}
+        return draw_sets_of(self._trial)
 
     def batch(self, condition: str = "") -> Batch:
-        """One of `batches`; raises StudyError with the choices if there is none of this condition."""
+        """Return one of `batches`; raises StudyError with the choices for another condition."""
         found = self.batches()
         if condition not in found:
             raise StudyError(no_such("condition of this task", condition, filter(None, found)))
@@ -90,7 +88,7 @@ class TrainedModel(nn.Module):
 
     @torch.no_grad()
     def attention(self, condition: str = "", count: int = 32) -> AttentionMaps:
-        """Attention on the first `count` sequences of one of `batches`; means over the models of a stage one.
+        """Return attention on the first `count` sequences of a batch, the mean over models.
 
         `condition` may end with how the model is evaluated, as those of its metrics do: `items=64 scorer=trained`.
         Raises StudyError for a condition that there is not, and for a model that has no attention to show.

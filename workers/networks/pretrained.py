@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -66,42 +65,35 @@ def attention_modules(model: nn.Module) -> Iterator[nn.Module]:
 
 @torch.no_grad()
 def head_entropies(model: Any, tokens: Tensor) -> Tensor:
-    """[l, N, h, q] entropy in nats of the attention of each head to tokens [N, s] (paper 001, Figure 3).
+    """Return the entropy [l, N, h, q] in nats of attention to tokens [N, s] (paper 001, Figure 3).
 
-    Of weights that sum to 1 and are not negative.
+    The weights must sum to 1 and not be negative.
     """
-    with _recorded(model) as found:
-        model(tokens, use_cache=False)
-    weights = torch.stack(found).double()
-    return -torch.xlogy(weights, weights).sum(-1)
-
-
-@torch.no_grad()
-def embedding_norms(folder: Path) -> dict[str, NDArray[np.float64]]:
-    """`embedding` and, if it is another matrix, `unembedding` -> the Euclidean norm of each token's vector, [v].
-
-    Of the model in a folder, for paper 000's Figure 8; raises StudyError as `load_pretrained` does.
-    """
-    model = load_pretrained(folder)
-    read, written = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-    matrices = {"embedding": read} if written is read else {"embedding": read, "unembedding": written}
-    return {name: matrix.double().norm(dim=-1).numpy() for name, matrix in matrices.items()}
-
-
-@contextmanager
-def _recorded(model: Any) -> Generator[list[Tensor]]:
-    """Keep the weights [N, h, q, k] of each layer while a model is called."""
-    found: list[Tensor] = []
+    found: list[Tensor] = []  # the weights [N, h, q, k] of each layer
 
     def keep(module: nn.Module, given: Any, made: Any) -> None:
         found.append(made[1])
 
     handles = [module.register_forward_hook(keep) for module in attention_modules(model)]
     try:
-        yield found
+        model(tokens, use_cache=False)
     finally:
         for handle in handles:
             handle.remove()
+    weights = torch.stack(found).double()
+    return -torch.xlogy(weights, weights).sum(-1)
+
+
+@torch.no_grad()
+def embedding_norms(folder: Path) -> dict[str, NDArray[np.float64]]:
+    """Return the Euclidean norm [v] of tokens' vectors: `embedding`, and `unembedding` if apart.
+
+    The model is in a folder; paper 000's Figure 8. Raises StudyError as `load_pretrained` does.
+    """
+    model = load_pretrained(folder)
+    read, written = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    matrices = {"embedding": read} if written is read else {"embedding": read, "unembedding": written}
+    return {name: matrix.double().norm(dim=-1).numpy() for name, matrix in matrices.items()}
 
 
 def _library() -> Any:
@@ -131,7 +123,7 @@ def _register(transformers: Any, scorer: LogitScorer) -> str:
 
 
 def _attention(scorer: LogitScorer) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Attention as transformers calls it: what is mixed [N, q, h, c], and the weights [N, h, q, k]."""
+    """Return attention as transformers calls it: mixed [N, q, h, c], weights [N, h, q, k]."""
     evaluated = scorer.evaluations()[""]
     assert isinstance(evaluated, LogitScorer), "validation changes a scorer's temperature, not its kind"
 

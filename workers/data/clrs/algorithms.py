@@ -1,8 +1,9 @@
-"""Algorithms of CLRS-Text, and those of them over keys: what examples are made of, their answers, how both are written.
+"""Algorithms of CLRS-Text, and those over keys: examples, their answers, and how both are written.
 
-Keys are whole numbers of thousandths, so that the text is exact. An example is a row of numbers [L, N, m]. Which split
-it belongs to follows from a hash of them in which what a small example has no use for is 0 at the end, so that one
-example belongs to one split, whatever larger ones are drawn beside it.
+Keys are whole numbers of thousandths, so that the text is exact. An example is a row of numbers
+[L, N, m]. Which split it belongs to follows from a hash of them in which what a small example has
+no use for is 0 at the end, so that one example belongs to one split, whatever larger ones are
+drawn beside it.
 
 Legend: L lanes, N sequences, n the size of the longest example, `sizes` [L, N, 1], `...` is L, N.
 """
@@ -10,7 +11,7 @@ Legend: L lanes, N sequences, n the size of the longest example, `sizes` [L, N, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from workers.data.clrs.traces import States
-from workers.data.clrs.writing import join_items, places, thousandths, write, write_list
+from workers.data.clrs.writing import join_items, places, thousandths, write, write_fields, write_list
 from workers.data.splits import Split, below, draw_in_split
 
 THOUSAND = 1000
@@ -26,14 +27,14 @@ Piece = TypeVar("Piece", str, Tensor)
 
 
 class Parts(NamedTuple, Generic[Piece]):
-    """What an example gives and what it asks for, as text or as tokens with blanks."""
+    """The question and the answer of an example, as text or as tokens with blanks."""
 
     given: Piece
     answer: Piece
 
 
 class Trace(NamedTuple, Generic[Piece]):
-    """What is known before the first step, and after each step but the last."""
+    """The numbers before the first step, and after each step but the last."""
 
     start: Piece
     steps: Piece
@@ -51,11 +52,11 @@ class Algorithm(ABC):
 
     @abstractmethod
     def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
-        """Examples [..., m] of a split, from uniform `fractions` [..., `numbers`] of 2^32."""
+        """Draw examples [..., m] of a split, from uniform `fractions` [..., `numbers`] of 2^32."""
 
     @abstractmethod
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
-        """Examples [..., m] in words."""
+        """Write examples [..., m] out."""
 
     @abstractmethod
     def longest(self, size: int) -> Parts[str]:
@@ -75,17 +76,20 @@ class Traced(Algorithm):
 
 
 class Keyed(Algorithm):
-    """An algorithm over keys, uniform on 0 .. 0.999. The first key and the others decide the split."""
+    """An algorithm over keys, uniform on 0 .. 0.999; it answers with a place where it says no more.
+
+    The first key and the others decide the split.
+    """
 
     def numbers(self, size: int) -> int:
         return size
 
     def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
-        return _keys_apart(fractions, sizes, THOUSAND, split)
+        keys = within(below(fractions, THOUSAND), sizes, 0)
+        return redraw_first(keys, fractions[..., 0], sizes, THOUSAND, split)
 
-    def write_keys(self, keys: Tensor, sizes: Tensor) -> Tensor:
-        """[..., w] the keys."""
-        return write(["key: ", write_list(thousandths(keys), sizes)], sizes)
+    def longest(self, size: int) -> Parts[str]:
+        return Parts(given=f"key: {list_of('0.111', size)}", answer=str(size - 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,17 +102,16 @@ class Sorting(Keyed, Traced):
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         ordered = within(example, sizes, THOUSAND).sort(-1).values
-        return Parts(given=self.write_keys(example, sizes), answer=write_list(thousandths(ordered), sizes))
+        given = write_fields({"key": thousandths(example)}, sizes)
+        return Parts(given=given, answer=write_list(thousandths(ordered), sizes))
 
     def longest(self, size: int) -> Parts[str]:
         return Parts(given=f"key: {list_of('0.111', size)}", answer=list_of("0.111", size))
 
     def trace(self, example: Tensor, sizes: Tensor) -> Trace[Tensor]:
-        states = self.states(example, sizes)
+        states, start = self.states(example, sizes), write_list(thousandths(example), sizes)
         shown = write_list(thousandths(states.keys), sizes[..., None])
-        return Trace(
-            start=write_list(thousandths(example), sizes), steps=join_items(shown, _but_last(states.made), ", ")
-        )
+        return Trace(start=start, steps=join_items(shown, _but_last(states.made), ", "))
 
     def longest_trace(self, size: int) -> Trace[str]:
         keys = list_of("0.111", size)
@@ -117,16 +120,14 @@ class Sorting(Keyed, Traced):
 
 @dataclass(frozen=True, kw_only=True)
 class Minimum(Keyed, Traced):
-    """Where the smallest key is, the first of equals; the trace shows where the smallest so far is."""
+    """The place of the smallest key, the first of equals; the trace shows the smallest so far."""
 
     asked: str = "min"
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         smallest = within(example, sizes, THOUSAND).argmin(-1, keepdim=True)
-        return Parts(given=self.write_keys(example, sizes), answer=places(smallest).flatten(-2))
-
-    def longest(self, size: int) -> Parts[str]:
-        return Parts(given=f"key: {list_of('0.111', size)}", answer=str(size - 1))
+        given = write_fields({"key": thousandths(example)}, sizes)
+        return Parts(given=given, answer=places(smallest).flatten(-2))
 
     def trace(self, example: Tensor, sizes: Tensor) -> Trace[Tensor]:
         smallest = torch.stack([example[..., : last + 1].argmin(-1) for last in range(1, example.shape[-1])], -1)
@@ -139,9 +140,10 @@ class Minimum(Keyed, Traced):
 
 @dataclass(frozen=True, kw_only=True)
 class Quickselect(Keyed):
-    """Where the median is, of an even number the larger of the middle two; of equal keys the first is the smallest.
+    """The place of the median, of an even number the larger of the middle two.
 
-    Published answers count equal keys in the order in which partitions leave them.
+    Of equal keys the first counts as the smallest. Published answers count equal keys in the order
+    in which partitions leave them.
     """
 
     asked: str = "median"
@@ -149,10 +151,8 @@ class Quickselect(Keyed):
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         order = within(example, sizes, THOUSAND).sort(stable=True, dim=-1).indices
         median = order.gather(-1, sizes // 2)
-        return Parts(given=self.write_keys(example, sizes), answer=places(median).flatten(-2))
-
-    def longest(self, size: int) -> Parts[str]:
-        return Parts(given=f"key: {list_of('0.111', size)}", answer=str(size - 1))
+        given = write_fields({"key": thousandths(example)}, sizes)
+        return Parts(given=given, answer=places(median).flatten(-2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +184,7 @@ class BinarySearch(Algorithm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaximumSubarray(Algorithm):
+class MaximumSubarray(Keyed):
     """First and last place of the part with the largest sum, keys uniform on -0.999 .. 0.999, by Kadane's algorithm.
 
     Of equal sums the one that ends first, of these the longest. The first key and the others decide the split.
@@ -192,56 +192,57 @@ class MaximumSubarray(Algorithm):
 
     asked: str = "start, end"
 
-    def numbers(self, size: int) -> int:
-        return size
-
     def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
-        keys = _keys_apart(fractions, sizes, 2 * THOUSAND - 1, split)
-        return within(keys - (THOUSAND - 1), sizes, 0)
+        choices = 2 * THOUSAND - 1
+        keys = within(below(fractions, choices), sizes, 0)
+        return within(redraw_first(keys, fractions[..., 0], sizes, choices, split) - (THOUSAND - 1), sizes, 0)
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
-        start, end = _best_part(example, sizes)
-        start, end = places(start).flatten(-2), places(end).flatten(-2)
-        return Parts(
-            given=write(["key: ", write_list(thousandths(example), sizes)], sizes),
-            answer=write([start, ", ", end], sizes),
-        )
+        start, end = (places(place).flatten(-2) for place in _best_part(example, sizes))
+        given = write_fields({"key": thousandths(example)}, sizes)
+        return Parts(given=given, answer=write([start, ", ", end], sizes))
 
     def longest(self, size: int) -> Parts[str]:
         return Parts(given=f"key: {list_of('-0.111', size)}", answer=f"{size - 1}, {size - 1}")
+
+
+def redraw_first(numbers: Tensor, fraction: Tensor, sizes: Tensor, choices: int, split: Split) -> Tensor:
+    """Return numbers [..., m], the first drawn anew below `choices` to be of this split."""
+    rest = numbers[..., 1:]
+    first = draw_in_split(fraction, torch.cat([sizes, rest], -1), choices, split)
+    return torch.cat([first[..., None], rest], -1)
 
 
 BLOCK = 20
 """Neighbouring values among which one that is not uniform decides the split: a divisor of `THOUSAND`, at least 16."""
 
 
-def move_into_split(value: Tensor, fraction: Tensor, rest: Tensor, split: Split) -> Tensor:
-    """Return a value [...] of its block of 20 that puts the example into `split`; `rest` [..., m] is all else of it."""
-    block = torch.div(value, BLOCK, rounding_mode="floor")
-    drawn = draw_in_split(fraction, torch.cat([rest, block[..., None]], -1), BLOCK, split)
-    return block * BLOCK + drawn
-
-
-def list_of(item: str, count: int, separator: str = " ") -> str:
-    """Return a list of one item over and over, as text."""
-    return f"[{separator.join([item] * count)}]"
+def move_first(numbers: Tensor, fraction: Tensor, sizes: Tensor, split: Split) -> Tensor:
+    """Return numbers [..., m], the first drawn anew in its block of 20 to be of this split."""
+    rest, block = numbers[..., 1:], torch.div(numbers[..., :1], BLOCK, rounding_mode="floor")
+    drawn = draw_in_split(fraction, torch.cat([sizes, rest, block], -1), BLOCK, split)
+    return torch.cat([block * BLOCK + drawn[..., None], rest], -1)
 
 
 def within(values: Tensor, sizes: Tensor, filler: int) -> Tensor:
-    """Values [..., n] with `filler` from each example's size on."""
+    """Return values [..., n] with `filler` from each example's size on."""
     return values.masked_fill(torch.arange(values.shape[-1], device=values.device) >= sizes, filler)
+
+
+def list_of(item: str, count: int) -> str:
+    """Return a list of one item over and over, as text."""
+    return f"[{' '.join([item] * count)}]"
+
+
+def matrix_text(rows: Iterable[Iterable[str]]) -> str:
+    """Return a list of lists of items, as text: `[[0 1], [1 0]]`."""
+    lists = (f"[{' '.join(row)}]" for row in rows)
+    return f"[{', '.join(lists)}]"
 
 
 def matrix_of(item: str, size: int) -> str:
     """Return a matrix of one item over and over, as text."""
-    return list_of(list_of(item, size), size, ", ")
-
-
-def _keys_apart(fractions: Tensor, sizes: Tensor, choices: int, split: Split) -> Tensor:
-    """[..., n] keys in 0 .. choices - 1."""
-    others = within(below(fractions, choices), sizes, 0)[..., 1:]
-    first = draw_in_split(fractions[..., 0], torch.cat([sizes, others], -1), choices, split)
-    return torch.cat([first[..., None], others], -1)
+    return matrix_text([[item] * size] * size)
 
 
 def _but_last(made: Tensor) -> Tensor:
@@ -251,7 +252,7 @@ def _but_last(made: Tensor) -> Tensor:
 
 
 def _best_part(keys: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """First and last place [..., 1] of the part with the largest sum (Bentley 1984)."""
+    """Return first and last place [..., 1] of the part with the largest sum (Bentley 1984)."""
     total = best = keys[..., :1]
     start = first = last = torch.zeros_like(total)
     for place in range(1, keys.shape[-1]):

@@ -10,16 +10,15 @@ from workers.data.clrs.geometry import ConvexHull, SegmentsIntersect
 from workers.data.clrs.graphs import (
     ArticulationPoints,
     Bridges,
+    NodeForEach,
     PairPredecessors,
-    Predecessors,
     SpanningForest,
-    StrongComponents,
     TopologicalSort,
 )
 from workers.data.clrs.greedy import ActivitySelector, TaskScheduling
 from workers.data.clrs.paths import bellman_ford, dag_shortest_paths, dijkstra, floyd_warshall, kruskal, prim
 from workers.data.clrs.random_graphs import Acyclic, Communities, Directed, Undirected
-from workers.data.clrs.searches import breadth_first, depth_first
+from workers.data.clrs.searches import breadth_first, depth_first, strong_components
 from workers.data.clrs.strings import StringMatching
 from workers.data.clrs.traces import bubble_sort, heapsort, insertion_sort, most_of_heapsort, quicksort
 
@@ -40,17 +39,19 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     "matrix_chain_order": MatrixChainOrder(),
     "lcs_length": LongestCommonSubsequence(),
     "optimal_bst": OptimalSearchTree(),
-    "bfs": Predecessors(graph=Undirected(), sourced=True, find=lambda a, s, _: breadth_first(a > 0, s)),
-    "dfs": Predecessors(graph=Directed(), find=lambda a, _, sizes: depth_first(a > 0, sizes).parent),
+    "bfs": NodeForEach(graph=Undirected(), sourced=True, find=lambda a, s, _: breadth_first(a > 0, s)),
+    "dfs": NodeForEach(graph=Directed(), find=lambda a, _, sizes: depth_first(a > 0, sizes).parent),
     "topological_sort": TopologicalSort(graph=Acyclic()),
     "articulation_points": ArticulationPoints(graph=Undirected(chance=SPARSE)),
     "bridges": Bridges(graph=Undirected(chance=SPARSE)),
-    "strongly_connected_components": StrongComponents(graph=Communities()),
+    "strongly_connected_components": NodeForEach(
+        asked="scc_id", graph=Communities(), find=lambda a, _, sizes: strong_components(a > 0, sizes)
+    ),
     "mst_kruskal": SpanningForest(graph=Undirected(weighted=True, chance=SPARSE), find=kruskal),
-    "mst_prim": Predecessors(graph=ROADS, sourced=True, find=lambda a, s, _: prim(a, s)),
-    "bellman_ford": Predecessors(graph=ROADS, sourced=True, find=lambda a, s, _: bellman_ford(a, s)),
-    "dijkstra": Predecessors(graph=ROADS, sourced=True, find=lambda a, s, _: dijkstra(a, s)),
-    "dag_shortest_paths": Predecessors(graph=Acyclic(weighted=True), sourced=True, find=dag_shortest_paths),
+    "mst_prim": NodeForEach(graph=ROADS, sourced=True, find=lambda a, s, _: prim(a, s)),
+    "bellman_ford": NodeForEach(graph=ROADS, sourced=True, find=lambda a, s, _: bellman_ford(a, s)),
+    "dijkstra": NodeForEach(graph=ROADS, sourced=True, find=lambda a, s, _: dijkstra(a, s)),
+    "dag_shortest_paths": NodeForEach(graph=Acyclic(weighted=True), sourced=True, find=dag_shortest_paths),
     "floyd_warshall": PairPredecessors(graph=ROADS, find=floyd_warshall),
     "naive_string_matcher": StringMatching(),
     "kmp_matcher": StringMatching(),

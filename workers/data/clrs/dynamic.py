@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.data.clrs.algorithms import THOUSAND, Algorithm, Keyed, Parts, list_of, move_into_split, within
-from workers.data.clrs.writing import places, thousandths, write, write_list, write_matrix
-from workers.data.splits import Split, below, draw_in_split
+from workers.data.clrs.algorithms import THOUSAND, Algorithm, Keyed, Parts, list_of, matrix_text, move_first, within
+from workers.data.clrs.writing import places, thousandths, write_fields, write_matrix
+from workers.data.splits import Split, below, draw_in_split, split_pair
 
 LETTERS = 4
 
@@ -36,8 +36,8 @@ class LongestCommonSubsequence(Algorithm):
     def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
         letters = within(below(fractions, LETTERS), sizes, 0)
         rest = torch.cat([sizes, letters[..., 2:]], -1)
-        pair = draw_in_split(fractions[..., 0], rest, LETTERS**2, split)[..., None]
-        return torch.cat([pair // LETTERS, pair % LETTERS, letters[..., 2:]], -1)
+        pair = draw_in_split(fractions[..., 0], rest, LETTERS**2, split)
+        return torch.cat([split_pair(pair, LETTERS), letters[..., 2:]], -1)
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         first = sizes - sizes // 2  # [..., 1] length of the first string
@@ -48,16 +48,16 @@ class LongestCommonSubsequence(Algorithm):
 
     def longest(self, size: int) -> Parts[str]:
         first, second = size - size // 2, size // 2
-        above = "[" + " ".join(["-1"] * first + ["0"] * second) + "]"
-        rows = ", ".join([above] * first + [list_of("-1", size)] * second)
-        return Parts(given=longest_strings(size), answer=f"[{rows}]")
+        rows = [["-1"] * first + ["0"] * second] * first + [["-1"] * size] * second
+        return Parts(given=longest_strings(size), answer=matrix_text(rows))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixChainOrder(Keyed):
-    """Where to split each part of a chain of matrices, whose sides are the keys, for the fewest multiplications.
+    """The best splits of all parts of a chain of matrices, whose sides are the keys.
 
-    Entry i, j is the last matrix of the left part of matrices i .. j, of equally good ones the first, and 0 elsewhere.
+    A split is best if it needs the fewest multiplications. Entry i, j is the last matrix of the
+    left part of matrices i .. j, of equally good ones the first, and 0 elsewhere.
     """
 
     asked: str = "s"
@@ -74,7 +74,7 @@ class MatrixChainOrder(Keyed):
         single = torch.zeros_like(example[..., 1:])
         splits = torch.nn.functional.pad(_best_splits(single, cost, first=1), (1, 0, 1, 0))
         return Parts(
-            given=write(["p: ", write_list(thousandths(example), sizes)], sizes),
+            given=write_fields({"p": thousandths(example)}, sizes),
             answer=write_matrix(places(splits), sizes),
         )
 
@@ -99,9 +99,7 @@ class OptimalSearchTree(Algorithm):
     def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
         numbers = within(fractions[..., 1:], 2 * sizes + 1, 0)  # q_0, p_0, q_1, p_1, ... q_n
         shares = THOUSAND * numbers // numbers.sum(-1, keepdim=True)
-        rest = torch.cat([sizes, shares[..., 1:]], -1)
-        first = move_into_split(shares[..., 0], fractions[..., 0], rest, split)
-        return torch.cat([first[..., None], shares[..., 1:]], -1)
+        return move_first(shares, fractions[..., 0], sizes, split)
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         between, keys = example[..., ::2], example[..., 1::2]  # [..., n + 1], [..., n]
@@ -111,11 +109,10 @@ class OptimalSearchTree(Algorithm):
             ends = upto[..., 2 * length + 1 :: 2]
             return ends - upto[..., ::2][..., : ends.shape[-1]]
 
-        count = sizes + 1
-        shown = [write_list(thousandths(piece), count) for piece in (torch.nn.functional.pad(keys, (0, 1)), between)]
+        fields = {"p": thousandths(torch.nn.functional.pad(keys, (0, 1))), "q": thousandths(between)}
         return Parts(
-            given=write(["p: ", shown[0], ", q: ", shown[1]], sizes),
-            answer=write_matrix(places(_best_splits(between, weight, first=0)), count),
+            given=write_fields(fields, sizes + 1),
+            answer=write_matrix(places(_best_splits(between, weight, first=0)), sizes + 1),
         )
 
     def longest(self, size: int) -> Parts[str]:
@@ -124,10 +121,9 @@ class OptimalSearchTree(Algorithm):
 
 
 def write_strings(letters: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
-    """[..., w] which of two strings each letter [..., n] is of, the first having `first` [..., 1], and the letters."""
+    """Write of which string each letter [..., n] is, `first` [..., 1] of the first, and the letters."""
     second = (torch.arange(letters.shape[-1], device=letters.device) >= first).long()
-    shown = [write_list(digits[..., None], sizes) for digits in (second, letters)]
-    return write(["string: ", shown[0], ", key: ", shown[1]], sizes)
+    return write_fields({"string": second[..., None], "key": letters[..., None]}, sizes)
 
 
 def longest_strings(size: int) -> str:
@@ -136,7 +132,7 @@ def longest_strings(size: int) -> str:
 
 
 def _directions(letters: Tensor, first: Tensor) -> Tensor:
-    """[..., n, n] the table (section 15.4) within the matrix of all letters."""
+    """Return the table (section 15.4) within the matrix of all letters, [..., n, n]."""
     size = letters.shape[-1]
     half = size - size // 2
     index = torch.arange(size, device=letters.device)
@@ -155,7 +151,7 @@ def _directions(letters: Tensor, first: Tensor) -> Tensor:
 
 
 def _best_splits(single: Tensor, cost: Callable[[int, int], Tensor], first: int) -> Tensor:
-    """[..., n, n] where to split each range i .. j of n items into two: the last of its left part, items from `first`.
+    """Return the last item of the left part of each range i .. j, items from `first`, [..., n, n].
 
     A range costs what its two parts do and `cost(j - i, k - i)`, for all i at once; one item alone costs `single`
     [..., n]. Of equally good splits the first; 0 where there is no range, and in the diagonal.
@@ -179,5 +175,4 @@ def _best_splits(single: Tensor, cost: Callable[[int, int], Tensor], first: int)
 
 def _longest_splits(size: int, first: int) -> str:
     """Return a matrix [size, size] in which every range from `first` is split before its last item."""
-    rows = [[str(max(j - 1, 0)) if first <= i < j else "0" for j in range(size)] for i in range(size)]
-    return f"[{', '.join('[' + ' '.join(row) + ']' for row in rows)}]"
+    return matrix_text([str(max(j - 1, 0)) if first <= i < j else "0" for j in range(size)] for i in range(size))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.data.clrs.algorithms import THOUSAND, Algorithm, Parts, list_of, move_into_split, within
-from workers.data.clrs.writing import thousandths, write, write_list
+from workers.data.clrs.algorithms import THOUSAND, Algorithm, Parts, list_of, move_first, within
+from workers.data.clrs.writing import thousandths, write_fields, write_list
 from workers.data.splits import Split, below
 
 CANDIDATES = 32
@@ -19,7 +19,7 @@ RADIUS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentsIntersect(Algorithm):
-    """Whether two segments have a point in common (section 33.1). An example has four ends, whatever its size.
+    """The test whether two segments meet (section 33.1); an example has four ends at any size.
 
     Ends are uniform on the unit square. Half of the examples intersect: each is the first of 32 that does, or does not;
     one in 4,000 of them has none. The first x, of its block of twenty thousandths, and the others decide the split.
@@ -35,23 +35,21 @@ class SegmentsIntersect(Algorithm):
         wanted = below(fractions[..., :1], 2) == 1
         chosen = (_intersect(drawn) == wanted).int().argmax(-1)
         ends = drawn.gather(-2, chosen[..., None, None].expand(*chosen.shape, 1, 2 * ENDS))[..., 0, :]
-        first = move_into_split(ends[..., 0], fractions[..., 1], ends[..., 1:], split)
-        return torch.cat([first[..., None], ends[..., 1:]], -1)
+        return move_first(ends, fractions[..., 1], sizes[..., :0], split)  # the size plays no part
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
-        count = torch.full_like(sizes, ENDS)
-        return Parts(
-            given=_write_points(example[..., :ENDS], example[..., ENDS:], count),
-            answer=_intersect(example).long()[..., None],
-        )
+        x, y = thousandths(example).split(ENDS, dim=-2)
+        given = write_fields({"x": x, "y": y}, torch.full_like(sizes, ENDS))
+        return Parts(given=given, answer=_intersect(example).long()[..., None])
 
     def longest(self, size: int) -> Parts[str]:
-        return Parts(given=_longest_points("0.111", ENDS), answer="0")
+        ends = list_of("0.111", ENDS)
+        return Parts(given=f"x: {ends}, y: {ends}", answer="0")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvexHull(Algorithm):
-    """Which of the points are corners of their convex hull (section 33.3); both marches have the same answers.
+    """The corners of the points' convex hull (section 33.3); both marches have the same answers.
 
     Points are uniform on a disk of radius 2. The first x, of its block of twenty thousandths, and the others decide the
     split. Examples with three points on a line are not drawn anew, and the middle one is no corner.
@@ -67,31 +65,20 @@ class ConvexHull(Algorithm):
         radius, angle = RADIUS * uniform[..., ::2].sqrt(), 2 * math.pi * uniform[..., 1::2]
         points = torch.stack([radius * angle.cos(), radius * angle.sin()], -1).flatten(-2)
         points = within((THOUSAND * points).long(), 2 * sizes, 0)  # x and y, x and y, ...
-        rest = torch.cat([sizes, points[..., 1:]], -1)
-        first = move_into_split(points[..., 0], fractions[..., 0], rest, split)
-        return torch.cat([first[..., None], points[..., 1:]], -1)
+        return move_first(points, fractions[..., 0], sizes, split)
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         x, y = example[..., ::2], example[..., 1::2]
-        return Parts(
-            given=_write_points(x, y, sizes), answer=write_list(_corners(x, y, sizes).long()[..., None], sizes)
-        )
+        given = write_fields({"x": thousandths(x), "y": thousandths(y)}, sizes)
+        return Parts(given=given, answer=write_list(_corners(x, y, sizes).long()[..., None], sizes))
 
     def longest(self, size: int) -> Parts[str]:
-        return Parts(given=_longest_points("-1.111", size), answer=list_of("0", size))
-
-
-def _write_points(x: Tensor, y: Tensor, count: Tensor) -> Tensor:
-    shown = [write_list(thousandths(values), count) for values in (x, y)]
-    return write(["x: ", shown[0], ", y: ", shown[1]], count)
-
-
-def _longest_points(number: str, count: int) -> str:
-    return f"x: {list_of(number, count)}, y: {list_of(number, count)}"
+        points = list_of("-1.111", size)
+        return Parts(given=f"x: {points}, y: {points}", answer=list_of("0", size))
 
 
 def _intersect(ends: Tensor) -> Tensor:
-    """[...] whether segments from end 0 to 1 and from 2 to 3, of ends [..., 8], four x and four y, intersect."""
+    """Return whether segments 0 to 1 and 2 to 3 of ends [..., 8], four x and four y, meet."""
     x, y = ends.unflatten(-1, (2, ENDS)).unbind(-2)
 
     def side(one: int, other: int, point: int) -> Tensor:
@@ -113,7 +100,7 @@ def _intersect(ends: Tensor) -> Tensor:
 
 
 def _corners(x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
-    """[..., n] whether from a point all others are to the left of one of them, or behind it."""
+    """Return [..., n] whether all others are to the left of one of them, or behind it."""
     index = torch.arange(x.shape[-1], device=x.device)
     missing, found = index >= sizes, list[Tensor]()
     for point in range(x.shape[-1]):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.data.clrs.algorithms import Algorithm, Parts, list_of, matrix_of
+from workers.data.clrs.algorithms import Algorithm, Parts, list_of, matrix_of, matrix_text
 from workers.data.clrs.random_graphs import PLANES, Communities, RandomGraph
-from workers.data.clrs.searches import articulation_points, bridges, strong_components, topological_order
+from workers.data.clrs.searches import articulation_points, bridges, topological_order
 from workers.data.clrs.writing import places, thousandths, write, write_list, write_matrix
 from workers.data.splits import Split, below
 
@@ -59,8 +59,8 @@ class OverGraph(Algorithm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predecessors(OverGraph):
-    """Each node's predecessor, its own if it has none."""
+class NodeForEach(OverGraph):
+    """A node for each node, as its predecessor, or itself if it has none."""
 
     asked: str = "pi"
     find: Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -88,7 +88,7 @@ class PairPredecessors(OverGraph):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanningForest(OverGraph):
-    """Which links are of the smallest spanning forest."""
+    """The links of the smallest spanning forest."""
 
     asked: str = "in_mst"
     find: Callable[[Tensor], Tensor]
@@ -115,21 +115,8 @@ class TopologicalSort(OverGraph):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrongComponents(OverGraph):
-    """The node of its component that depth-first search finds first, for each node."""
-
-    asked: str = "scc_id"
-
-    def answer(self, weights: Tensor, source: Tensor, sizes: Tensor) -> Tensor:
-        return write_list(places(strong_components(weights > 0, sizes)), sizes)
-
-    def longest_answer(self, size: int) -> str:
-        return list_of(str(size - 1), size)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ArticulationPoints(OverGraph):
-    """Which nodes hold the graph together."""
+    """The nodes that hold the graph together."""
 
     asked: str = "is_cut"
 
@@ -142,7 +129,7 @@ class ArticulationPoints(OverGraph):
 
 @dataclass(frozen=True, kw_only=True)
 class Bridges(OverGraph):
-    """Which links hold the graph together: 1, other links and the diagonal 0, what is no link -1."""
+    """The links that hold the graph together: 1, other links and the diagonal 0, no link -1."""
 
     asked: str = "is_bridge"
 
@@ -153,5 +140,4 @@ class Bridges(OverGraph):
         return write_matrix(places(found), sizes)
 
     def longest_answer(self, size: int) -> str:
-        rows = [["0" if row == column else "-1" for column in range(size)] for row in range(size)]
-        return f"[{', '.join('[' + ' '.join(row) + ']' for row in rows)}]"
+        return matrix_text(["0" if row == column else "-1" for column in range(size)] for row in range(size))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.data.clrs.algorithms import THOUSAND, Algorithm, Parts, list_of, within
-from workers.data.clrs.writing import places, thousandths, write, write_list
+from workers.data.clrs.algorithms import THOUSAND, Algorithm, Parts, list_of, redraw_first, within
+from workers.data.clrs.writing import places, thousandths, write_fields, write_list
 from workers.data.splits import Split, below, draw_in_split
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActivitySelector(Algorithm):
-    """Which of the activities are taken so that most of them are, and none before another's end (section 16.1).
+    """The activities to take, as many as possible, none before another's end (section 16.1).
 
     Starts and ends are two uniform numbers each in their order. Of activities that end at the same time the first
     comes first. The sum of the first activity's numbers modulo 1 and the others decide the split.
@@ -41,11 +41,8 @@ class ActivitySelector(Algorithm):
             takes = (start.gather(-1, one) >= free) & (rank < sizes)
             taken = taken.scatter(-1, one, takes)
             free = torch.where(takes, end.gather(-1, one), free)
-        shown = [write_list(thousandths(times), sizes) for times in (start, end)]
-        return Parts(
-            given=write(["s: ", shown[0], ", f: ", shown[1]], sizes),
-            answer=write_list(taken.long()[..., None], sizes),
-        )
+        given = write_fields({"s": thousandths(start), "f": thousandths(end)}, sizes)
+        return Parts(given=given, answer=write_list(taken.long()[..., None], sizes))
 
     def longest(self, size: int) -> Parts[str]:
         times = list_of("0.111", size)
@@ -58,7 +55,7 @@ LATEST = 99
 
 @dataclass(frozen=True, kw_only=True)
 class TaskScheduling(Algorithm):
-    """Which of the tasks of unit length are done in time if those of the largest penalty come first (section 16.5).
+    """The tasks of unit length that are done in time, the largest penalty first (section 16.5).
 
     As in CLRS-Text a task is done only if as many as its deadline are not done yet. Deadlines are uniform on 1 .. n,
     penalties on 0 .. 0.999; of equal ones the first comes first. The first penalty and the others decide the split.
@@ -73,9 +70,7 @@ class TaskScheduling(Algorithm):
         deadlines = 1 + below(fractions[..., 1::2], sizes.clamp(max=LATEST))
         numbers = torch.stack([below(fractions[..., ::2], THOUSAND), deadlines], -1).flatten(-2)
         numbers = within(numbers, 2 * sizes, 0)  # penalty and deadline, penalty and deadline, ...
-        rest = torch.cat([sizes, numbers[..., 1:]], -1)
-        first = draw_in_split(fractions[..., 0], rest, THOUSAND, split)
-        return torch.cat([first[..., None], numbers[..., 1:]], -1)
+        return redraw_first(numbers, fractions[..., 0], sizes, THOUSAND, split)
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         penalty, deadline = example[..., ::2], example[..., 1::2]
@@ -86,11 +81,8 @@ class TaskScheduling(Algorithm):
             takes = (count < deadline.gather(-1, one)) & (rank < sizes)
             done = done.scatter(-1, one, takes)
             count = count + takes
-        shown = write_list(places(deadline), sizes), write_list(thousandths(penalty), sizes)
-        return Parts(
-            given=write(["d: ", shown[0], ", w: ", shown[1]], sizes),
-            answer=write_list(done.long()[..., None], sizes),
-        )
+        given = write_fields({"d": places(deadline), "w": thousandths(penalty)}, sizes)
+        return Parts(given=given, answer=write_list(done.long()[..., None], sizes))
 
     def longest(self, size: int) -> Parts[str]:
         deadline = str(min(size, LATEST))

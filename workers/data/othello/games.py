@@ -26,12 +26,12 @@ _TOGETHER = 1 << 14
 
 
 def training_games(states: Tensor) -> Games:
-    """One random game for each of `states` [G], with an opening that is never validated."""
+    """Return a random game for each of `states` [G], with an opening that is never validated."""
     return _games(states, range(1, SHARE))
 
 
 def validation_games(states: Tensor) -> Games:
-    """One random game for each of `states` [G], with an opening that is never trained on."""
+    """Return a random game for each of `states` [G], with an opening that is never trained on."""
     return _games(states, range(1))
 
 
@@ -61,7 +61,7 @@ def _games(states: Tensor, places: range) -> Games:
 
 @functools.cache
 def pool(games: int, device: torch.device) -> Tensor:
-    """[G, 60] uint8: `games` different training games, always the same, on the device.
+    """Return `games` different training games, always the same, on the device: [G, 60] uint8.
 
     60 bytes a game, mapped from the cache folder; made anew if the file there is not what was written, or if there is
     none, and kept in memory alone if it cannot be written.
@@ -78,24 +78,14 @@ def pool(games: int, device: torch.device) -> Tensor:
 def _different_games(games: int) -> Tensor:
     """Return the first games of one fixed sequence; in place of those that came before, the next ones of it."""
     tokens, keys = torch.empty(games, MOVES, dtype=torch.uint8), torch.empty(games, dtype=torch.int64)
+    weights = Streams(state=torch.tensor([_SEED])).words(MOVES)[0] | 1  # of a game's hash
     missing, drawn = torch.arange(games), 0
     while len(missing):
         for places in missing.split(_TOGETHER):
             numbers = torch.arange(drawn + 1, drawn + len(places) + 1)
             tokens[places] = training_games(mix(_SEED + numbers * GOLDEN)).tokens
-            keys[places] = _keys(tokens[places])
+            keys[places] = (tokens[places].long() * weights).sum(-1)
             drawn += len(places)
-        missing = _repetitions(keys)
+        ordered, places = keys.sort(stable=True)
+        missing = places[1:][ordered[1:] == ordered[:-1]].sort().values  # their keys came before
     return tokens
-
-
-def _keys(tokens: Tensor) -> Tensor:
-    """[G] a hash of 64 bits for each game."""
-    weights = Streams(state=torch.tensor([_SEED])).words(MOVES)[0] | 1
-    return (tokens.long() * weights).sum(-1)
-
-
-def _repetitions(keys: Tensor) -> Tensor:
-    """Places of keys that stand further ahead, too; ascending."""
-    ordered, places = keys.sort(stable=True)
-    return places[1:][ordered[1:] == ordered[:-1]].sort().values

@@ -155,7 +155,7 @@ class Task(ABC):
 
 
 def weights_of(wanted: Tensor, dtype: torch.dtype) -> Tensor:
-    """[L, N, s] that give the mean over the positions of a lane that are wanted [L, N, s]."""
+    """Return weights [L, N, s] of the mean over a lane's wanted positions [L, N, s]."""
     counts = wanted.to(dtype)
     return counts / counts.sum((-2, -1), keepdim=True)
 
@@ -197,6 +197,26 @@ class NextToken(TokenTask):
         targets = batch["targets"]
         share = 1 / math.prod(targets.shape[1:])
         return targets, torch.full(targets.shape, share, dtype=dtype, device=targets.device)
+
+
+class SomeTokens(TokenTask):
+    """A task whose loss is the mean negative log likelihood of some of the `targets` [N, s]."""
+
+    def trained_positions(self, batch: Batch) -> Tensor:
+        """Return bool [N, s], or with a lane axis: the positions that the loss reads."""
+        return batch["wanted"]
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the cross entropy, averaged over these positions of all sequences."""
+        wanted = self.trained_positions(batch).to(outputs.dtype)
+        return (cross_entropy(outputs, batch["targets"]) * wanted).sum() / wanted.sum()
+
+    @property
+    def position_loss(self) -> str | None:
+        return "cross_entropy"
+
+    def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        return batch["targets"], weights_of(self.trained_positions(batch), dtype)
 
 
 class VectorTask(Task):

@@ -44,7 +44,7 @@ class Addition(Completion):
 
     @abstractmethod
     def write(self, numerals: Tensor) -> Tensor:
-        """Numerals [..., n], the least significant digit first, in the order of the task."""
+        """Return numerals [..., n], the least significant digit first, in the order of the task."""
 
     def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
         drawn = fractions(streams, batch, 2)
@@ -52,16 +52,14 @@ class Addition(Completion):
         first = below(drawn[..., :1], 9 * smallest)
         second = draw_in_split(drawn[..., 1], first, 9 * smallest, split)[..., None]
         total = first + second + 2 * smallest
-        plus = torch.full_like(first, PLUS)
-        left, right = self._numerals(first + smallest), self._numerals(second + smallest)
-        carried = (total >= 10 * smallest).long()  # [L, N, 1]: the sum has one digit more
-        output = self._sum(total, carried)
-        length = self.digits + carried
+        left, right = (self.write(_digits(number + smallest, self.digits)) for number in (first, second))
+        carried = total >= 10 * smallest  # [L, N, 1]: the sum has one digit more
+        short = torch.nn.functional.pad(self.write(_digits(total, self.digits)), (0, 1))
         return Examples(
-            input=torch.cat([left, plus, right], -1),
-            output=output,
+            input=torch.cat([left, torch.full_like(first, PLUS), right], -1),
+            output=torch.where(carried, self.write(_digits(total, self.digits + 1)), short),
             input_length=2 * self.digits + 1,
-            output_length=length,
+            output_length=self.digits + carried.long(),
             asking=self.separator,
         )
 
@@ -73,17 +71,8 @@ class Addition(Completion):
     def facts(self) -> Params:
         return {"chance": 1 / 10}
 
-    def _numerals(self, numbers: Tensor) -> Tensor:
-        """[..., digits] of numbers [..., 1]."""
-        return self.write(_digits(numbers, self.digits))
-
-    def _sum(self, total: Tensor, carried: Tensor) -> Tensor:
-        """[..., digits + 1]: the sum's digits; the last one is not read where nothing was carried."""
-        short = torch.nn.functional.pad(self.write(_digits(total, self.digits)), (0, 1))
-        return torch.where(carried.bool(), self.write(_digits(total, self.digits + 1)), short)
-
 
 def _digits(numbers: Tensor, count: int) -> Tensor:
-    """[..., count] the last digits of numbers [..., 1], the least significant first."""
+    """Return the last digits of numbers [..., 1], the least significant first, [..., count]."""
     powers = 10 ** torch.arange(count, device=numbers.device)
     return numbers // powers % 10

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from workers.data.splits import Split
-from workers.data.tasks import Batch, TokenTask, weights_of
+from workers.data.tasks import Batch, SomeTokens
 from workers.numerics.randomness import Streams
-from workers.numerics.tensors import cross_entropy, nan_if_not_finite
+from workers.numerics.tensors import nan_if_not_finite
 
 
 class Examples(NamedTuple):
@@ -35,7 +35,7 @@ class Examples(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Completion(TokenTask):
+class Completion(SomeTokens):
     """Tokens are the task's symbols, then the separator, then what fills up short sequences on the right."""
 
     @property
@@ -45,7 +45,7 @@ class Completion(TokenTask):
 
     @abstractmethod
     def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
-        """Fresh examples of a split."""
+        """Draw examples of a split."""
 
     @final
     @property
@@ -92,18 +92,6 @@ class Completion(TokenTask):
         asked = torch.nn.functional.pad(before[..., :-1], (1, 0), value=True)
         return (inputs + 1) * asked
 
-    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Cross entropy of the next token, averaged over the tokens of all outputs."""
-        wanted = batch["wanted"].to(outputs.dtype)
-        return (cross_entropy(outputs, batch["targets"]) * wanted).sum() / wanted.sum()
-
-    @property
-    def position_loss(self) -> str | None:
-        return "cross_entropy"
-
-    def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        return batch["targets"], weights_of(batch["wanted"], dtype)
-
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`accuracy`: the share of an output's tokens that are the most likely ones, given the tokens before them.
 
@@ -112,6 +100,15 @@ class Completion(TokenTask):
         wanted = batch["wanted"].to(outputs.dtype)
         right = (outputs.argmax(-1) == batch["targets"]).to(outputs.dtype) + nan_if_not_finite(outputs)
         return {"accuracy": (right * wanted).sum(-1) / wanted.sum(-1)}
+
+    @final
+    def whole_accuracy(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return 1 [N] where all tokens of an output are the most likely ones, else 0.
+
+        Each token is predicted from the right ones before it.
+        """
+        right = (outputs.argmax(-1) == batch["targets"]) | ~batch["wanted"]
+        return right.all(-1).to(outputs.dtype) + nan_if_not_finite(outputs).sum(-1)
 
     @final
     def evaluated_positions(self, batch: Batch) -> Tensor | None:

@@ -60,11 +60,11 @@ class InContext(VectorTask):
 
     @abstractmethod
     def examples(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
-        """Fresh x and y [L, N, n] of training, n = `points`."""
+        """Draw x and y [L, N, n] of training, n = `points`."""
 
     @abstractmethod
     def losses(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Training loss [N, n] of each prediction."""
+        """Return the training loss [N, n] of each prediction."""
 
     @final
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
@@ -80,12 +80,10 @@ class InContext(VectorTask):
         return ((losses * wanted).sum(-1) / wanted.sum(-1)).mean()
 
     def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Zero at the positions of y, which no prediction stands at."""
+        """Return targets and weights, zero at the positions of y, where nothing is predicted."""
         wanted = batch["wanted"].to(dtype)
         weights = wanted / (wanted.sum(-1, keepdim=True) * wanted.shape[1])
-        both = torch.stack([batch["targets"].to(dtype), weights])
-        targets, weights = torch.stack([both, torch.zeros_like(both)], -1).flatten(-2)[..., :-1]
-        return targets, weights
+        return at_inputs(batch["targets"].to(dtype), weights)
 
 
 def sequences(x: Tensor, y: Tensor, wanted: Tensor) -> Batch:
@@ -95,10 +93,12 @@ def sequences(x: Tensor, y: Tensor, wanted: Tensor) -> Batch:
 
 
 def predictions(outputs: Tensor) -> Tensor:
-    """[N, n]: the outputs [N, s, 1] at the positions of x."""
+    """Return the outputs [N, s, 1] at the positions of x, [N, n]."""
     return outputs[:, ::2, 0]
 
 
-def every_step(first: int, last: int, step: int) -> range:
-    """First, first + step, ... up to `last`."""
-    return range(first, last + 1, step)
+def at_inputs(targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Return targets and weights [L, N, n] at positions of x, zeros at those of y, [L, N, s]."""
+    both = torch.stack([targets, weights])
+    targets, weights = torch.stack([both, torch.zeros_like(both)], -1).flatten(-2)[..., :-1]
+    return targets, weights

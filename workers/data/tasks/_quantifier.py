@@ -17,7 +17,7 @@ from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Params
 from workers.data.tasks import Batch
-from workers.data.tasks._in_context import InContext, every_step, predictions, sequences
+from workers.data.tasks._in_context import InContext, predictions, sequences
 from workers.numerics.randomness import Streams
 from workers.numerics.tensors import nan_if_not_finite
 
@@ -47,7 +47,7 @@ class Quantifier(InContext):
 
     @abstractmethod
     def truth(self, positive: Tensor) -> Tensor:
-        """[..., n] bool: of the numbers up to each one; `positive` [..., n] bool."""
+        """Return what is true of the numbers up to each one, from `positive`, both [..., n] bool."""
 
     @final
     @property
@@ -72,7 +72,7 @@ class Quantifier(InContext):
         for length in self._lengths:
             first = x[..., :length]
             plain = sequences(first, self._answers(first), torch.ones_like(first, dtype=torch.bool))
-            for sigma in every_step(1, self.test_sigma, self.test_sigma_step):
+            for sigma in range(1, self.test_sigma + 1, self.test_sigma_step):
                 wider = sequences(sigma * first, plain["targets"], plain["wanted"])
                 sets[f"length={length} sigma={sigma}"] = plain | {"inputs": wider["inputs"]}
         place = (torch.special.ndtr(place) * self.points).floor()
@@ -130,7 +130,7 @@ class Quantifier(InContext):
     @property
     def _lengths(self) -> range:
         first = min(self.test_length_step, self.test_length)
-        return every_step(first, self.test_length, self.test_length_step)
+        return range(first, self.test_length + 1, self.test_length_step)
 
     def _answers(self, x: Tensor) -> Tensor:
         return 2 * self.truth(x > 0).to(x.dtype) - 1
@@ -143,5 +143,5 @@ class Quantifier(InContext):
 
 
 def _count(these: Tensor, broken: Tensor) -> Tensor:
-    """[N] how many of [N, n], or NaN."""
+    """Count true entries [N, n] of each sequence, [N]; NaN where `broken` is."""
     return these.sum(-1).to(broken.dtype) + broken

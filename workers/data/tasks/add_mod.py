@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spaces.plugins.fields import size
 from spaces.records import Params
-from workers.data.splits import Split, below, fractions
+from workers.data.splits import Split, below, fractions, split_pair
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
 from workers.numerics.randomness import Streams
@@ -55,12 +55,12 @@ class AddMod(Completion):
         return 95 * self.modulus**2 // 100
 
     def _examples(self, pairs: Tensor) -> Examples:
-        both = torch.stack([pairs // self.modulus, pairs % self.modulus], -1)
+        both = split_pair(pairs, self.modulus)
         total = both.sum(-1, keepdim=True) % self.modulus
         return Examples(input=both, output=total, input_length=2, output_length=1, asking=self.separator)
 
 
 @cache
 def _pairs(modulus: int, device: torch.device) -> Tensor:
-    """[n^2] all pairs a n + b in a fixed random order."""
+    """Return all pairs a n + b in a fixed random order, [n^2]."""
     return Streams(state=torch.zeros(1, dtype=torch.int64)).permutations(1, modulus**2, modulus**2)[0, 0].to(device)

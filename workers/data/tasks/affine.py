@@ -13,7 +13,7 @@ from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Params
 from workers.data.tasks import Batch
-from workers.data.tasks._in_context import InContext, every_step, predictions, sequences
+from workers.data.tasks._in_context import InContext, predictions, sequences
 from workers.numerics.randomness import Streams
 
 
@@ -62,8 +62,8 @@ class Affine(InContext):
         x, a, b = self._draw(streams, batch)
         sets = {
             f"functions={functions} inputs={inputs}": evaluation_set(inputs * x, functions * (a * inputs * x + b))
-            for functions in every_step(1, self.test_functions, self.test_functions_step)
-            for inputs in every_step(1, self.test_inputs, self.test_inputs_step)
+            for functions in range(1, self.test_functions + 1, self.test_functions_step)
+            for inputs in range(1, self.test_inputs + 1, self.test_inputs_step)
         }
         for deviation in self.extremes:
             wider = torch.cat([deviation * x[..., :1], x[..., 1:]], -1)
@@ -125,7 +125,7 @@ def evaluation_set(x: Tensor, y: Tensor) -> Batch:
 
 
 def least_squares(x: Tensor, y: Tensor) -> Tensor:
-    """[..., n]: what the line that fits all points before x best says at x, from the third point on.
+    """Return the line that fits the points before x best, at x, from the third on, [..., n].
 
     Level where they have one x between them. Sums start at the first point, so that they lose few digits.
     """

@@ -20,7 +20,6 @@ from workers.data.splits import Split, below, fractions
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
 from workers.numerics.randomness import Purpose, Streams
-from workers.numerics.tensors import nan_if_not_finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +94,8 @@ class ClrsText(Completion):
         A character is right if it is the most likely one, given the right ones before it: whole answers are right just
         if the model writes them by itself, always taking the most likely character.
         """
-        right = (outputs.argmax(-1) == batch["targets"]) | ~batch["wanted"]
-        whole = right.all(-1).to(outputs.dtype) + nan_if_not_finite(outputs).sum(-1)
-        return {"accuracy": whole, "token_accuracy": super().metrics(outputs, batch)["accuracy"]}
+        whole, by_token = self.whole_accuracy(outputs, batch), super().metrics(outputs, batch)
+        return {"accuracy": whole, "token_accuracy": by_token["accuracy"]}
 
     def facts(self) -> Params:
         """`chance`: how often the most frequent answer is right."""
@@ -110,10 +108,7 @@ class ClrsText(Completion):
     def _examples(self, streams: Streams, batch: int, split: Split, smallest: int, largest: int) -> Examples:
         drawn = fractions(streams, batch, 1 + self._algorithm.numbers(largest))
         sizes = smallest + below(drawn[..., :1], largest - smallest + 1)
-        return self._text(self._algorithm.draw(drawn[..., 1:], sizes, split), sizes)
-
-    def _text(self, numbers: Tensor, sizes: Tensor) -> Examples:
-        """Examples [L, N, m] of an algorithm in words."""
+        numbers = self._algorithm.draw(drawn[..., 1:], sizes, split)  # [L, N, m]
         parts, trace = self._algorithm.parts(numbers, sizes), None
         if self.hints and isinstance(self._algorithm, Traced):
             trace = self._algorithm.trace(numbers, sizes)
@@ -125,7 +120,7 @@ class ClrsText(Completion):
         )
 
     def _longest(self, size: int) -> int:
-        """Positions of the longest text of examples of this size."""
+        """Return the positions of the longest text of examples of this size."""
         parts, trace = self._algorithm.longest(size), None
         if self.hints and isinstance(self._algorithm, Traced):
             trace = self._algorithm.longest_trace(size)

@@ -11,11 +11,10 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins.fields import flag, size
 from spaces.records import Params
-from workers.data.splits import Split, below, draw_in_split, fractions
+from workers.data.splits import Split, below, draw_in_split, fractions, split_pair
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
 from workers.numerics.randomness import Streams
-from workers.numerics.tensors import nan_if_not_finite
 
 SHORTEST = 2
 
@@ -72,8 +71,7 @@ class Copying(Completion):
         unread = torch.arange(SHORTEST, longest, device=drawn.device) >= lengths
         key = torch.cat([lengths, rest.masked_fill(unread, 0)], -1)  # zeros at its end change no hash
         pair = draw_in_split(drawn[..., 1], key, self.integers**2, split)
-        copied = torch.cat([(pair // self.integers)[..., None], (pair % self.integers)[..., None], rest], -1)
-        return self._repeat(copied, lengths)
+        return self._repeat(torch.cat([split_pair(pair, self.integers), rest], -1), lengths)
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         drawn = below(fractions(streams, batch, self.test_length), self.integers)
@@ -92,11 +90,10 @@ class Copying(Completion):
 
         Sequence-wise, since token-wise accuracy stays high on lengths that a model fails at (paper 002, Appendix B).
         """
-        right = (outputs.argmax(-1) == batch["targets"]) | ~batch["wanted"]
-        return {"accuracy": right.all(-1).to(outputs.dtype) + nan_if_not_finite(outputs).sum(-1)}
+        return {"accuracy": self.whole_accuracy(outputs, batch)}
 
     def facts(self) -> Params:
-        """Chance is that of tokens guessed one by one, over the lengths of validation."""
+        """Return `chance`, that of tokens guessed one by one, over the lengths of validation."""
         lengths = range(SHORTEST, self.validation_length + 1)
         return {"chance": sum(self.integers**-length for length in lengths) / len(lengths)}
 

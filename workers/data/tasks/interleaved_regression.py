@@ -12,6 +12,7 @@ from torch import Tensor
 from spaces import plugins
 from spaces.plugins import Examples
 from workers.data.tasks import Batch
+from workers.data.tasks._in_context import at_inputs
 from workers.data.tasks.linear_regression import LinearRegression
 from workers.numerics.randomness import Streams
 
@@ -51,11 +52,9 @@ class InterleavedRegression(LinearRegression):
         return (outputs[:, ::2, 0] - batch["targets"].to(outputs.dtype)).square().mean()
 
     def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Zero at the positions of labels, where nothing is predicted."""
+        """Return targets and weights, zero at labels, where nothing is predicted."""
         targets = batch["targets"].to(dtype)
-        both = torch.stack([targets, torch.full_like(targets, 1 / targets[0].numel())])
-        targets, weights = torch.stack([both, torch.zeros_like(both)], -1).flatten(-2)[..., :-1]
-        return targets, weights
+        return at_inputs(targets, torch.full_like(targets, 1 / targets[0].numel()))
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         return super().metrics(outputs, batch | {"targets": batch["targets"][:, -1]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,10 +141,11 @@ class LinearRegression(VectorTask):
     # -- prompts -----------------------------------------------------------------------------------------------------
 
     def _draw(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
-        """Rows [L, N, l + 1, d + 1], inputs and the label's noise, and labels [L, N, l + 1], float64."""
+        """Draw rows [L, N, l + 1, d + 1] of inputs and noise, and labels [L, N, l + 1], float64."""
         size, given = self.dimension, self.prompts(streams.state.device)
         normal = streams.normal(batch, size + self.context * self.features)
-        weights = _transform(normal[..., None, :size], given.task_mean, given.task_covariance)  # [L, N, 1, d]
+        deviation = given.task_covariance.diagonal(dim1=-2, dim2=-1).sqrt()
+        weights = given.task_mean[:, None, None] + deviation[:, None, None] * normal[..., None, :size]
         rows = normal[..., size:]
         rows *= self._along(given.input_covariance.diagonal(dim1=-2, dim2=-1).sqrt(), given.noise.sqrt())
         rows += self._along(given.input_mean, torch.zeros_like(given.noise))
@@ -151,7 +153,7 @@ class LinearRegression(VectorTask):
         return rows, (rows[..., :size] * weights).sum(-1) + rows[..., size]
 
     def _moments(self) -> Tensor:
-        """[L, 4, d + 1] means and deviations of the weights, then of the inputs with the noise; or [1, 4, d + 1]."""
+        """Return means and deviations of weights, then of inputs with noise, [L or 1, 4, d + 1]."""
 
         def columns(*values: float | Tensor) -> Tensor:  # [n, L or 1, 1]
             same = [torch.as_tensor(value, dtype=torch.float64).reshape(-1, 1) for value in values]
@@ -171,13 +173,13 @@ class LinearRegression(VectorTask):
         return found
 
     def _along(self, inputs: Tensor, label: Tensor) -> Tensor:
-        """[L, 1, (l + 1) (d + 1)] numbers of a row, [L, d] and [L], for all rows: short rows leave vectors idle."""
+        """Repeat a row's numbers [L, d] and [L], [L, 1, (l + 1) (d + 1)]: short rows are slow."""
         lanes = max(len(inputs), len(label))
         row = torch.cat([inputs.expand(lanes, -1), label[:, None].expand(lanes, 1)], -1)
         return row.repeat(1, self.context)[:, None]
 
     def _draw_evaluation_set(self, other: LinearRegression, streams: Streams, batch: int) -> Batch:
-        """Prompts of `other`, with the references."""
+        """Draw prompts of `other`, with the references."""
         rows, labels = other._draw(streams, batch)
         inputs = rows[..., :-1]
         truth, own = (task.prompts(inputs.device) for task in (other, self))
@@ -204,7 +206,7 @@ class LinearRegression(VectorTask):
         return _prompts(rows, labels) | found
 
     def _conditions(self) -> Mapping[str, LinearRegression]:
-        """Name of each shift -> the task with its distribution."""
+        """Return the task with the distribution of each shift, by its name."""
         names = [" ".join(part.split()) for part in self.shifts.split(";") if part.strip()]
         return {name: plugins.replace(self, {**_values(name), "shifts": ""}) for name in names}
 
@@ -218,34 +220,23 @@ def _values(shift: str) -> dict[str, Any]:
         name, _, value = item.partition("=")
         if name not in known:
             raise PluginError(f"task.shifts: {item!r} must be NAME=NUMBER; NAME is one of {', '.join(known)}")
-        values[name] = rules[name].check(f"task.shifts: {name}", _number(value))
+        number: float | str = value  # a text that writes no number stays one, which no rule accepts
+        with suppress(ValueError):
+            number = float(value)
+        values[name] = rules[name].check(f"task.shifts: {name}", number)
     return values
 
 
-def _number(value: str) -> float | str:
-    """Return the number that a text writes, or else the text, which no rule accepts."""
-    try:
-        return float(value)
-    except ValueError:
-        return value
-
-
 def _covariance(scale: Tensor, condition: Tensor, size: int) -> Tensor:
-    """[L, d, d], diagonal, of mean eigenvalue `scale` [L, 1], the last one `condition` [L, 1] times the first."""
+    """Return diagonals [L, d, d] of mean `scale` [L, 1], the last `condition` times the first."""
     return _spread(scale, condition, size).diag_embed()
 
 
 def _spread(scale: Tensor, condition: Tensor, size: int) -> Tensor:
-    """[..., d] the eigenvalues of `_covariance`."""
+    """Return the eigenvalues of `_covariance`, [..., d]."""
     places = torch.linspace(-0.5, 0.5, size, dtype=torch.float64, device=scale.device)
     powers = (condition.log() * places).exp()
     return scale * powers / powers.mean(-1, keepdim=True)
-
-
-def _transform(normal: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
-    """Return normal numbers [L, N, n, d] with this mean [L, d] and this diagonal covariance [L, d, d]."""
-    deviation = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
-    return mean[:, None, None] + deviation[:, None, None] * normal
 
 
 def _predictors(truth: Prompts, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spaces.plugins.fields import size
 from spaces.records import Params
-from workers.data.splits import Split, below, draw_in_split, fractions
+from workers.data.splits import Split, below, draw_in_split, fractions, split_pair
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
 from workers.data.tasks._expressions import PAD, Forms, forms
@@ -78,7 +78,7 @@ class Mano(Completion):
         operators, numbers = below(operators, 3), below(numbers, self.modulus)
         others = self._text(table, form, operators, torch.nn.functional.pad(numbers, (2, 0)))
         pair = draw_in_split(two[..., 0], others, self.modulus**2, split)
-        numbers = torch.cat([(pair // self.modulus)[..., None], (pair % self.modulus)[..., None], numbers], -1)
+        numbers = torch.cat([split_pair(pair, self.modulus), numbers], -1)
         return Examples(
             input=self._text(table, form, operators, numbers),
             output=self._values(table, form, operators, numbers),
@@ -88,13 +88,13 @@ class Mano(Completion):
         )
 
     def _text(self, table: Forms, form: Tensor, operators: Tensor, numbers: Tensor) -> Tensor:
-        """[L, N, a] the expression, then padding."""
+        """Return the expression, then padding, [L, N, a]."""
         rest = constant((self.modulus + 3, self.modulus + 4, self.padding), form.device)
         palette = torch.cat([numbers, operators + self.modulus, rest.expand(*form.shape, PAD)], -1)
         return palette.gather(-1, table.text[form])
 
     def _values(self, table: Forms, form: Tensor, operators: Tensor, numbers: Tensor) -> Tensor:
-        """[L, N, 1] the value mod n."""
+        """Return the value mod n, [L, N, 1]."""
         known = numbers
         for step, operator in enumerate(operators.split(1, dim=-1)):
             sides = known.gather(-1, table.steps[form][..., step, :])

@@ -10,17 +10,16 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins.fields import knob, option
 from workers.data.splits import below, fractions
-from workers.data.tasks import Batch, weights_of
+from workers.data.tasks import Batch, SomeTokens
 from workers.data.tasks._language import LanguageTask
 from workers.data.tasks._probes import Ask, one_masked, whole
 from workers.numerics.randomness import Streams
-from workers.numerics.tensors import cross_entropy
 
 _WAYS: dict[str, Ask] = {"one_masked": one_masked, "whole": whole}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedLanguage(LanguageTask):
+class MaskedLanguage(LanguageTask, SomeTokens):
     """Hidden tokens of a window of text from all the others, as in BERT and RoBERTa.
 
     Of a window's s tokens `share` * s, rounded up or down at random and at least one, are to be found. In their places
@@ -74,22 +73,10 @@ class MaskedLanguage(LanguageTask):
         shown = torch.where(fate >= 1 - _per_lane(self.leave_unmasked, fate), targets, shown)
         return {"inputs": torch.where(wanted, shown, targets), "targets": targets, "wanted": wanted}
 
-    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Cross entropy, averaged over the hidden tokens of all sequences."""
-        wanted = batch["wanted"].to(outputs.dtype)
-        return (cross_entropy(outputs, batch["targets"]) * wanted).sum() / wanted.sum()
-
-    @property
-    def position_loss(self) -> str | None:
-        return "cross_entropy"
-
-    def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        return batch["targets"], weights_of(batch["wanted"], dtype)
-
     def metric_positions(self, batch: Batch) -> Tensor:
         return batch["wanted"]
 
 
 def _per_lane(knob: float | Tensor, like: Tensor) -> Tensor:
-    """[L, 1, 1] float64, or [1, 1, 1] outside the engine."""
+    """Return a knob as [L, 1, 1] float64, or [1, 1, 1] outside the engine."""
     return torch.as_tensor(knob, dtype=torch.float64, device=like.device).view(-1, 1, 1)

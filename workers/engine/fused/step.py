@@ -18,7 +18,6 @@ from workers.data.tasks.set_complement import SetComplement
 from workers.engine.fused.plan import Limits, Plan, Sizes, Workspace, lay_out
 from workers.networks.gradients.minimal import own_sizes, stack_knobs
 from workers.networks.gradients.plans import per_lane
-from workers.networks.models import Model
 from workers.networks.models.minimal import Minimal
 from workers.networks.scorers.average import Average
 from workers.networks.scorers.softmax import Softmax
@@ -34,6 +33,7 @@ Knobs = dict[str, Tensor]
 Launch = Callable[[Workspace, Plan], None]
 """Runs the kernel on a plan, whose tensors it does not outlive; raises RuntimeError where the GPU does."""
 _OF_EMBEDDING, _OF_ROWS, _WHOLE_TOKENS = 1, 2, 4
+"""Bits that say where dropout is on, and whether it drops entries of tokens' matrices."""
 
 
 def find_obstacle(recipe: Recipe) -> str | None:
@@ -71,6 +71,10 @@ class FusedStep:
         self.kind = kind
         self.recipe, self.device, self.workspace, self.launch = recipe, device, workspace, launch
         self._scalars = Scalars(recipe, device)
+        model = recipe.model
+        assert isinstance(model, Minimal), "there is no obstacle"
+        on = _OF_EMBEDDING * bool(model.embedding_dropout) + _OF_ROWS * bool(model.residual_dropout)
+        self._dropped = on + _WHOLE_TOKENS * (model.dropout_unit == "token")
         shapes = [parameter.shape for parameter in layout_of(recipe).parameters.values()]
         ends = itertools.accumulate(map(math.prod, shapes))
         self._arrays = {
@@ -95,7 +99,7 @@ class FusedStep:
         plan.averages, plan.decoupled = scalars.shape[-1] - SCALARS, isinstance(bound.optimizer, AdamW)
         plan.parameters, plan.scratch_floats = after.parameters.shape[1], self.workspace.scratch_floats
         plan.blocks = min(lanes, self.most_blocks)
-        plan.dropped, plan.sequences = _dropped(self.recipe.model), self.workspace.sequences
+        plan.dropped, plan.sequences = self._dropped, self.workspace.sequences
         for name, numbers in self._arrays.items():
             getattr(plan, name)[:] = numbers
         tensors = {
@@ -122,22 +126,11 @@ class FusedStep:
         assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
         sizes = own_sizes(model, task, task.actual_context)
         rates = model.embedding_dropout, model.residual_dropout
+        scorer, knobs = model.scorer, stack_knobs(model, lanes, device)  # [L, 4]
+        # The kernel's softmax knows temperature and uniform attention by the scale of logits.
+        knobs[:, 0] *= 1 / per_lane(scorer.temperature, lanes, device) if isinstance(scorer, Softmax) else 0
         return {
             "sizes": torch.stack([per_lane(size, lanes, device) for size in sizes], -1).long(),
             "rates": torch.stack([per_lane(rate, lanes, device) for rate in rates], -1),
-            "knobs": self._knobs(model, lanes).float(),
+            "knobs": knobs.float(),
         }
-
-    def _knobs(self, model: Minimal, lanes: int) -> Tensor:
-        """[L, 4] of the model; the kernel's softmax knows temperature and uniform attention by the scale of logits."""
-        knobs = stack_knobs(model, lanes, self.device)
-        scorer = model.scorer
-        knobs[:, 0] *= 1 / per_lane(scorer.temperature, lanes, self.device) if isinstance(scorer, Softmax) else 0
-        return knobs
-
-
-def _dropped(model: Model) -> int:
-    """Bits that say where dropout is on, and whether it drops entries of tokens' matrices."""
-    assert isinstance(model, Minimal), "there is no obstacle"
-    on = _OF_EMBEDDING * bool(model.embedding_dropout) + _OF_ROWS * bool(model.residual_dropout)
-    return on + _WHOLE_TOKENS * (model.dropout_unit == "token")

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from spaces.cache import write_aside
 from spaces.messages import shorten
 from workers.engine.machine.nvidia import find_driver
 from workers.numerics.cuda import minimal
@@ -137,10 +138,7 @@ def kept_or_found(folder: Path, key: str, check: Callable[[], Answer], lanes: in
     answer = check()
     if answer.failure is None and (lanes is None or answer.value["lanes"] == lanes):
         with suppress(OSError):  # a home that cannot be written: the next process checks again
-            folder.mkdir(parents=True, exist_ok=True)
-            aside = file.with_suffix(f".{os.getpid()}")
-            aside.write_text(json.dumps({"of": key, "answer": answer.value}) + "\n")
-            aside.replace(file)
+            write_aside(file, (json.dumps({"of": key, "answer": answer.value}) + "\n").encode())
     return answer
 
 

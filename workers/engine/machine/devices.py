@@ -1,4 +1,4 @@
-"""Which devices there are, and how many lanes a pack gets on each while nothing is measured."""
+"""The machine's devices, and how many lanes a pack gets on each while nothing is measured."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ WIDTHS = {"cpu": 32, "cuda": 1024}
 
 
 def default_device() -> str:
-    """`cuda` where there is a GPU that computes, else `cpu`."""
+    """Return `cuda` where there is a GPU that computes, else `cpu`."""
     return "cuda" if gpus() and is_usable("cuda") else "cpu"
 
 
 def gpus() -> int:
-    """GPUs of this machine that torch sees."""
+    """Count the GPUs of this machine that torch sees."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a driver too old, in several lines: `describe_unused_gpu` has one
         return torch.cuda.device_count() if torch.cuda.is_available() else 0  # the count alone includes cards of no use
@@ -43,7 +43,7 @@ def describe_gpus() -> list[str]:
 
 
 def describe_torch() -> str:
-    """Version of torch, and what it is built for."""
+    """Return the version of torch, and what it is built for."""
     return f"{torch.__version__}, built {f'for CUDA {torch.version.cuda}' if torch.version.cuda else 'without CUDA'}"
 
 
@@ -61,7 +61,7 @@ def describe_unused_gpu() -> str | None:
 
 
 def default_width(device: str) -> int:
-    """Lanes of a pack on a device such as `cpu` or `cuda:1`."""
+    """Return the lanes of a pack on a device such as `cpu` or `cuda:1`."""
     return WIDTHS[device.partition(":")[0]]
 
 
@@ -69,19 +69,15 @@ def device_name(device: str) -> str:
     """Return the device's name in its maker's words; for a CPU with the cores that this process may use."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{_processor()}, {default_workers(device)} cores"
-
-
-def _processor() -> str:
+    name = platform.processor() or platform.machine()
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+        lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
+        name = next((value.strip() for key, _, value in lines if key.startswith("model name")), name)
+    return f"{name}, {default_workers(device)} cores"
 
 
 def default_workers(device: str) -> int:
-    """Workers on a device of this machine: one per core that this process may use; one for a GPU."""
+    """Return the workers of a device: one per core that this process may use; one for a GPU."""
     if device.partition(":")[0] != "cpu":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,17 +1,16 @@
-"""Where on this machine workers may compute: GPUs, the instances that one is divided into (MIG), or the processor."""
+"""Locations where workers compute: GPUs, the instances of one (MIG), or the processor."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from workers.engine.machine.devices import device_name, gpus
+from workers.engine.machine.nvidia import run_nvidia_smi
 
 _INSTANCE = re.compile(r"^\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 _CARD = re.compile(r"^GPU \d+: (.+) \(UUID: (GPU-[^)]+)\)")
@@ -19,7 +18,7 @@ _CARD = re.compile(r"^GPU \d+: (.+) \(UUID: (GPU-[^)]+)\)")
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """What one process of workers computes on."""
+    """A device that one process of workers computes on."""
 
     device: str
     """As that process names it: `cuda:1`; an instance of a GPU is its only one, `cuda`."""
@@ -43,28 +42,23 @@ def locations_of(device: str) -> list[Location]:
 
 
 def describe(locations: Sequence[Location], workers: int) -> str:
-    """`cuda:0: NVIDIA H100, cuda:1: NVIDIA H100; 4 workers, a process each, up to 2 on each`."""
+    """Return `cuda:0: A100, cuda:1: A100; 4 workers, a process each, up to 2 on each`."""
     names = ", ".join(location.name for location in locations)
     shared = f", up to {-(-workers // len(locations))} on each" if workers > len(locations) else ""
     return f"{names}; {workers} worker{'s' if workers > 1 else ''}, a process each{shared}"
 
 
 def find_instances(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """Name and UUID of each MIG instance that this process may use, as nvidia-smi lists them; none on most machines.
+    """Return name and UUID of each MIG instance that this process may use, by nvidia-smi.
 
     CUDA shows a process one instance at most, whatever there are: each needs a process of its own.
     """
     allowed = environment.get("CUDA_VISIBLE_DEVICES")
-    program = shutil.which("nvidia-smi")
-    if program is None or not torch.cuda.is_available() or (allowed is not None and "MIG-" not in allowed):
-        return []
-    try:
-        listed = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
+    if not torch.cuda.is_available() or (allowed is not None and "MIG-" not in allowed):
         return []
     found: list[tuple[str, str]] = []
     card = ""
-    for line in listed.splitlines():
+    for line in run_nvidia_smi("-L").splitlines():
         if match := _CARD.match(line):
             card = match[1]
         elif match := _INSTANCE.match(line):

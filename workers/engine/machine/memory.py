@@ -59,7 +59,10 @@ def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
-        reason = shorten(_reason(error), 200)
+        # A replayed step puts its operations in front of the line that says it.
+        telling = (line for line in str(error).splitlines() if any(phrase in line for phrase in _PHRASES))
+        line = re.sub(r"^(\w+Error: )+", "", next(telling, str(error)).strip())
+        reason = shorten(line or type(error).__name__, 200)
     if torch.device(device).type == "cuda":  # only now is the error gone, and with it what its frames held
         torch.cuda.empty_cache()
     return Shortage(reason)
@@ -72,33 +75,20 @@ def out_of_memory(error: BaseException) -> bool:
     )
 
 
-def _reason(error: BaseException) -> str:
-    """Return the line that says it: a replayed step puts its operations in front."""
-    lines = str(error).splitlines()
-    telling = (line for line in lines if any(phrase in line for phrase in _PHRASES))
-    return re.sub(r"^(\w+Error: )+", "", next(telling, str(error)).strip()) or type(error).__name__
-
-
 def free_bytes(device: str) -> int:
-    """Return the bytes that this process could still allocate on a device; a CPU's limits are the machine's and the
-    cgroup's.
-    """
+    """Return the bytes that this process could still allocate; on a CPU cgroups limit them, too."""
     if torch.device(device).type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min([_machine_free(Path("/proc/meminfo")), *cgroup_free(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
-
-
-def _machine_free(meminfo: Path) -> int:
+    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # not Linux: take half of it as free
     with suppress(OSError):
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # not Linux: take half of it as free
+        lines = (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = next((int(value.split()[0]) * 1024 for key, _, value in lines if key == "MemAvailable"), free)
+    return min([free, *cgroup_free(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
 
 
 def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
-    """Bytes left below the limit of each memory cgroup that this process is in, directly or not.
+    """Yield the bytes left below the limit of each memory cgroup that this process is in.
 
     `membership` has lines `number:controllers:path` as /proc/self/cgroup has; `mount` holds the hierarchies.
     """
@@ -131,7 +121,7 @@ def least_bytes(config: Mapping[str, Any]) -> int:
 
 
 def estimate_lane_bytes(config: Mapping[str, Any]) -> int:
-    """`lane_bytes` of a configuration, from batches of one and two: each row of a batch needs as much."""
+    """Estimate `lane_bytes` from batches of one and two: each row of a batch needs as much."""
     training = config["training"]
     rows = training["batch"] // training.get("accumulate", 1)
     small = ({**training, "batch": batch, "accumulate": 1} for batch in (1, 2))

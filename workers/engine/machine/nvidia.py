@@ -33,7 +33,7 @@ class Driver(NamedTuple):
 
 
 class TorchBuild(NamedTuple):
-    """What of torch's build decides which cards it can use."""
+    """The parts of torch's build that decide which cards it can use."""
 
     version: str
     cuda: str | None
@@ -43,8 +43,9 @@ class TorchBuild(NamedTuple):
 
 
 def find_driver(proc: Path = PROC) -> Driver | None:
-    """Return the driver and its cards: as the kernel shows them, else as nvidia-smi does; None where there is no
-    card.
+    """Return the driver and its cards; None where there is no card.
+
+    The kernel shows them, or nvidia-smi: under Windows' Linux /proc has nothing of a driver.
     """
     cards: list[str] = []
     for file in sorted(proc.glob("gpus/*/information")):
@@ -52,25 +53,24 @@ def find_driver(proc: Path = PROC) -> Driver | None:
             lines = (line.partition(":") for line in file.read_text().splitlines())
             cards += [text.strip() for name, _, text in lines if name.strip() == "Model"]
     if not cards:
-        return _ask_nvidia_smi()
+        listed = run_nvidia_smi("--query-gpu=driver_version,name", "--format=csv,noheader")
+        rows = [line.split(", ", 1) for line in listed.splitlines() if ", " in line]
+        return Driver(rows[0][0], tuple(name for _, name in rows)) if rows else None
     with suppress(OSError):
         if found := _VERSION.search((proc / "version").read_text()):
             return Driver(found[1], tuple(cards))
     return Driver("", tuple(cards))
 
 
-def _ask_nvidia_smi() -> Driver | None:
-    """Under Windows' Linux there is a driver, but nothing of it in /proc."""
+def run_nvidia_smi(*arguments: str) -> str:
+    """Return what nvidia-smi prints; empty where there is none, or where it fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return None
-    command = [program, "--query-gpu=driver_version,name", "--format=csv,noheader"]
+        return ""
     try:
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return None
-    rows = [line.split(", ", 1) for line in listed.splitlines() if ", " in line]
-    return Driver(rows[0][0], tuple(name for _, name in rows)) if rows else None
+        return ""
 
 
 def is_hidden(environment: Mapping[str, str] = os.environ) -> bool:

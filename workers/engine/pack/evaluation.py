@@ -25,7 +25,7 @@ from workers.networks.gradients.native_models import find_obstacle as find_nativ
 from workers.numerics.layout import Layout
 from workers.numerics.tracing import Traced
 from workers.training.averaging import RAW, Variant
-from workers.training.recipe import Recipe, State, average, evaluate, evaluation_keys, metrics_key, update_key
+from workers.training.recipe import Recipe, average, evaluate, evaluation_keys, metrics_key, update_key
 
 LEAST_POSITIONS = 1 << 13
 """Positions that are evaluated together however few a training batch has: where validation has longer inputs."""
@@ -62,16 +62,15 @@ class NativeEvaluation:
 
     def __init__(self, recipe: Recipe, label: str, computed: NativeModel, device: torch.device) -> None:
         self._recipe, self._label, self._outputs = recipe, label, computed.outputs
-        self._metrics = Traced(("metrics", metrics_key(recipe), str(device)), vmap(self._metrics_of_one))
+        task = recipe.task
+        stacked = vmap(lambda knobs, outputs, batch: plugins.bind(task, knobs, "task").metrics(outputs, batch))
+        self._metrics = Traced(("metrics", metrics_key(recipe), str(device)), stacked)
 
     def __call__(self, knobs: Batch, flat: Tensor, batch: Batch, /) -> dict[str, Tensor]:
         recipe = self._recipe.bind(knobs)
         outputs = self._outputs(recipe.model.evaluations()[self._label], recipe.task, flat, batch)
         own = {path: values for path, values in knobs.items() if path.startswith("task.")}
         return self._metrics(own, outputs, batch)
-
-    def _metrics_of_one(self, knobs: Batch, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        return plugins.bind(self._recipe.task, knobs, "task").metrics(outputs, batch)
 
 
 @final
@@ -82,7 +81,8 @@ class Evaluation:
         self._recipe = recipe
         self._layout = layout
         self._device = device
-        self._average = Traced(("average", update_key(recipe), str(device)), vmap(self._average_one, (0, 0, None)))
+        stacked = vmap(lambda knobs, state, index: average(recipe.bind(knobs), state, index), (0, 0, None))
+        self._average = Traced(("average", update_key(recipe), str(device)), stacked)
         keys = evaluation_keys(recipe)
         self._evaluations = {label: self._evaluation(label, key) for label, key in keys.items()}
 
@@ -129,9 +129,6 @@ class Evaluation:
         columns = {name: (total / count).tolist() for name, total in sums.items()}
         lanes = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
         return [self._recipe.task.summary(means) for means in lanes]
-
-    def _average_one(self, knobs: Batch, state: State, index: Tensor) -> Tensor:
-        return average(self._recipe.bind(knobs), state, index)
 
     def _evaluate_one(self, label: str, knobs: Batch, flat: Tensor, batch: Batch) -> dict[str, Tensor]:
         recipe = self._recipe.bind(knobs)

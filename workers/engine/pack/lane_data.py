@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from spaces import plugins
+from spaces.records import Trial
 from workers.data.tasks import Batch, Task
-from workers.engine.pack.lane_tensors import LaneTensors
+from workers.engine.pack.lane_tensors import LaneTensors, evaluation_seed_of
 from workers.engine.pack.lanes import LaneTrial
 from workers.numerics.randomness import Purpose
 from workers.numerics.tracing import tree_map
@@ -24,7 +25,7 @@ Rows = slice | Tensor
 
 
 def draw_training_batch(recipe: Recipe, lanes: Sequence[LaneTrial | None], tensors: LaneTensors) -> Batch:
-    """[L, N, ...] for the next step of these lanes; `recipe` is the one that the pack's trials share."""
+    """Draw [L, N, ...] for the next step of these lanes; the pack's trials share `recipe`."""
 
     def draw(task: Task, rows: Rows) -> Batch:
         if isinstance(rows, slice) and task is recipe.task:
@@ -52,6 +53,13 @@ def draw_evaluation_sets(
         return evaluation_sets(task, tensors.evaluation_seeds[rows], recipe.training.validation_batch, purpose)
 
     return _draw_by_task(recipe, lanes, tensors, draw)
+
+
+def draw_sets_of(trial: Trial) -> dict[str, Batch]:
+    """Return the sets [N, ...] that a trial is evaluated on, by condition; empty: validation."""
+    recipe, seeds = Recipe.of(trial.config), torch.tensor([evaluation_seed_of(trial)])
+    sets = evaluation_sets(recipe.task, seeds, recipe.training.validation_batch)
+    return {condition: {name: tensor[0] for name, tensor in whole.items()} for condition, whole in sets.items()}
 
 
 def _draw_by_task(

@@ -1,4 +1,4 @@
-"""How a pack makes steps: their operations started one after another, or as one CUDA graph, or many steps at a launch.
+"""Ways in which a pack makes steps: operation by operation, as one CUDA graph, or many at a launch.
 
 A GPU computes faster than a processor starts kernels: those of a step of few lanes are captured once, and started all
 together at each later step (NVIDIA, "CUDA C++ Programming Guide", CUDA Graphs). A graph has the addresses of a pack's
@@ -44,7 +44,7 @@ Advance = Callable[[int], int]
 
 
 class Graph(Protocol):
-    """What a device was asked to do, to be asked again at once."""
+    """A record of what a device was asked to do, to be asked again at once."""
 
     def warm_up(self, act: Act) -> None:
         """Do it as it would be captured, on a stream of its own."""
@@ -138,7 +138,10 @@ class GraphedSteps:
         self._captured = self._given_up = False
 
     def of(self, lanes: Lanes, tensors: LaneTensors) -> Advance:
-        tasks = _tasks_of(self._starting.recipe, lanes)
+        shared = self._starting.recipe.task
+        # Where tasks may differ, what is drawn follows from the lanes, not from tensors alone.
+        own = (running.recipe.task if running else shared for running in lanes) if shared.kin() else ()
+        tasks = set(map(plugins.name_of, own))
         if self._given_up or len(tasks) > 1:  # which lanes have which task is sent at each step
             self._graph.forget()
             self._key = ()  # the state is in other tensors after each step
@@ -163,7 +166,7 @@ class GraphedSteps:
         return advance
 
     def _warm_up(self, act: Act, tensors: LaneTensors) -> None:
-        """One more step that is started; the last of them is compared with what the graph makes of the same state."""
+        """Start one more step; the last of them is compared with what the graph makes."""
         if self._made + 1 < WARM_UP_STEPS:
             self._graph.warm_up(act)
             self._made += 1
@@ -195,15 +198,6 @@ class GraphedSteps:
             return None
         _write(state, after)
         return "it gave other numbers than the step did that was captured"
-
-
-def _tasks_of(recipe: Recipe, lanes: Lanes) -> set[str]:
-    """Return the lanes' tasks, where they may differ; what is drawn follows from the lanes then, not from tensors
-    alone.
-    """
-    if not recipe.task.kin():
-        return set()
-    return {plugins.name_of(running.recipe.task if running else recipe.task) for running in lanes}
 
 
 def _copy(state: State) -> State:

@@ -1,4 +1,4 @@
-"""What tensor operations do to a device: whether one is a kernel, which bytes it moves, how many FLOPs it makes.
+"""The cost of tensor operations on a device: which are kernels, the bytes and the FLOPs of each.
 
 A kernel reads each of its arguments once and writes each of its results once: what torch's own kernels move beyond that
 (a reduction in two passes, a sort in many) is not counted, and an operation that starts several kernels counts as one.
@@ -7,7 +7,7 @@ A kernel reads each of its arguments once and writes each of its results once: w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -19,19 +19,10 @@ from torch.utils.flop_counter import flop_registry
 
 from workers.numerics.fusion.fusions import fusion_of
 
-_NO_KERNELS = frozenset(
-    {
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "new_empty",
-        "new_empty_strided",
-        "lift_fresh",
-        "_unsafe_view",
-        "detach",
-        "detach_",
-    }
-)
+_NO_KERNELS = {
+    *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
+    *("lift_fresh", "_unsafe_view", "detach", "detach_"),
+}
 """Operations that are no views, and compute nothing all the same."""
 
 
@@ -52,7 +43,7 @@ def is_kernel(operation: Any) -> bool:
     return not operation.is_view and operation.overloadpacket.__name__ not in _NO_KERNELS
 
 
-_KERNELS = frozenset({"fusion", "fused_update", "stream_states", "stream_words", "stream_mask", "stream_permutations"})
+_KERNELS = {"fusion", "fused_update", "stream_states", "stream_words", "stream_mask", "stream_permutations"}
 """Operations of ours that are one kernel."""
 
 
@@ -82,13 +73,14 @@ class KernelList(TorchDispatchMode):
         given, made = _tensors((args, keywords)), _tensors(results)
         # What is computed of single numbers of the processor's is done there, and before the GPU needs it.
         if is_kernel(func) and any(one.device == self._device for one in (*given, *made)):
+            moved, written = sum(map(stored_bytes, (*given, *made))), sum(one.numel() for one in made)
             count = flop_registry.get(func.overloadpacket)
-            flops = int(count(*args, **keywords, out_val=results)) if count else None
-            kernel = _kernel(str(func), given, made, flops)
+            flops = int(count(*args, **keywords, out_val=results)) if count else written
             if func.namespace == "graft" and func.overloadpacket.__name__ == "fusion":
                 fusion = fusion_of(args[0])
-                kernel = kernel._replace(bytes=kernel.bytes + 2 * fusion.scratch_bytes, flops=fusion.flops)
-            self.kernels.append(kernel)
+                moved, flops = moved + 2 * fusion.scratch_bytes, fusion.flops
+            size = max([written, *(one.numel() for one in given)])
+            self.kernels.append(Kernel(str(func), moved, flops, size))
         return results
 
 
@@ -96,14 +88,7 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def _kernel(operation: str, given: Sequence[Tensor], made: Sequence[Tensor], flops: int | None) -> Kernel:
-    moved = sum(map(stored_bytes, given)) + sum(map(stored_bytes, made))
-    written = sum(one.numel() for one in made)
-    size = max([written, *(one.numel() for one in given)])
-    return Kernel(operation, moved, written if flops is None else flops, size)
-
-
 def stored_bytes(tensor: Tensor) -> int:
-    """Bytes of the numbers that a tensor has in memory: what is expanded is there once."""
+    """Return the bytes of a tensor's numbers in memory: what is expanded is there once."""
     sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not size]
     return math.prod(sizes) * tensor.dtype.itemsize

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from spaces.cache import write_aside
 
 Rates = dict[int, float]
 """Lanes of a pack -> model-steps per second."""
@@ -45,8 +45,7 @@ class RateFile:
         self._mine[key].setdefault(width, []).append(rate)
         known = self._read() | {key: self._mine[key]}
         with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(self._path, json.dumps(known, indent=1, sort_keys=True))
+            write_aside(self._path, json.dumps(known, indent=1, sort_keys=True).encode())
 
     def _known(self, key: str) -> Measurements:
         mine, found = self._mine.get(key, {}), self._read().get(key, {})
@@ -62,28 +61,13 @@ class RateFile:
 
 def _valid_measurements(found: Any) -> Measurements:
     """Return the entries that are rates of widths; the rest is left out."""
-    pairs = found.items() if isinstance(found, dict) else ()
-    rates = {int(width): _valid_rates(rates) for width, rates in pairs if _is_width(width)}
-    return {width: valid for width, valid in rates.items() if valid}
-
-
-def _valid_rates(rates: Any) -> list[float]:
-    return [float(rate) for rate in rates if _is_rate(rate)] if isinstance(rates, list) else []
-
-
-def _is_width(width: str) -> bool:
-    return width.isascii() and width.isdecimal() and 2 <= int(width[:10]) < 10**9
+    valid: Measurements = {}
+    for width, rates in found.items() if isinstance(found, dict) else ():
+        is_width = width.isascii() and width.isdecimal() and 2 <= int(width[:10]) < 10**9
+        if is_width and isinstance(rates, list) and any(map(_is_rate, rates)):
+            valid[int(width)] = [float(rate) for rate in rates if _is_rate(rate)]
+    return valid
 
 
 def _is_rate(rate: Any) -> bool:
     return isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < 1e300 and math.isfinite(rate)
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, aside = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(aside).replace(path)
-    finally:
-        Path(aside).unlink(missing_ok=True)

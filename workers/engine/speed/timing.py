@@ -1,9 +1,8 @@
-"""How fast this device trains a given trial, by training it for a moment."""
+"""Rates at which this device trains a given trial, by training it for a moment."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -37,10 +36,11 @@ VALIDATED_LANES = 2
 def model_steps_per_second(
     trial: Trial, *, width: int, device: str, seconds: float = 1.0, clock: Clock | None = None
 ) -> float:
-    """Optimizer steps of single models per second, validations included, in a pack of `width` lanes of this trial.
+    """Return optimizer steps of single models per second, validations included, in a pack.
 
-    One worker's rate: a CPU has a worker per core. The median of bursts that take `seconds` in all. On a CPU seconds
-    are those of this thread, so that other programs do not count, unless there is another `clock`.
+    The pack has `width` lanes of this trial. It is one worker's rate: a CPU has a worker per core.
+    The median of bursts that take `seconds` in all counts. On a CPU seconds are those of this
+    thread, so that other programs do not count, unless there is another `clock`.
     """
     every, clock = trial.config["training"]["validate_every"], clock or _clock_of(device)
     pack = make_pack_of_copies(trial, width, device)
@@ -60,24 +60,29 @@ def _clock_of(device: str) -> Clock:
 
 
 def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> float:
-    """Optimizer steps of single models per second in the fastest of several bursts: what else runs only slows it.
+    """Return optimizer steps of single models per second in the fastest of several bursts.
 
-    On a CPU seconds are those of this thread, which does all of a worker's work there: other programs do not count. No
-    validation, which would have to be recorded for each width.
+    Whatever else runs only slows a burst. On a CPU seconds are those of this thread, which does all
+    of a worker's work there: other programs do not count. Nothing is validated, which would have
+    to be recorded for each width.
     """
-    clock = _clock_of(device)
-    pack = make_pack_of_copies(trial, width, device)
+    clock, pack = _clock_of(device), make_pack_of_copies(trial, width, device)
     pack.train(1)  # records the step
-    fastest = _seconds_a_step(pack, 1, clock)
+    return width / _fastest(lambda steps: _seconds_a_step(pack, steps, clock), seconds)
+
+
+def _fastest(train: Callable[[int], float], seconds: float) -> float:
+    """Return the fewest seconds a step of several bursts, which take `seconds` in all."""
+    fastest = train(1)
     burst = max(1, min(50, int(BURST_SECONDS / fastest)))
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        fastest = min(fastest, _seconds_a_step(pack, burst, clock))
-    return width / fastest
+        fastest = min(fastest, train(burst))
+    return fastest
 
 
 def rates_beside(trials: Sequence[Trial], width: int, device: str) -> list[float]:
-    """Optimizer steps of single models per second, of packs of each trial that take turns.
+    """Return optimizer steps of single models per second, of packs that take turns.
 
     On a CPU seconds are those of this thread, and no validation is timed.
     """
@@ -113,11 +118,11 @@ MakeStep = Callable[[Recipe, str, torch.device], Step | FusedStep]
 """Makes the step of a recipe, given its structure and the device."""
 
 
-def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep | None = None, seconds: float = 0.5) -> float:
-    """Optimizer steps of single models per second, data included, of `width` copies of a trial; no validation.
+def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep | None = None) -> float:
+    """Return optimizer steps of single models per second, data included, of `width` copies.
 
-    `make` makes a step that need not be the fastest, such as `TracedStep`. The fastest of several bursts counts, as in
-    `best_rate`.
+    `make` makes a step that need not be the fastest, such as `TracedStep`. The fastest of several
+    bursts counts, as in `best_rate`, and nothing is validated.
     """
     where = torch.device(device)
     use_device(where)
@@ -126,27 +131,20 @@ def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep | None = 
     asked = recipe, trial.structure, where
     step = make(*asked) if make else step_of(*asked, width)
     advance = stepper_of(recipe, step, where).of([None] * max(width, NARROWEST), tensors)
-    on_cpu = where.type == "cpu"
-    clock = time.thread_time if on_cpu else time.perf_counter
-    synchronise = (lambda: None) if on_cpu else functools.partial(torch.cuda.synchronize, where)
+    clock = _clock_of(device)
 
     @flush_subnormals()
     def train(steps: int) -> float:
-        """Seconds a step."""
-        start = clock()
-        made = 0
+        """Return the seconds of a step."""
+        start, made = clock(), 0
         while made < steps:
             made += advance(steps - made)
-        synchronise()
+        if where.type == "cuda":
+            torch.cuda.synchronize(where)
         return (clock() - start) / steps
 
     train(WARM_UP_STEPS + 1)  # records the step, and captures it
-    fastest = train(1)
-    burst = max(1, min(50, int(BURST_SECONDS / fastest)))
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        fastest = min(fastest, train(burst))
-    return width / fastest
+    return width / _fastest(train, seconds=0.5)
 
 
 def _seconds_a_step(pack: Trains, steps: int, clock: Clock) -> float:

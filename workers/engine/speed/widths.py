@@ -1,4 +1,4 @@
-"""How many lanes a pack should have: measured on the device, and kept for structures of the same size.
+"""Widths of packs: measured on the device, and kept for structures of the same size.
 
 Widths 2, 4, 8, ... are tried with copies of a trial, until doubling twice has gained less than 5 % or memory ends. The
 width is then the narrowest that is within 5 % of the fastest: fewer lanes need less memory, and let a search decide
@@ -101,13 +101,19 @@ class FoundWidths:
         key = self._key(trial)
         if key not in self._settled:
             width = self._next_to_try(trial, key)
+            # Twice as wide may take twice as long as the last try did.
+            affords = self._purse >= 2 * self._cost.get(key, FIRST_SECONDS / 2)
             # A worker that finds another one measuring trains on instead of waiting: it asks again at its next offer.
-            if width and self._affords(key) and _ONE_AT_A_TIME.acquire(blocking=False):
+            if width and affords and _ONE_AT_A_TIME.acquire(blocking=False):
                 try:
                     self._try(trial, key, width)
                 finally:
                     _ONE_AT_A_TIME.release()
-            self._settle(trial, key)
+            rates = self.rates(trial)
+            if next_width(rates, self._most[key]) is None:
+                self._known[key] = knee(rates)
+            if self._next_to_try(trial, key) is None:
+                self._settled.add(key)
         return self._known.get(key)
 
     def explore(self, trial: Trial) -> None:
@@ -122,23 +128,10 @@ class FoundWidths:
         return {width: rate for width, rate in self.rate_file.rates(key).items() if width <= self._most[key]}
 
     def _next_to_try(self, trial: Trial, key: str) -> int | None:
-        """Return the width to try next: first those that nobody has tried, then those that others have tried too
-        rarely.
-        """
+        """Return the width to try next: a new one, else one that others have tried too rarely."""
         rates = self.rates(trial)
         rare = (w for w in rates if (key, w) not in self._tried and self.rate_file.times(key, w) < TIMES)
         return next_width(rates, self._most[key]) or next(rare, None)
-
-    def _settle(self, trial: Trial, key: str) -> None:
-        rates = self.rates(trial)
-        if next_width(rates, self._most[key]) is None:
-            self._known[key] = knee(rates)
-        if self._next_to_try(trial, key) is None:
-            self._settled.add(key)
-
-    def _affords(self, key: str) -> bool:
-        # Twice as wide may take twice as long as the last try did.
-        return self._purse >= 2 * self._cost.get(key, FIRST_SECONDS / 2)
 
     def _try(self, trial: Trial, key: str, width: int) -> None:
         start = self.clock()

@@ -19,7 +19,7 @@ Axis = Literal["x", "y", "xy"]
 
 
 def positions(count: int, low: Number, high: Number) -> Tensor:
-    """[n] float64: knots spread evenly over [low, high], both ends included."""
+    """Return knots [n] float64 spread evenly over [low, high], both ends included."""
     return low + (high - low) * torch.linspace(0, 1, count, dtype=torch.float64)
 
 
@@ -31,7 +31,9 @@ def interpolate(points: Tensor, knots: Tensor, low: Number, high: Number) -> Ten
     """
     scale = (knots.shape[-1] - 1) / (high - low)
     if native.covers(points) and knots.dtype == points.dtype:
-        return native.interpolate(points, knots, _exact(low), _exact(scale))
+        return native.interpolate(
+            points, knots, *(torch.as_tensor(number, dtype=torch.float64) for number in (low, scale))
+        )
     if points.device.type == "cpu":
         return gather_knots(points, knots, low, scale)
     place, cell, index = _cells(points, knots.shape[-1], low, scale)
@@ -86,13 +88,9 @@ class _Pick(torch.autograd.Function):
 
 
 def _pick(table: Tensor, index: Tensor) -> Tensor:
-    """[m] entries of a table [n]."""
+    """Return entries [m] of a table [n]."""
     picked: Any = _Pick.apply(table, index)
     return picked
-
-
-def _exact(number: Number) -> Tensor:
-    return torch.as_tensor(number, dtype=torch.float64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,8 +72,5 @@ class Spline(Activation):
             return Constant(value=0)
         if self.start == "given":
             return Given(numbers=self._start_values)
-        return Given(numbers=tuple(_gelu(x) for x in positions(self.knots, self.low, self.high).tolist()))
-
-
-def _gelu(x: float) -> float:
-    return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
+        places: list[float] = positions(self.knots, self.low, self.high).tolist()
+        return Given(numbers=tuple(0.5 * x * (1 + math.erf(x / math.sqrt(2))) for x in places))  # GELU

@@ -1,4 +1,4 @@
-"""What diagnostics of attention share: values by head, and weights as shares.
+"""Functions that diagnostics of attention share: values by head, and weights as shares.
 
 Legend: N sequences, h heads, q queries, k keys.
 """
@@ -13,11 +13,13 @@ from torch import Tensor
 from workers.data.tasks import Batch, is_given
 
 
-def by_head(layers: Sequence[Tensor], rows: Tensor) -> dict[str, Tensor]:
-    """`layer=0 head=1` -> [N], and under the empty name their mean, of a value [N, h, q] of each query of a layer.
+def by_head(layers: Sequence[Tensor], batch: Batch, rows: Tensor | None = None) -> dict[str, Tensor]:
+    """Return means [N] of values [N, h, q] of layers by head, `layer=0 head=1`, and of all.
 
-    `rows` [N, q] bool: the queries whose mean is taken; 0 where there are none.
+    `rows` [N, q] bool: the queries whose mean is taken, 0 where there are none; by default those
+    within each sequence's length. A set has one query.
     """
+    rows = is_given(batch)[:, : layers[0].shape[-1]] if rows is None else rows
     counted = rows[:, None].to(layers[0].dtype)
     heads = [(values * counted).sum(-1) / counted.sum(-1).clamp(min=1) for values in layers]  # [N, h] each
     found = {"": torch.cat(heads, -1).mean(-1)}
@@ -26,12 +28,7 @@ def by_head(layers: Sequence[Tensor], rows: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def present(batch: Batch, queries: int) -> Tensor:
-    """[N, q] bool: the queries within each sequence's length; a set has one."""
-    return is_given(batch)[:, :queries]
-
-
 def shares(weights: Tensor) -> Tensor:
-    """Weights [..., k] as shares of attention, |w| / sum |w|: those of softmax as they are; 0 where all weights are."""
+    """Return weights [..., k] as shares of attention, |w| / sum |w|; 0 where all weights are 0."""
     sizes = weights.abs()
     return sizes / sizes.sum(-1, keepdim=True).clamp(min=torch.finfo(sizes.dtype).tiny)

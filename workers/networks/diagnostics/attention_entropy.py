@@ -11,7 +11,7 @@ from torch import Tensor
 
 from workers.data.tasks import Batch
 from workers.networks.diagnostics import Diagnostic
-from workers.networks.diagnostics._heads import by_head, present, shares
+from workers.networks.diagnostics._heads import by_head, shares
 
 if TYPE_CHECKING:
     from workers.networks.models import Attention
@@ -29,10 +29,6 @@ class AttentionEntropy(Diagnostic):
     def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:
         if not layers:
             return {}
-        entropies = [_entropy(shares(layer.weights)) for layer in layers]
-        return by_head(entropies, present(batch, entropies[0].shape[-1]))
-
-
-def _entropy(probabilities: Tensor) -> Tensor:
-    """[...] of [..., k]; 0 log 0 is 0."""
-    return -(probabilities * probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log()).sum(-1)
+        probabilities = [shares(layer.weights) for layer in layers]
+        least = torch.finfo(probabilities[0].dtype).tiny  # 0 log 0 is 0
+        return by_head([-(one * one.clamp(min=least).log()).sum(-1) for one in probabilities], batch)

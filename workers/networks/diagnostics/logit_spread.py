@@ -10,7 +10,7 @@ from torch import Tensor
 
 from workers.data.tasks import Batch
 from workers.networks.diagnostics import Diagnostic
-from workers.networks.diagnostics._heads import by_head, present
+from workers.networks.diagnostics._heads import by_head
 from workers.networks.scorers import scaled_logits
 
 if TYPE_CHECKING:
@@ -26,14 +26,9 @@ class LogitSpread(Diagnostic):
     """
 
     def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:
-        if not layers:
-            return {}
-        spreads = [_spread(layer) for layer in layers]
-        return by_head(spreads, present(batch, spreads[0].shape[-1]))
-
-
-def _spread(layer: Attention) -> Tensor:
-    """[N, h, q]."""
-    logits = scaled_logits(layer.query, layer.key)
-    highest = logits.masked_fill(~layer.visible, float("-inf")).amax(-1)
-    return highest - logits.masked_fill(~layer.visible, float("inf")).amin(-1)
+        spreads: list[Tensor] = []  # [N, h, q] each
+        for layer in layers:
+            logits = scaled_logits(layer.query, layer.key)
+            highest = logits.masked_fill(~layer.visible, float("-inf")).amax(-1)
+            spreads.append(highest - logits.masked_fill(~layer.visible, float("inf")).amin(-1))
+        return by_head(spreads, batch) if spreads else {}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from workers.data.tasks import Batch
 from workers.networks.diagnostics import Diagnostic
-from workers.networks.diagnostics._heads import by_head, present
+from workers.networks.diagnostics._heads import by_head
 
 if TYPE_CHECKING:
     from workers.networks.models import Affine, Attention
@@ -35,11 +35,11 @@ class LogitSpreadBound(Diagnostic):
                 return {}
             longest = _longest(layer.key_from)[..., None, :].masked_fill(~layer.visible, 0).amax(-1)  # [N, h, q]
             bounds.append(2 * _longest(layer.query_from) * longest / math.sqrt(layer.query.shape[-1]))
-        return by_head(bounds, present(batch, bounds[0].shape[-1])) if bounds else {}
+        return by_head(bounds, batch) if bounds else {}
 
 
 def _longest(source: Affine) -> Tensor:
-    """[N, h, s] above the norm of x W + b: the largest singular value of W times |x|, plus |b|."""
+    """Return a bound [N, h, s] of |x W + b|: the largest singular value of W times |x|, plus |b|."""
     stretch = torch.linalg.matrix_norm(source.matrices, ord=2)[:, None]  # [h, 1]
     lengths = torch.linalg.vector_norm(source.vectors, dim=-1)[:, None]  # [N, 1, s]
     return stretch * lengths + torch.linalg.vector_norm(source.biases, dim=-1)[:, None]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from workers.data.tasks import Batch
 from workers.networks.diagnostics import Diagnostic
-from workers.networks.diagnostics._heads import by_head, present, shares
+from workers.networks.diagnostics._heads import by_head, shares
 
 if TYPE_CHECKING:
     from workers.networks.models import Attention
@@ -30,4 +30,4 @@ class TargetWeight(Diagnostic):
             return {}
         relevant = batch["relevant"][:, None, None]
         found = [shares(layer.weights).masked_fill(~relevant, 0).sum(-1) for layer in layers]
-        return by_head(found, batch["wanted"] if "wanted" in batch else present(batch, found[0].shape[-1]))
+        return by_head(found, batch, batch.get("wanted"))

@@ -11,11 +11,17 @@ from torch import Tensor
 from spaces import plugins
 from workers.networks.activations import Activation
 from workers.networks.activations.spline import Spline
-from workers.networks.gradients.generated import Generated, Number, addresses_of, example_knobs, starts
+from workers.networks.gradients.generated import (
+    Generated,
+    Number,
+    addresses_of,
+    example_knobs,
+    gradients_or_zeros,
+    starts,
+)
 from workers.numerics.native.building import Unit
 from workers.numerics.rows.activations import ActivationProgram, write_activation
 from workers.numerics.rows.running import run_activation
-from workers.numerics.tensors import gradients
 
 
 def _write(activation: Activation, dtype: torch.dtype) -> ActivationProgram:
@@ -41,9 +47,7 @@ def _compare(
     told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
     with torch.enable_grad():
         values = plugins.bind(activation, told).apply(hidden, learned)
-        wanted = [hidden, *learned.values()]
-        found = gradients(values, wanted, gradient) if values.requires_grad else [None] * len(wanted)
-    by = [torch.zeros_like(one) if g is None else g for one, g in zip(wanted, found, strict=True)]
+        by = gradients_or_zeros(values, [hidden, *learned.values()], gradient)
     by_learned = torch.cat([hidden.new_zeros(0), *(one.view(1) for one in by[1:])])
     yield from zip(computed, (values.detach(), by[0], by_learned), strict=True)
 
@@ -67,7 +71,7 @@ def find_obstacle(activation: Activation | None, dtype: torch.dtype) -> str | No
 
 
 def described(activation: Activation | None, dtype: torch.dtype) -> Tensor:
-    """[fields] int64 of an activation without an obstacle, in the order of ActivationField (native/activations.hpp)."""
+    """Return the int64 fields of an activation without an obstacle, as ActivationField has them."""
     if activation is None:
         return torch.zeros(7, dtype=torch.int64)
     if isinstance(activation, Spline):

@@ -18,6 +18,7 @@ from workers.numerics import native
 from workers.numerics.native.building import Unit
 from workers.numerics.parameters import Parameter
 from workers.numerics.rows.nodes import NotOfRows
+from workers.numerics.tensors import gradients
 
 Number = float | Tensor
 
@@ -126,9 +127,13 @@ def starts(parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
 
 def example_knobs(part: object) -> dict[str, float]:
     """Return finite values of a plug-in's knobs."""
-    return {name: _example(value) for name, value in plugins.knobs(part)}
+    numbers = {
+        name: float(torch.as_tensor(value, dtype=torch.float64).flatten()[0]) for name, value in plugins.knobs(part)
+    }
+    return {name: number if math.isfinite(number) else 1.0 for name, number in numbers.items()}
 
 
-def _example(value: Number) -> float:
-    number = float(value.flatten()[0]) if isinstance(value, Tensor) else float(value)
-    return number if math.isfinite(number) else 1.0
+def gradients_or_zeros(values: Tensor, wanted: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
+    """Return gradients of values by the wanted tensors, zeros where they do not depend on one."""
+    found = gradients(values, wanted, gradient) if values.requires_grad else [None] * len(wanted)
+    return [torch.zeros_like(one) if by is None else by for one, by in zip(wanted, found, strict=True)]

@@ -34,7 +34,6 @@ from workers.networks.gradients.scoring import (
     begin_compiling,
     described,
     features_of,
-    functions_of,
     knobs_of_heads,
     learned_by,
     placing_of,
@@ -51,6 +50,7 @@ from workers.networks.positions.sinusoidal import Sinusoidal
 from workers.numerics.randomness import Streams, drop_bytes
 from workers.numerics.tensors import Versions, are_of, versions_of
 
+# Parameters in the order of plan.hpp, which is told where each starts in the flat vector; -1: nowhere.
 _LAYER_PLACES = (
     *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value", "query_key_value_bias", "canon_B"),
     *("output", "output_bias", "mlp_norm", "mlp_norm_bias", "canon_C", "mlp_in", "mlp_in_bias", "canon_D"),
@@ -66,20 +66,8 @@ _SIZES = (
     *("capped", "loss", "own_knobs", "own_places", "dropout"),
 )
 _TENSORS = (
-    *(
-        "layers",
-        "ends",
-        "scorers",
-        "phi",
-        "activation",
-        "learned",
-        "parameters",
-        "gradient",
-        "loss_values",
-        "inputs",
-        "targets",
-        "weights",
-    ),
+    *("layers", "ends", "scorers", "phi", "activation", "learned", "parameters", "gradient"),
+    *("loss_values", "inputs", "targets", "weights"),
     *("lengths", "placed", "cosines", "sines", "slopes", "placing", "knobs", "states", "thresholds", "outputs_values"),
 )
 
@@ -111,7 +99,7 @@ _POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoida
 
 @dataclass(frozen=True)
 class _Tables:
-    """What depends on knobs and lengths alone, for one set of lanes."""
+    """The tensors that depend on knobs and lengths alone, for one set of lanes."""
 
     model: Layered
     seen: Versions
@@ -140,17 +128,19 @@ class NativeLayered(PlannedModel):
         super().__init__("layered", dtype, _SIZES, _TENSORS)
         self._tables: _Tables | None = None
         parameters = model.parameters(task)
-        places, self._total = starts_of(parameters)
-        self._layers = torch.tensor([_layer_places(places, layer) for layer in range(model.depth)])
-        self._ends = torch.tensor(_end_places(places))
+        places, total = starts_of(parameters)
+        layers = range(model.depth)
+        self._layers = torch.tensor([[_of_layer(places, layer, name) for name in _LAYER_PLACES] for layer in layers])
+        ends = (next((places[name] for name in names if name in places), -1) for names in _END_PLACES)
+        self._ends = torch.tensor([*ends])
         heads = scorers_of_heads(model.scorer, model.heads)
-        self._scorers = described([functions_of(scorer, dtype) for scorer in heads])
+        self._scorers = described(heads, dtype)
         phi, activation = features_of(model.scorer), _activation_of(model)
         self._phi, self._activation = activating.described(phi, dtype), activating.described(activation, dtype)
         learned = [one for names in learned_by(model.scorer, model.heads) for one in names]
         learned += activating.learned_by(phi, "scorer.phi") + activating.learned_by(activation, "activation")
-        layers = range(model.depth)
-        self._learned = torch.tensor([_learned_places(places, layer, learned) for layer in layers], dtype=torch.int64)
+        own = [[_of_layer(places, layer, name) + head for name, head in learned] for layer in layers]
+        self._learned = torch.tensor(own, dtype=torch.int64)
         alibi = isinstance(model.position, Alibi)
         self._slopes = torch.tensor(slopes(model.heads), dtype=dtype) if alibi else None
         rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
@@ -158,7 +148,7 @@ class NativeLayered(PlannedModel):
         self._sites = _sites(model, task, on)
         self._sizes = {
             **_structure_of(model, task),
-            "total": self._total,
+            "total": total,
             "own_knobs": len(_own_knobs(model)),
             "own_places": len(learned),
         }
@@ -256,25 +246,8 @@ def _structure_of(model: Layered, task: Task) -> dict[str, int]:
 
 
 def _of_layer(places: Mapping[str, int], layer: int, name: str) -> int:
-    """Return a layer's own parameter, or that which all layers share; -1: there is none."""
+    """Return where a layer's own parameter, or a shared one, starts; -1 if there is none."""
     return places.get(f"layers.{layer}.{name}", places.get(name, -1))
-
-
-def _end_places(places: Mapping[str, int]) -> list[int]:
-    """Where what stands before and after the layers starts in the flat vector, as plan.hpp has it; -1: nowhere."""
-    return [next((places[name] for name in names if name in places), -1) for names in _END_PLACES]
-
-
-def _layer_places(places: Mapping[str, int], layer: int) -> list[int]:
-    """Return the same of a layer's parameters; `places`: by name, as of `starts_of`."""
-    shared = {"activation.knots"}
-    own = {name: places.get(f"layers.{layer}.{name}", -1) for name in _LAYER_PLACES}
-    return [_of_layer(places, layer, name) if name in shared else place for name, place in own.items()]
-
-
-def _learned_places(places: Mapping[str, int], layer: int, learned: Sequence[tuple[str, int]]) -> list[int]:
-    """Where numbers lie that scorers learn: each a parameter's name, and the head's number in it."""
-    return [_of_layer(places, layer, name) + head for name, head in learned]
 
 
 # -- what knobs give --------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from workers.networks.gradients.scoring import (
     begin_compiling,
     described,
     features_of,
-    functions_of,
     knobs_of_heads,
     learned_by,
     placing_of,
@@ -52,7 +51,7 @@ def find_obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.
 
 @dataclass(frozen=True)
 class _Tables:
-    """What depends on knobs and actual sizes alone, for one set of lanes."""
+    """The tensors that depend on knobs and actual sizes alone, for one set of lanes."""
 
     model: Minimal
     length: int
@@ -83,7 +82,7 @@ class NativeMinimal:
         starts, self._total = starts_of(model.parameters(task))
         phi, [own] = features_of(model.scorer), learned_by(model.scorer, heads=1)
         places = [starts[name] for name, _ in own + activating.learned_by(phi, "scorer.phi")]
-        of_scorer = described([functions_of(model.scorer, dtype)])[0]
+        of_scorer = described([model.scorer], dtype)[0]
         self._scorer = torch.cat([of_scorer, activating.described(phi, dtype), torch.tensor(places).long()])
         self._sizes = task.tokens, model.width, model.key_width, model.value_width
         rates = model.embedding_dropout, model.residual_dropout
@@ -95,34 +94,16 @@ class NativeMinimal:
         self, model: Minimal, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(task, NextToken)
-        inputs, targets, parameters = (
-            batch["inputs"].contiguous(),
-            batch["targets"].contiguous(),
-            parameters.contiguous(),
-        )
+        inputs, targets, parameters = map(torch.Tensor.contiguous, (batch["inputs"], batch["targets"], parameters))
         lanes, sequences, length = inputs.shape
         tables = self._tables_of(model, task, lanes, length, task.actual_context)
         states, thresholds = torch.zeros(lanes, 2, dtype=torch.int64), torch.zeros(lanes, 2, dtype=torch.uint8)
         for site, rates in tables.rates.items():
             states[:, site], thresholds[:, site] = drop_bytes(streams[site], rates)
         gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
-        tensors = (
-            tables.sizes,
-            parameters,
-            gradient,
-            loss,
-            inputs,
-            targets,
-            tables.knobs,
-            states,
-            thresholds,
-        )
-        status = self._function(
-            *self._told(sequences, length, lanes, tables),
-            *map(address, tensors),
-            sum(_SITES[site] for site in self._on) + self._whole_tokens,
-        )
-        if status:
+        tensors = tables.sizes, parameters, gradient, loss, inputs, targets, tables.knobs, states, thresholds
+        told, dropout = self._told(sequences, length, lanes, tables), sum(_SITES[site] for site in self._on)
+        if self._function(*told, *map(address, tensors), dropout + self._whole_tokens):
             raise MemoryError("the native step")
         return gradient, loss
 

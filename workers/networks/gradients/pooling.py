@@ -24,7 +24,6 @@ from workers.networks.gradients.scoring import (
     begin_compiling,
     described,
     features_of,
-    functions_of,
     knobs_of_heads,
     learned_by,
     placing_of,
@@ -36,20 +35,8 @@ from workers.numerics.randomness import Streams
 _MAPS = ("item_in", "item_out", "query_in", "query_out", "query", "key_value", "output", "class_in", "class_out")
 _SIZES = ("lanes", "batch", "items", "width", "features", "asked", "classes", "total")
 _TENSORS = (
-    *(
-        "places",
-        "scorer",
-        "learned",
-        "phi",
-        "placing",
-        "activation",
-        "parameters",
-        "gradient",
-        "loss_values",
-        "inputs",
-        "queries",
-        "lengths",
-    ),
+    *("places", "scorer", "learned", "phi", "placing", "activation", "parameters", "gradient"),
+    *("loss_values", "inputs", "queries", "lengths"),
     *("targets", "weights", "knobs", "outputs_values"),
 )
 
@@ -86,7 +73,7 @@ class NativeAttentionPooling(PlannedModel):
         learned += activating.learned_by(phi, "scorer.phi")
         self._tables = {
             "places": torch.tensor(places),
-            "scorer": described([functions_of(model.scorer, dtype)]),
+            "scorer": described([model.scorer], dtype),
             "activation": activating.described(_ACTIVATION, dtype),
             "phi": activating.described(phi, dtype),
             "learned": torch.tensor([starts[name] for name, _ in learned], dtype=torch.int64),

@@ -12,7 +12,14 @@ from torch import Tensor
 from spaces import plugins
 from workers.networks.activations import Activation
 from workers.networks.gradients import activating
-from workers.networks.gradients.generated import Generated, Number, addresses_of, example_knobs, starts
+from workers.networks.gradients.generated import (
+    Generated,
+    Number,
+    addresses_of,
+    example_knobs,
+    gradients_or_zeros,
+    starts,
+)
 from workers.networks.scorers import KernelScorer, LogitScorer, Scorer
 from workers.networks.scorers.mixed import Mixed
 from workers.numerics.native.building import Unit
@@ -20,7 +27,6 @@ from workers.numerics.parameters import Parameter
 from workers.numerics.rows.nodes import NotOfRows
 from workers.numerics.rows.programs import Program, write_scorer
 from workers.numerics.rows.running import run
-from workers.numerics.tensors import gradients
 
 _FUNCTIONS = ("weigh_along", "weigh_beside", "gradient_along", "gradient_beside", "finish")
 
@@ -36,14 +42,8 @@ class RowFunctions:
     def described(self) -> list[int]:
         """What a native step is told of them, in the order of ScorerField (workers/numerics/native/scores.hpp)."""
         own = self.program
-        return [
-            *addresses_of(self.library, _FUNCTIONS),
-            own.given,
-            own.learned,
-            own.kept,
-            own.totals,
-            int(own.reads_logits),
-        ]
+        numbers = own.given, own.learned, own.kept, own.totals, int(own.reads_logits)
+        return [*addresses_of(self.library, _FUNCTIONS), *numbers]
 
 
 def parts_of(scorer: Scorer) -> list[Scorer]:
@@ -151,11 +151,7 @@ def _compare(
     told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
     with torch.enable_grad():
         weights = plugins.bind(scorer, told).weigh(leaf[None], mask, own)[0]
-    wanted = [leaf, *own.values()]
-    by: Sequence[Tensor | None] = [None] * len(wanted)
-    if weights.requires_grad:
-        by = gradients(weights, wanted, gradient)
-    exact = [torch.zeros_like(one) if g is None else g for one, g in zip(wanted, by, strict=True)]
+    exact = gradients_or_zeros(weights, [leaf, *own.values()], gradient)
     yield found.weights, weights.detach()
     yield found.by_logits, exact[0]
     yield from ((found.by_learned[n : n + 1], one) for n, one in enumerate(exact[1:]))
@@ -164,6 +160,6 @@ def _compare(
 _GENERATED = Generated("scorer", _write, _compare)
 
 
-def described(functions: Sequence[RowFunctions]) -> Tensor:
-    """[h, fields] int64 of all heads."""
-    return torch.tensor([one.described for one in functions])
+def described(scorers: Sequence[Scorer], dtype: torch.dtype) -> Tensor:
+    """Return what a native step is told of each head's scorer, none mixed, [h, fields] int64."""
+    return torch.tensor([functions_of(one, dtype).described for one in scorers])

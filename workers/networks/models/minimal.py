@@ -106,7 +106,8 @@ class Minimal(Model):
             return self._per_occurrence(parameters, tokens, masks)
         if "embedding" in keep and not per_token:
             return self._per_occurrence(parameters, tokens, keep)
-        embedding = self._embedding_with_dropout(embedding, keep)
+        if "embedding" in keep:  # dropout of whole tokens
+            embedding = drop(embedding * dropout_scale(self.embedding_dropout, embedding), keep["embedding"])
         normed = self._normalize(embedding)  # [v, d]
         table = scaled_logits(*self._queries_keys(normed, parameters))  # [v, v]
         logits = ((tokens @ table) @ tokens.mT)[:, None]  # [N, 1, s, s]
@@ -151,12 +152,6 @@ class Minimal(Model):
             rows = drop(rows, keep["residual"])
         return (stream + weights @ rows) @ parameters["unembedding"]
 
-    def _embedding_with_dropout(self, embedding: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
-        """[v, d] embeddings with the dropout of whole tokens, if it is on."""
-        if "embedding" not in keep:
-            return embedding
-        return drop(embedding * dropout_scale(self.embedding_dropout, embedding), keep["embedding"])
-
     def _normalize(self, vectors: Tensor) -> Tensor:
         """RMSNorm (Zhang and Sennrich 2019) but for its learned scale, which is multiplied into what reads it."""
         width = actual(self, "width")
@@ -174,12 +169,12 @@ class Minimal(Model):
         return normed @ (gain * parameters["query"]), key
 
     def _row_matrix(self, parameters: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
-        """[d, d] that makes a normed embedding the row that attention mixes; with the scale of the dropout on rows."""
+        """Return the map [d, d] to the rows that attention mixes, with dropout's scale."""
         gain = parameters["norm"][:, None]
         matrix = (gain * parameters["value"]) @ parameters["output"]
         return matrix * dropout_scale(self.residual_dropout, matrix) if "residual" in keep else matrix
 
 
 def _causal(length: int, like: Tensor) -> Tensor:
-    """[s, s] bool: position q sees the positions up to itself."""
+    """Return the mask [s, s] by which position q sees the positions up to itself."""
     return torch.ones(length, length, dtype=torch.bool, device=like.device).tril()
