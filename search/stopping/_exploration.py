@@ -34,8 +34,13 @@ class Exploration:
             for draw in space.trial_draws
             if draw.choices is None and draw.name in parent.draws
         }
-        child = _move_all(space, parent, number, start, moves)
-        return child or _move_one_by_one(space, parent, number, start, moves)
+        if child := _move_all(space, parent, number, start, moves):
+            return child
+        child, made = space.child(parent, number, start, parent.draws), dict[str, float]()
+        for name, u in moves.items():  # each move that can be made
+            if moved := _move_all(space, parent, number, start, {**made, name: u}):
+                child, made = moved, {**made, name: u}
+        return child
 
     def _move(self, u: float, random: Random) -> float:
         if random.random() < self.resample:
@@ -53,12 +58,3 @@ def _move_all(space: Space, parent: Trial, number: int, start: int, moves: Draws
     same_length = child.config["training"]["steps"] == parent.config["training"]["steps"]
     same_sizes = all(child.params.get(path) == parent.params.get(path) for path in space.drawn_sizes)  # padded or not
     return child if child.structure == parent.structure and same_sizes and same_length else None
-
-
-def _move_one_by_one(space: Space, parent: Trial, number: int, start: int, moves: Draws) -> Trial:
-    child, made = space.child(parent, number, start, parent.draws), dict[str, float]()
-    for name, u in moves.items():
-        moved = _move_all(space, parent, number, start, {**made, name: u})
-        if moved:
-            child, made = moved, {**made, name: u}
-    return child

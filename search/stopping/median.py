@@ -75,14 +75,12 @@ class MedianMonitor(Monitor):
         curve.best = min(curve.best, cost)
         curve.total += cost
         curve.count += 1
-        self._remember(self._averages[report.step], report.number, curve.total / curve.count)
-        return curve.best
-
-    def _remember(self, averages: dict[int, float], number: int, average: float) -> None:
-        averages.pop(number, None)
-        averages[number] = average
+        averages = self._averages[report.step]
+        averages.pop(report.number, None)  # the newest is last
+        averages[report.number] = curve.total / curve.count
         if len(averages) > max(KEPT, self._trials):
             del averages[next(iter(averages))]
+        return curve.best
 
     def _median(self, step: int) -> float:
         """Return the cost above which a trial is stopped at this step."""

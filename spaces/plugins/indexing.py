@@ -62,16 +62,18 @@ class Indexer:
         bundle = _Reader(root, self._families).read(modules, origin or entry)
         key = root, modules[0].partition(".")[0] if "." in modules[0] else ""
         before = self._bundles.get(key)
-        self._bundles[key] = _merge(before, bundle) if before else replace(bundle, is_installed=is_installed)
-        if before and not is_installed:
-            self._bundles[key] = replace(self._bundles[key], is_installed=False)
-
-
-def _merge(one: Bundle, other: Bundle) -> Bundle:
-    sources = {source.module: source for source in (*one.sources, *other.sources)}
-    known = {(member.family, member.name, member.module) for member in one.members}
-    more = [member for member in other.members if (member.family, member.name, member.module) not in known]
-    return replace(one, sources=tuple(sources.values()), members=(*one.members, *more))
+        if before is None:
+            self._bundles[key] = replace(bundle, is_installed=is_installed)
+            return
+        sources = {source.module: source for source in (*before.sources, *bundle.sources)}
+        known = {(member.family, member.name, member.module) for member in before.members}
+        more = [member for member in bundle.members if (member.family, member.name, member.module) not in known]
+        self._bundles[key] = replace(
+            before,
+            sources=tuple(sources.values()),
+            members=(*before.members, *more),
+            is_installed=before.is_installed and is_installed,
+        )
 
 
 def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
@@ -207,7 +209,8 @@ class _Reader:
         found: dict[str, ast.ClassDef] = {}
         for node in classes:
             family = self._family_of(Place(module, node.name), frozenset())
-            if family is None or _is_abstract(node):
+            # A class that has ABC among its own bases is one that others derive from.
+            if family is None or any(ast.unparse(base).rpartition(".")[2] == "ABC" for base in node.bases):
                 continue
             if family in found:
                 raise PluginError(
@@ -288,24 +291,15 @@ class _Reader:
         parent = module.rpartition(".")[0]
         if parent:
             self._add(parent)
-        for imported in _imports(tree, module, path):
-            self._add(imported)
-
-
-def _is_abstract(node: ast.ClassDef) -> bool:
-    """Return whether a class says of itself that others derive from it."""
-    return any(ast.unparse(base).rpartition(".")[2] == "ABC" for base in node.bases)
-
-
-def _imports(tree: ast.Module, module: str, path: Path) -> Iterator[str]:
-    """Yield the dotted names that may be modules among what a file imports, anywhere in it."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = _absolute(node, module, path)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+        for node in ast.walk(tree):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = _absolute(node, module, path)
+                names = [base, *(f"{base}.{alias.name}" for alias in node.names)]  # each may be a module
+            for name in names:
+                self._add(name)
 
 
 def _absolute(node: ast.ImportFrom, module: str, path: Path) -> str:
