@@ -103,7 +103,10 @@ class Space(ABC):
         self.sample(number, coordinate_of)
 
     def describe(self) -> tuple[LeafDescription, ...]:
-        """One row per value of the file, named values first: what is drawn, from where, and under which condition."""
+        """Return one row per value of the file, named values first.
+
+        A row says what is drawn, from where, and under which condition.
+        """
         return self.rows
 
     def describe_size(self) -> str:

@@ -117,7 +117,7 @@ def _sample(space: Space) -> tuple[dict[str, BaseDistribution], set[str]]:
 
 
 def _count_options(draws: Iterable[Draw]) -> dict[str, int]:
-    """Path -> how many values it may have, of the paths at which nothing is drawn but choices."""
+    """Return how many values a path may have, for those at which nothing is drawn but choices."""
     at: defaultdict[str, list[int]] = defaultdict(list)
     for draw in draws:
         at[draw.name.partition("#")[0]].append(draw.choices or 0)

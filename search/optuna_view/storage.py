@@ -161,7 +161,7 @@ class ReadOnlyStorage(BaseStorage):
     # ------------------------------------------------------------------------------------------- what would write
 
     def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> NoReturn:
-        """Refused, as all below."""
+        """Raise StorageError, as all methods below do."""
         raise _refusal("create_new_study")
 
     def delete_study(self, study_id: int) -> NoReturn:

@@ -143,19 +143,21 @@ class OptunaStrategy(Strategy):
         study = optuna.create_study(
             sampler=self._sampler.make(seed), directions=[StudyDirection.MINIMIZE for _ in self._signs]
         )
-        self._made = {seen: self._made.get(seen) or self._ended_trial(seen) for seen in self._memory}
+        worst, made = self._memory.worst, self._made
+        self._made = {}
+        for seen in self._memory:
+            if known := made.get(seen):
+                self._made[seen] = known
+            elif worst is None:
+                self._made[seen] = self._make_trial(seen.draws, TrialState.FAIL)
+            else:
+                values = [bad if cost is None else cost for cost, bad in zip(seen.costs, worst, strict=True)]
+                excesses = {text: self._worst_excess if one is None else one for text, one in seen.constraints.items()}
+                self._made[seen] = self._make_trial(seen.draws, TrialState.COMPLETE, values, excesses)
         study.add_trials(self._made.values())
         for number in sorted(self._open)[-self._sampler.limits.running :]:
             study.add_trial(self._make_trial(self._open[number], TrialState.RUNNING))
         return study
-
-    def _ended_trial(self, seen: Observation) -> FrozenTrial:
-        worst = self._memory.worst
-        if worst is None:
-            return self._make_trial(seen.draws, TrialState.FAIL)
-        values = [bad if cost is None else cost for cost, bad in zip(seen.costs, worst, strict=True)]
-        excesses = {text: self._worst_excess if excess is None else excess for text, excess in seen.constraints.items()}
-        return self._make_trial(seen.draws, TrialState.COMPLETE, values, excesses)
 
     def _make_trial(
         self,

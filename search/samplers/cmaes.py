@@ -66,15 +66,15 @@ class CovarianceStrategy(Strategy):
         self._generation = 0
         self._asked: dict[int, int] = {}
         self._results: list[tuple[Vector, float | None]] = []
-        self._optimizer = self._warm(outcomes) if self._dimensions else None
-
-    def _warm(self, outcomes: Sequence[Outcome]) -> CMA:
         known = [
             (self._vector(outcome), self._sign * outcome.objective)
             for outcome in outcomes
             if outcome.state in TERMINAL and outcome.objective is not None and outcome.feasible
         ]
-        return self._cold() if len(known) < WARM_START else self._optimizer_at(*get_warm_start_mgd(known))
+        self._optimizer: CMA | None = None
+        if self._dimensions:
+            is_warm = len(known) >= WARM_START
+            self._optimizer = self._optimizer_at(*get_warm_start_mgd(known)) if is_warm else self._cold()
 
     def _cold(self) -> CMA:
         return self._optimizer_at(np.full(len(self._dimensions), 0.5), 1 / 6, None)

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from search.objectives import NO_RATING, Rating, rating_after
 from search.samplers import Strategy
@@ -202,12 +202,11 @@ class Ledger:
 
         To be called after the reports up to them are recorded.
         """
-        saved: list[Checkpoint] = []
-        for one in offer.saved:
-            if self.running.has(TrialStart(one.number, one.fence), offer.worker):
-                monitors = [monitor.state(one.number) for monitor in self._monitors]
-                known = {**asdict(self.running[one.number].rating), "monitors": monitors}
-                saved.append(one._replace(controller_state=known))
+        saved = [
+            one._replace(controller_state=self._state_of(one.number))
+            for one in offer.saved
+            if self.running.has(TrialStart(one.number, one.fence), offer.worker)
+        ]
         if saved:
             self._study.record((), (), saved)
         return saved
@@ -223,6 +222,12 @@ class Ledger:
             for monitor, state in zip(self._monitors, known["monitors"], strict=True):
                 if state is not None:
                     monitor.restore(trial.number, trial.group, state)
+
+    def _state_of(self, number: int) -> dict[str, Any]:
+        return {
+            **asdict(self.running[number].rating),
+            "monitors": [monitor.state(number) for monitor in self._monitors],
+        }
 
 
 _RATING = [field.name for field in fields(Rating)]

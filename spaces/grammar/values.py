@@ -127,7 +127,10 @@ def with_location(node: Node, context: Context, action: Callable[[], Any]) -> An
 
 
 def _add_check(node: Node, rule: Rule, path: str, formula: Formula) -> Callable[[Scope], Any]:
-    """Evaluate to the value of `formula` in the type of its field; raises SpaceError if it breaks the rule."""
+    """Return what evaluates to the value of `formula` in the type of its field.
+
+    That raises SpaceError if the value breaks the rule.
+    """
     compute, check = formula.evaluate, rule.check
     origin = f", from {shorten(node.text)}" if formula.level is not Level.CONSTANT else ""
 

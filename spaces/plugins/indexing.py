@@ -42,7 +42,7 @@ class Indexer:
         """By folder and, in it, the package; files that lie side by side share what they import."""
 
     def copy(self) -> Indexer:
-        """Another one with the same plug-ins."""
+        """Return another one with the same plug-ins."""
         other = Indexer(self._families)
         other._bundles = dict(self._bundles)
         return other
@@ -144,7 +144,7 @@ def _find(root: Path, module: str) -> Path | None:
 
 @cache
 def _foreign_folders() -> tuple[Path, ...]:
-    """Where Python and installed packages lie."""
+    """Return the folders that Python and installed packages lie in."""
     paths = sysconfig.get_paths()
     own = [Path(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
     # A virtual environment may see the packages of the Python that it was made of, or of the user's home, too.
@@ -242,7 +242,7 @@ class _Reader:
         return None
 
     def _place_of(self, base: ast.expr, module: str, path: Path) -> Place | None:
-        """Where the class is defined, or imported from, that stands as a base class in a file."""
+        """Return where the base class of a class in a file is defined, or imported from."""
         if isinstance(base, ast.Subscript):
             return self._place_of(base.value, module, path)
         if isinstance(base, ast.Name):

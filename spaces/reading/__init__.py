@@ -126,8 +126,15 @@ class _Reader:
     def _read_values(self, block: Block) -> Mapping[str, Formula]:
         """Return the formulas of a block's named values, each after those it depends on."""
         known, nodes = self._declarations.values, self._named[block]
+        uses = {name: [used for used in _find_references(node) if used in nodes] for name, node in nodes.items()}
+        try:
+            ordered = list(graphlib.TopologicalSorter(uses).static_order())
+        except graphlib.CycleError as error:
+            cycle: list[str] = error.args[1][::-1]
+            path = f"{block}.{cycle[0]}"
+            raise nodes[cycle[0]].error(path, f"the value depends on itself: {' -> '.join(cycle)}") from error
         formulas: dict[str, Formula] = {}
-        for name in _sort_by_use(nodes, block):
+        for name in ordered:
             context = Context(declarations=self._declarations, path=f"{block}.{name}", block=block)
             formulas[name] = read_value(nodes[name], Rule(kind="knob"), context)
             known[name] = formulas[name]
@@ -173,17 +180,6 @@ def _read_blocks(sections: Mapping[str, Node]) -> Mapping[Block, Mapping[str, No
         if name in named["group"]:
             raise node.error(f"trial.{name}", f"{name!r} is a value of the group already")
     return named
-
-
-def _sort_by_use(nodes: Mapping[str, Node], block: Block) -> list[str]:
-    """Return the names of a block's values, each after those that it refers to."""
-    uses = {name: [used for used in _find_references(node) if used in nodes] for name, node in nodes.items()}
-    try:
-        return list(graphlib.TopologicalSorter(uses).static_order())
-    except graphlib.CycleError as error:
-        cycle: list[str] = error.args[1][::-1]
-        path = f"{block}.{cycle[0]}"
-        raise nodes[cycle[0]].error(path, f"the value depends on itself: {' -> '.join(cycle)}") from error
 
 
 def _find_references(node: Node) -> Iterator[str]:

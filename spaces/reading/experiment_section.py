@@ -84,7 +84,16 @@ def _read_arms(node: Node | None, study: str, root: Node) -> Mapping[str, Mappin
     for name, arm in node.content.items():
         if not _NAME.fullmatch(name):
             raise arm.error("arms", f"{shorten(repr(name))} must be a word of letters, digits, '.', '_', '+' and '-'")
-        found[name] = _read_settings(arm, f"arms.{name}")
+        if arm.content is not None and not isinstance(arm.content, Mapping):
+            message = f"{shorten(arm.text)} stands here, but an arm is a section of path: value lines"
+            raise arm.error(f"arms.{name}", message)
+        found[name] = arm.content or {}
+        for key, value in found[name].items():
+            section, dot, _ = key.partition(".")
+            if section not in _SETTABLE:
+                raise value.error(f"arms.{name}.{shorten(key)}", no_such("section of an arm", section, _SETTABLE))
+            if section == "training" and not dot:
+                raise value.error(f"arms.{name}.training", "write its fields one by one, as in training.steps")
     texts: dict[str, str] = {}
     for name, settings in found.items():
         text = str(sorted((path, to_yaml(value.tree)) for path, value in settings.items()))
@@ -92,20 +101,6 @@ def _read_arms(node: Node | None, study: str, root: Node) -> Mapping[str, Mappin
             raise node.error("arms", f"{texts[text]} and {name} set the same, so that they are one arm")
         texts[text] = name
     return found
-
-
-def _read_settings(arm: Node, path: str) -> Mapping[str, Node]:
-    if arm.content is None:
-        return {}
-    if not isinstance(arm.content, Mapping):
-        raise arm.error(path, f"{shorten(arm.text)} stands here, but an arm is a section of path: value lines")
-    for key, value in arm.content.items():
-        section, dot, _ = key.partition(".")
-        if section not in _SETTABLE:
-            raise value.error(f"{path}.{shorten(key)}", no_such("section of an arm", section, _SETTABLE))
-        if section == "training" and not dot:
-            raise value.error(f"{path}.training", "write its fields one by one, as in training.steps")
-    return arm.content
 
 
 def _read_confirm(node: Node | None) -> tuple[int, int]:

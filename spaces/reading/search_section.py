@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, get_args
 
 from spaces.grammar.declarations import Context
@@ -31,22 +32,16 @@ def read_search(node: Node, families: Families, context: Context) -> Search:
     ruled = {key: rule for key, rule in rules(Search).items() if key in entries}
     variants = [name for family in families.values() if isinstance(family, NamesVariants) for name in family.VARIANTS]
     first, second = _read_objectives(entries["objective"], variants, context.at("objective"))
-    sampler = _build_plugin(
-        entries.get("sampler") or Node.of_word("random", node), families["sampler"], context.at("sampler")
-    )
-    policies = [
-        _build_plugin(policy, families["stopping"], context.at("stopping"))
-        for policy in _list_items(entries.get("stopping"))
-    ]
-    constraints = [
-        _compile(one, compile_constraint, context.at("feasible")) for one in _list_items(entries.get("feasible"))
-    ]
+    sampler = entries.get("sampler") or Node.of_word("random", node)
+    policies, bounds = _list_items(entries.get("stopping")), _list_items(entries.get("feasible"))
+    build_policy = partial(_build_plugin, family=families["stopping"], context=context.at("stopping"))
+    compile_bound = partial(_compile, compile_text=compile_constraint, context=context.at("feasible"))
     search = Search(
-        sampler=sampler,
-        stopping=tuple(policies),
+        sampler=_build_plugin(sampler, families["sampler"], context.at("sampler")),
+        stopping=tuple(map(build_policy, policies)),
         objective=first,
         second=second,
-        feasible=tuple({constraint.text: constraint for constraint in constraints}.values()),
+        feasible=tuple({constraint.text: constraint for constraint in map(compile_bound, bounds)}.values()),
         **{key: evaluate_constant(read_value(entries[key], rule, context.at(key))) for key, rule in ruled.items()},
     )
     if second:

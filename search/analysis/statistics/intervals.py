@@ -127,8 +127,10 @@ def mean_with_interval(value: str = "value", within: Range = UNBOUNDED) -> dict[
 
 
 def median_depth(count: pl.Expr) -> pl.Expr:
-    """How deep in `count` sorted numbers the 95 % interval of their median ends: d + share, share of the way from the
-    d-th least (and most) to the next one. Fewer than FEWEST_OF_MEDIAN numbers have none, and count as so many.
+    """Return how deep in `count` sorted numbers the 95 % interval of their median ends.
+
+    It is d + share, share of the way from the d-th least (and most) to the next one. Fewer than
+    FEWEST_OF_MEDIAN numbers have none, and count as so many.
 
     The d-th least and most hold the median with probability 1 - 2 P(B < d), B binomial (count, 1/2): at 8 numbers .992
     or .930 and nothing between. Source: Hettmansperger and Sheather 1986, "Confidence Intervals Based on Interpolated
