@@ -106,19 +106,16 @@ class ObjectiveCheck:
         """
         for search, report in reports:
             for path, wanted in list_metrics(search):
-                self._check(path, wanted, report)
-
-    def _check(self, path: str, wanted: MetricName, report: Report) -> None:
-        if wanted in self._seen:
-            return
-        found = [metric[:3] for metric in report.metrics]
-        # An average may be missing because this trial keeps none; only its last report can tell.
-        no_average = wanted.variant not in ("raw", *(variant for _, variant, _ in found))
-        early = no_average and report.state == "running"
-        if wanted in found:
-            self._seen.add(wanted)
-        elif found and report.state != "diverged" and not early:
-            raise StudyError(f"{path}: {no_such_metric(wanted, found)}")
+                if wanted in self._seen:
+                    continue
+                found = [metric[:3] for metric in report.metrics]
+                # An average may be missing because this trial keeps none; only its last report can tell.
+                no_average = wanted.variant not in ("raw", *(variant for _, variant, _ in found))
+                early = no_average and report.state == "running"
+                if wanted in found:
+                    self._seen.add(wanted)
+                elif found and report.state != "diverged" and not early:
+                    raise StudyError(f"{path}: {no_such_metric(wanted, found)}")
 
 
 def list_metrics(search: Search) -> Iterator[tuple[str, MetricName]]:

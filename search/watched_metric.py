@@ -59,7 +59,7 @@ class Measure:
         return cls(name=name, variant=variant or None, condition=condition, sign=sign)
 
     def costs(self, report: Report) -> Iterator[tuple[str, float]]:
-        """Variant and cost of every matching metric that is finite."""
+        """Yield variant and cost of every matching metric that is finite."""
         for name, variant, condition, value in report.metrics:
             if (
                 name == self.name

@@ -157,17 +157,13 @@ class ExperimentSpace(Space):
         return Confirmed(arm, rank, seed)
 
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
-        """Trial `number` with these coordinates; a confirmation has those of the configuration that it confirms."""
+        """Return trial `number` with these coordinates.
+
+        A confirmation has those of the configuration that it confirms.
+        """
         part = self.part_of(number)
         own = part.configuration if isinstance(part, Tried) else part.rank
-        return self._renumber(number, part, self.arms[part.arm].space.sample(own, coordinate_of))
-
-    def check(self, samples: int = 200) -> None:
-        for arm in self.arms:
-            arm.space.check(samples)
-
-    def _renumber(self, number: int, part: Tried | Confirmed, trial: Trial) -> Trial:
-        """Return a trial of an arm's own space as the experiment numbers it."""
+        trial = self.arms[part.arm].space.sample(own, coordinate_of)
         search = self.search
         groups = -(-self.configurations // search.group)
         facts: dict[str, Scalar] = {ARM: self.arms[part.arm].name}
@@ -186,3 +182,7 @@ class ExperimentSpace(Space):
             params={**facts, SEED: seed, **trial.params},
             tested=self.is_tested,
         )
+
+    def check(self, samples: int = 200) -> None:
+        for arm in self.arms:
+            arm.space.check(samples)

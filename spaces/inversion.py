@@ -23,14 +23,14 @@ _MOST_OPTIONS = 1000
 
 
 def find_trial(space: DrawnSpace, number: int, coordinate_of: CoordinateOf, wanted: Mapping[str, Any]) -> Trial:
-    """Trial `number` with the wanted values; what they do not decide has the coordinates of `coordinate_of`.
+    """Return trial `number` with the wanted values; the others have the coordinates of `coordinate_of`.
 
     `wanted`: dotted path of what is drawn, or `group.NAME` and `trial.NAME` for named values -> a number, a truth
     value, a text, or a plug-in as a space writes it. Raises SpaceError, one line, for a path at which nothing is drawn
     and for a value that no coordinate gives.
     """
     search = _Search(space, coordinate_of)
-    order = {draw.name: index for index, draw in enumerate((*space.group_draws, *space.trial_draws))}
+    order = {draw.name: index for index, draw in enumerate(space.draws)}
     for path in wanted:
         if path not in order:
             raise SpaceError(_describe_unknown(space, path))
@@ -45,7 +45,7 @@ def find_trial(space: DrawnSpace, number: int, coordinate_of: CoordinateOf, want
 
 
 def _describe_unknown(space: DrawnSpace, path: str) -> str:
-    drawn = sorted({draw.name for draw in (*space.group_draws, *space.trial_draws) if "#" not in draw.name})
+    drawn = sorted({draw.name for draw in space.draws if "#" not in draw.name})
     for row in space.rows:
         if row.path == path:
             is_fixed = row.level is Level.CONSTANT
@@ -89,7 +89,7 @@ class _Search:
         """
         seen: list[float] = []
         if not self._own(path, self.run({})):
-            conditions = [draw.condition for draw in self._draws() if draw.name == path]
+            conditions = [draw.condition for draw in self._space.draws if draw.name == path]
             raise SpaceError(f"{path}: it is drawn only where {conditions[0]}; set that, too")
         for options in self._options(path, {}):
             resolved = self.run(options)
@@ -116,10 +116,11 @@ class _Search:
         return [name for name in resolved.draws if name.partition("#")[0] == path]
 
     def _options(self, path: str, taken: Mapping[str, float]) -> Iterator[dict[str, float]]:
-        """Yield every combination of options of the choices at a path; which choices there are depends on
-        the others.
+        """Yield every combination of options of the choices at a path.
+
+        Which choices there are depends on the others.
         """
-        choices = {draw.name: draw.choices for draw in self._draws() if draw.choices}
+        choices = {draw.name: draw.choices for draw in self._space.draws if draw.choices}
         here = [name for name in self._own(path, self.run(taken)) if name in choices and name not in taken]
         if not here:
             yield dict(taken)
@@ -128,9 +129,6 @@ class _Search:
         assert count
         for index in itertools.islice(range(count), _MOST_OPTIONS):
             yield from self._options(path, {**taken, here[0]: (index + 0.5) / count})
-
-    def _draws(self) -> tuple[Draw, ...]:
-        return (*self._space.group_draws, *self._space.trial_draws)
 
     def _solve(self, path: str, tried: Mapping[str, float], value: float, seen: list[float]) -> float | None:
         """Return the coordinate of the last draw of `tried` that gives the value; `seen` gets the values on the way."""

@@ -19,7 +19,7 @@ _MOST_CHOICES = 40
 
 
 def no_such(what: str, word: str, choices: Iterable[str]) -> str:
-    """`'modle' is no section, did you mean 'model'? choose one of group, model`."""
+    """Return `'modle' is no section, did you mean 'model'? choose one of group, model`."""
     known = list(choices)
     near = difflib.get_close_matches(word, known, n=1)
     hint = f", did you mean {near[0]!r}?" if near else ";"
@@ -30,7 +30,7 @@ def no_such(what: str, word: str, choices: Iterable[str]) -> str:
 
 
 def shorten(text: str, limit: int = 100) -> str:
-    """`text` on one line, cut to `limit` characters."""
+    """Return `text` on one line, cut to `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 3] + "..."
 

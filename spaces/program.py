@@ -71,7 +71,7 @@ class Program:
         self._shared = lru_cache(maxsize=_CACHED_GROUPS)(self._share)
 
     def run(self, coordinate_of: CoordinateOf) -> Resolved:
-        """Everything that the coordinates of `coordinate_of` determine; each active draw is asked for exactly once.
+        """Return all that the coordinates of `coordinate_of` determine; each active draw is asked for exactly once.
 
         Raises SpaceError, with the named values, where an expression has no value or a rule is broken.
         """
@@ -95,11 +95,18 @@ class Program:
         sections = shared.sections | own
         pad = self._pads(sections)
         config["training"] = {**config["training"], "pad_shapes": pad}
+        # The structure is the canonical JSON of {section: structure}, put together from the sections' texts.
+        known = shared.structures[pad]
+        texts = dict(known)
+        for name in sections.keys() - known.keys():
+            texts[name] = canonical_json(_structure_of(sections[name], pad))
+            if name not in self._restructured:
+                known[name] = texts[name]
         return Resolved(
             draws=scope.draws,
             params=shared.params | scope.params | _collect_facts(own),
             config=config,
-            structure=self._join_structures(shared, sections, pad),
+            structure="{" + ",".join([f'"{name}":{texts[name]}' for name in sorted(texts)]) + "}",
             values=scope.values,
         )
 
@@ -122,16 +129,6 @@ class Program:
             structures=({}, {}),
         )
 
-    def _join_structures(self, shared: _Shared, sections: Mapping[str, Any], pad: bool) -> str:
-        """Return the canonical JSON of {section: structure}, put together from the sections' texts."""
-        known = shared.structures[pad]
-        texts = dict(known)
-        for name in sections.keys() - known.keys():
-            texts[name] = canonical_json(_structure_of(sections[name], pad))
-            if name not in self._restructured:
-                known[name] = texts[name]
-        return "{" + ",".join([f'"{name}":{texts[name]}' for name in sorted(texts)]) + "}"
-
 
 def complete_config(config: Mapping[str, Any], families: Mapping[str, type]) -> tuple[dict[str, Any], str]:
     """Return a resolved configuration that was put together, in its canonical form, and its structure.
@@ -145,7 +142,7 @@ def complete_config(config: Mapping[str, Any], families: Mapping[str, type]) -> 
 
 
 def _collect_facts(sections: Mapping[str, Any]) -> dict[str, Scalar]:
-    """`task.generalisation_gap` and the like: what a section says follows from its fields."""
+    """Return what sections say follows from their fields, as `task.generalisation_gap`."""
     return {f"{name}.{fact}": value for name, section in sections.items() for fact, value in facts(section).items()}
 
 

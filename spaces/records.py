@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 State = Literal["queued", "running", "finished", "pruned", "diverged", "failed"]
 Scalar = int | float | str | bool
@@ -294,6 +294,11 @@ class Outcome:
     splines: tuple[LearnedSpline, ...] = ()
     second_objective: float | None = None
     constraints: Constraints | None = None
+
+    @classmethod
+    def of_open(cls, trial: Trial) -> Self:
+        """Return the outcome of a trial that has not ended."""
+        return cls(number=trial.number, group=trial.group, draws=trial.draws, objective=None, state="queued")
 
     @property
     def feasible(self) -> bool:

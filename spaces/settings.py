@@ -72,8 +72,9 @@ class Objective:
         return next((metric.value for metric in report.metrics if metric[:3] == wanted), None)
 
     def cost_in(self, report: Report) -> float:
-        """Return the cost that a report says, its value turned so that less is better; infinite where it has no
-        finite one.
+        """Return the cost that a report says, its value turned so that less is better.
+
+        It is infinite where the report has no finite value.
         """
         value = self.value_in(report)
         return inf if value is None or not isfinite(value) else self.sign * value
@@ -112,7 +113,7 @@ class Quantity:
     """From the values of all names; not finite where the expression has no value."""
 
     def value_of(self, trial: Trial, report: Report) -> float | None:
-        """Its value, which need not be finite; None for a trial that lacks one of the paths, as under a choice.
+        """Return its value, which need not be finite; None for a trial that lacks one of the paths, as under a choice.
 
         A metric that the report lacks is not finite.
         """
@@ -140,16 +141,17 @@ def number_at(trial: Trial, path: str) -> float | None:
 
 def list_numbers(trial: Trial) -> list[str]:
     """Return the paths at which a trial has numbers."""
-
-    def below(config: Mapping[str, Any], prefix: str) -> Iterator[str]:
-        for name, value in config.items():
-            if isinstance(value, Mapping):
-                yield from below(value, f"{prefix}{name}.")
-            else:
-                yield f"{prefix}{name}"
-
-    paths = dict.fromkeys((*below(trial.config, ""), *trial.params))
+    paths = dict.fromkeys((*dict(list_leaves(trial.config)), *trial.params))
     return [path for path in paths if number_at(trial, path) is not None]
+
+
+def list_leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted path and the value of all that is no mapping in a configuration."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from list_leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,12 +41,22 @@ class Space(ABC):
 
     @abstractmethod
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
-        """Trial `number` with the coordinates that `coordinate_of` gives.
+        """Return trial `number` with the coordinates that `coordinate_of` gives.
 
         `coordinate_of` is called exactly once for each active draw: first the group's, then the trial's, each in the
         order of the file, except that a named value comes after those it depends on. It is not called for draws under
         options that a choice did not take. Raises SpaceError where the draws break a rule.
         """
+
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        """All draws, those of the group first."""
+        return (*self.group_draws, *self.trial_draws)
+
+    @property
+    def own_draws(self) -> tuple[Draw, ...]:
+        """The draws that each trial has for itself; a group of one trial shares none."""
+        return self.trial_draws if self.search.group > 1 else self.draws
 
     def resolve(self, number: int, draws: Draws) -> Trial:
         """Return the trial of stored draws, equal to the sampled one.
@@ -93,7 +103,10 @@ class Space(ABC):
         self.sample(number, coordinate_of)
 
     def describe(self) -> tuple[LeafDescription, ...]:
-        """One row per value of the file, named values first: what is drawn, from where, and under which condition."""
+        """Return one row per value of the file, named values first.
+
+        A row says what is drawn, from where, and under which condition.
+        """
         return self.rows
 
     def describe_size(self) -> str:

@@ -11,13 +11,14 @@ Legend: a *domain* is one task of the transfer; a *form* says how learned spline
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, reduce
+from operator import getitem
 from random import Random
 from typing import Any, NamedTuple, final
 
-from spaces.grammar.formulas import CoordinateOf, Draw
+from spaces.grammar.formulas import CoordinateOf
 from spaces.grammar.sections import Families
 from spaces.plugins import HoldsSplines
 from spaces.program import complete_config
@@ -149,7 +150,9 @@ class TransferSpace(Space):
         stage = self.stage_of(number)
         assert isinstance(stage, StageTwo), "an architecture is carried to stage two"
         key = f"{self.search.seed}/{stage.target}/{stage.pair}"
-        base = self.domains[stage.target].baseline.sample(stage.pair, partial(_draw_coordinate, key))
+        base = self.domains[stage.target].baseline.sample(
+            stage.pair, lambda draw: Random(f"{key}/{draw.name}").random()
+        )
         trial = self._renumber_pair(number, stage, base)
         if best is None:
             return trial
@@ -179,8 +182,11 @@ class TransferSpace(Space):
         """Return a baseline trial with the study's number and the seed of all rows on its target and pair."""
         column = self.targets.index(stage.target)
         baseline_number = len(self.sources) * self.tried + column * self.pairs + stage.pair
+        source = BASELINE if stage.source is None else self.domains[stage.source].name
+        if stage.source is not None and stage.form != list_forms(self.families)[0]:
+            source = f"{source} {stage.form}"  # the splines are not as they were learned
         facts: dict[str, Scalar] = {
-            "architecture.source": self._source_name(stage),
+            "architecture.source": source,
             "transfer.target": self.domains[stage.target].name,
             "pair": stage.pair,
         }
@@ -192,18 +198,13 @@ class TransferSpace(Space):
             params=facts | dict(base.params),
         )
 
-    def _source_name(self, stage: StageTwo) -> str:
-        """Return `baseline`, or the source's name, with the form unless the splines are as learned."""
-        if stage.source is None:
-            return BASELINE
-        name = self.domains[stage.source].name
-        return name if stage.form == list_forms(self.families)[0] else f"{name} {stage.form}"
-
-    def _with_architecture(self, trial: Trial, finder: int, donor: Mapping[str, Any]) -> Trial:
+    def _with_architecture(self, trial: Trial, finder: int, donor: Any) -> Trial:
         """Return the trial with the architecture of the configuration `donor`, which trial `finder` found."""
-        config = copy.deepcopy(dict(trial.config))
+        config: Any = copy.deepcopy(dict(trial.config))
         for path in self.paths:
-            _put(config, path, _get(donor, path))
+            *sections, last = path.split(".")
+            found = reduce(getitem, sections, donor)[last]
+            reduce(getitem, sections, config)[last] = copy.deepcopy(found)
         config, structure = complete_config(config, self.families)
         params = {**trial.params, "architecture.trial": finder}
         return replace(trial, params=params, config=config, structure=structure, architecture_trial=finder)
@@ -213,22 +214,3 @@ def list_forms(families: Families) -> Sequence[str]:
     """List the forms in which learned splines can stand in another trial; first the splines as learned."""
     holding = (family for family in families.values() if isinstance(family, HoldsSplines))
     return [form for family in holding for form in family.spline_forms] or ["as learned"]
-
-
-def _draw_coordinate(key: str, draw: Draw) -> float:
-    """Return a draw's coordinate, uniform in [0, 1) and a pure function of `key` and the draw's name."""
-    return Random(f"{key}/{draw.name}").random()
-
-
-def _get(config: Mapping[str, Any], path: str) -> Any:
-    value: Any = config
-    for name in path.split("."):
-        value = value[name]
-    return value
-
-
-def _put(config: dict[str, Any], path: str, value: Any) -> None:
-    *sections, last = path.split(".")
-    for name in sections:
-        config = config[name]
-    config[last] = copy.deepcopy(value)

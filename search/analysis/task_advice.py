@@ -59,13 +59,10 @@ class Setting(NamedTuple):
     def describe(self) -> str:
         """Return `add (digits 3), model transformer, minimize loss/raw (last), 640 steps`."""
         task: Mapping[str, Any] = json.loads(self.task)
-        fields = ", ".join(f"{name} {_spell(value)}" for name, value in task.items() if name != "name")
+        texts = {name: json.dumps(one) if isinstance(one, dict | list) else str(one) for name, one in task.items()}
+        fields = ", ".join(f"{name} {text}" for name, text in texts.items() if name != "name")
         words = f"{task['name']} ({fields})" if fields else str(task["name"])
         return f"{words}, model {self.model}, {self.direction} {self.objective} ({self.at}), {self.steps:,} steps"
-
-
-def _spell(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, dict | list) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)

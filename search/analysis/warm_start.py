@@ -16,7 +16,6 @@ import numpy as np
 import polars as pl
 
 from search.analysis.transfer.compatibility_matrix import GAIN, Matrix
-from search.samplers.warm import own_draws
 from spaces.grammar.distributions import RANGES
 from spaces.grammar.formulas import Draw, DrawKind
 from spaces.space import Space
@@ -145,9 +144,17 @@ def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, Gain]) 
     sources = [source for one in earlier for source in _sources(target, one, task, gains) if source.weight >= 0]
     sources.sort(key=lambda source: -source.weight)
     most = min(MOST_CANDIDATES, max(1, target.search.trials // 4))
+    points = [point for source in sources for point in source.points]
+    box: dict[str, tuple[float, float]] = {}
+    for draw in target.own_draws:
+        values = [point[draw.name] for point in points if draw.name in point]
+        if len(values) >= FEWEST_WINNERS:
+            low, high = _range(draw, values)
+            if high - low <= _WIDEST:
+                box[draw.name] = low, high
     return Prior(
         candidates=tuple(_candidates(target, sources)[:most]),
-        box=_box(target, [point for source in sources for point in source.points]),
+        box=box,
         studies=tuple(dict.fromkeys(source.study for source in sources)),
     )
 
@@ -155,53 +162,39 @@ def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, Gain]) 
 def _sources(target: Space, earlier: Earlier, own: str | None, gains: Mapping[str, Gain]) -> Iterator[_Source]:
     carries = match_draws(earlier.space, target)
     for (task,), rows in earlier.winners.group_by("task", maintain_order=True):
-        carried = [_carry_point(json.loads(draws), carries) for draws in rows["draws"]]
-        points = [point for point in carried if point]
+        points: list[Point] = []
+        for draws in map(json.loads, rows["draws"]):
+            found = {name: carry(draws[name]) for name, carry in carries.items() if name in draws}
+            if point := {name: u for name, u in found.items() if u is not None}:
+                points.append(point)
         if points:
             gain = gains.get(str(task))
             weight = math.inf if task == own else gain.sure if gain else 0.0
             yield _Source(study=earlier.name, weight=weight, points=points)
 
 
-def _carry_point(draws: Point, carries: Mapping[str, Carry]) -> Point:
-    found = {name: carry(draws[name]) for name, carry in carries.items() if name in draws}
-    return {name: u for name, u in found.items() if u is not None}
-
-
 def _candidates(target: Space, sources: Sequence[_Source]) -> list[Point]:
     """Return the best point of each source, then each one's second best and so on; of near ones the first."""
-    options = {draw.name: draw.choices or 0 for draw in own_draws(target)}
+    options = {draw.name: draw.choices or 0 for draw in target.own_draws}
+
+    def is_near(one: Point, other: Point) -> bool:
+        return one.keys() == other.keys() and all(
+            int(u * count) == int(other[name] * count) if (count := options[name]) else abs(u - other[name]) < _NEAR
+            for name, u in one.items()
+        )
+
     found: list[Point] = []
     for rank in zip_longest(*(source.points for source in sources)):
         for point in filter(None, rank):
-            if not any(_near(point, other, options) for other in found):
+            if not any(is_near(point, other) for other in found):
                 found.append(point)
     return found
 
 
-def _near(one: Point, other: Point, options: Mapping[str, int]) -> bool:
-    def close(name: str) -> bool:
-        count = options[name]
-        u, v = one[name], other[name]
-        return int(u * count) == int(v * count) if count else abs(u - v) < _NEAR
-
-    return one.keys() == other.keys() and all(map(close, one))
-
-
-def _box(target: Space, points: Sequence[Point]) -> Mapping[str, tuple[float, float]]:
-    box: dict[str, tuple[float, float]] = {}
-    for draw in own_draws(target):
-        values = [point[draw.name] for point in points if draw.name in point]
-        if len(values) >= FEWEST_WINNERS:
-            low, high = _range(draw, values)
-            if high - low <= _WIDEST:
-                box[draw.name] = low, high
-    return box
-
-
 def _range(draw: Draw, values: Sequence[float]) -> tuple[float, float]:
-    """Return the range from the 10 % to the 90 % quantile of the values; a choice keeps whole options, any other
-    range is wider the fewer values there are.
+    """Return the range from the 10 % to the 90 % quantile of the values.
+
+    A choice keeps whole options; any other range is wider the fewer values there are.
     """
     low, high = map(float, np.quantile(values, [0.1, 0.9]))
     if draw.choices:
@@ -219,11 +212,11 @@ def match_draws(source: Space, target: Space) -> Mapping[str, Carry]:
     Draws of the task itself are left out: they say what is asked, not how it is learnt. So are ranges that differ, if a
     bound is not a plain number.
     """
-    known = {draw.name: draw for draw in (*source.group_draws, *source.trial_draws)}
+    known = {draw.name: draw for draw in source.draws}
     found: dict[str, Carry] = {}
-    for draw in own_draws(target):
-        twin = known.get(draw.name)
-        if twin is None or (twin.kind, twin.condition) != (draw.kind, draw.condition) or _is_of_task(draw):
+    for draw in target.own_draws:
+        twin, section = known.get(draw.name), draw.name.partition("#")[0].partition(".")[0]
+        if twin is None or (twin.kind, twin.condition) != (draw.kind, draw.condition) or section == "task":
             continue
         carry = _carry(twin, draw)
         if carry:
@@ -231,33 +224,27 @@ def match_draws(source: Space, target: Space) -> Mapping[str, Carry]:
     return found
 
 
-def _is_of_task(draw: Draw) -> bool:
-    return draw.name.partition("#")[0].split(".")[0] == "task"
-
-
 def _carry(source: Draw, target: Draw) -> Carry | None:
+    """Return how a coordinate of one draw becomes that of another of its kind; None where ranges are no numbers."""
     if source.bounds == target.bounds:
         return lambda u: u
     if source.kind == "choice":
-        return _between_options(source.bounds.split(" | "), target.bounds.split(" | "))
-    ends, others = _ends(source), _ends(target)
-    return _between_ranges(source.kind, ends, others) if ends and others else None
+        options, others = source.bounds.split(" | "), target.bounds.split(" | ")
 
+        def carry_option(u: float) -> float | None:
+            option = options[int(u * len(options))]
+            return (others.index(option) + 0.5) / len(others) if option in others else None
 
-def _between_options(source: Sequence[str], target: Sequence[str]) -> Carry:
-    def carry(u: float) -> float | None:
-        option = source[int(u * len(source))]
-        return (target.index(option) + 0.5) / len(target) if option in target else None
+        return carry_option
+    ends, target_ends = _ends(source), _ends(target)
+    if ends is None or target_ends is None:
+        return None
 
-    return carry
-
-
-def _between_ranges(kind: DrawKind, source: tuple[float, float], target: tuple[float, float]) -> Carry:
-    def carry(u: float) -> float | None:
-        v = _coordinate(kind, *target, RANGES[kind].value(*source, u))
+    def carry_value(u: float) -> float | None:
+        v = _coordinate(source.kind, *target_ends, RANGES[source.kind].value(*ends, u))
         return v if 0 <= v < 1 else None
 
-    return carry
+    return carry_value
 
 
 def _ends(draw: Draw) -> tuple[float, float] | None:

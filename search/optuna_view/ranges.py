@@ -51,8 +51,15 @@ class Ranges:
 
     def split(self, params: Params) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
         """Return the dimensions of a trial with their values, and what else its params say."""
-        own = {path: value for path, value in params.items() if self._takes(path, value)}
-        return own, {path: value for path, value in params.items() if path not in own}
+        own: dict[str, Scalar] = {}
+        others: dict[str, Scalar] = {}
+        for path, value in params.items():
+            known = self._distributions.get(path)
+            is_number = known is not None and not isinstance(known, CategoricalDistribution)
+            is_other = path in self._others or (isinstance(value, float) and not isfinite(value))
+            is_other = is_other or (is_number and isinstance(value, str | bool))
+            (others if is_other else own)[path] = value
+        return own, others
 
     def cover(self, params: Iterable[Params]) -> bool:
         """Widen what does not hold these values of stored trials; whether anything had to be."""
@@ -61,12 +68,6 @@ class Ranges:
 
     def __getitem__(self, path: str) -> BaseDistribution:
         return self._distributions[path]
-
-    def _takes(self, path: str, value: Scalar) -> bool:
-        if path in self._others or (isinstance(value, float) and not isfinite(value)):
-            return False
-        known = self._distributions.get(path)
-        return known is None or isinstance(known, CategoricalDistribution) or not isinstance(value, str | bool)
 
     def _cover(self, path: str, value: Scalar) -> bool:
         known = self._distributions.get(path)
@@ -116,7 +117,7 @@ def _sample(space: Space) -> tuple[dict[str, BaseDistribution], set[str]]:
 
 
 def _count_options(draws: Iterable[Draw]) -> dict[str, int]:
-    """Path -> how many values it may have, of the paths at which nothing is drawn but choices."""
+    """Return how many values a path may have, for those at which nothing is drawn but choices."""
     at: defaultdict[str, list[int]] = defaultdict(list)
     for draw in draws:
         at[draw.name.partition("#")[0]].append(draw.choices or 0)

@@ -99,11 +99,11 @@ class ReadOnlyStorage(BaseStorage):
         )
 
     def get_study_name_from_id(self, study_id: int) -> str:
-        """Its name."""
+        """Return the study's name."""
         return self._row(study_id)["name"]
 
     def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        """Of the objective, and of the second one."""
+        """Return the direction of the objective, and of the second one."""
         return _directions(self._row(study_id))
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
@@ -124,7 +124,23 @@ class ReadOnlyStorage(BaseStorage):
     ) -> list[FrozenTrial]:
         """Return the trials that are shown, by number; what has ended since the last call is all that is read again."""
         with self._lock:
-            memory = self._refresh(self._row(study_id))
+            row = self._row(study_id)
+            memory = self._memories.get(row["id"])
+            if memory is None or memory.space != row["space"]:
+                spaces = self._stored.read_spaces(row["name"])
+                memory = self._memories[row["id"]] = _Memory(row["space"], Ranges(spaces))
+            reading = self._stored.read_trials(row["name"], memory.versions)
+            if memory.ranges.cover(json.loads(one["params"]) for one in reading.rows) and memory.trials:
+                # A range that became wider is another distribution of the trials that are remembered, too.
+                reading = self._stored.read_trials(row["name"], {})
+                memory.ranges.cover(json.loads(one["params"]) for one in reading.rows)
+            objectives = len(_directions(row))
+            fresh = {
+                one["number"]: show_trial(one, reading.validations.get(one["number"], {}), memory.ranges, objectives)
+                for one in reading.rows
+            }
+            memory.trials = {number: fresh.get(number) or memory.trials[number] for number in reading.versions}
+            memory.versions = reading.versions
             trials = [memory.trials[number] for number in sorted(memory.trials)]
         chosen = [trial for trial in trials if states is None or trial.state in states]
         return copy_deeply(chosen) if deepcopy else chosen
@@ -142,29 +158,10 @@ class ReadOnlyStorage(BaseStorage):
         trials = self.get_all_trials(study_id, deepcopy=False)
         return next((trial for trial in trials if trial.number == number), None) or _miss(number)
 
-    def _refresh(self, row: Mapping[str, Any]) -> _Memory:
-        memory = self._memories.get(row["id"])
-        if memory is None or memory.space != row["space"]:
-            spaces = self._stored.read_spaces(row["name"])
-            memory = self._memories[row["id"]] = _Memory(row["space"], Ranges(spaces))
-        reading = self._stored.read_trials(row["name"], memory.versions)
-        if memory.ranges.cover(json.loads(one["params"]) for one in reading.rows) and memory.trials:
-            # A range that became wider is another distribution of the trials that are remembered, too.
-            reading = self._stored.read_trials(row["name"], {})
-            memory.ranges.cover(json.loads(one["params"]) for one in reading.rows)
-        objectives = len(_directions(row))
-        fresh = {
-            one["number"]: show_trial(one, reading.validations.get(one["number"], {}), memory.ranges, objectives)
-            for one in reading.rows
-        }
-        memory.trials = {number: fresh.get(number) or memory.trials[number] for number in reading.versions}
-        memory.versions = reading.versions
-        return memory
-
     # ------------------------------------------------------------------------------------------- what would write
 
     def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> NoReturn:
-        """Refused, as all below."""
+        """Raise StorageError, as all methods below do."""
         raise _refusal("create_new_study")
 
     def delete_study(self, study_id: int) -> NoReturn:

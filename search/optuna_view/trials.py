@@ -57,6 +57,7 @@ def show_trial(
     state = _STATES[row["state"]]
     if state is TrialState.COMPLETE and values is None:
         state = TrialState.FAIL
+    started = row["started_at"] or row["created_at"]
     own, others = ranges.split(json.loads(row["params"]))
     trial = ShownTrial(
         number=row["number"],
@@ -64,8 +65,8 @@ def show_trial(
         state=state,
         value=None,
         values=values if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
-        datetime_start=None if state is TrialState.WAITING else _local(row["started_at"] or row["created_at"]),
-        datetime_complete=_local(_ended_at(row)) if state.is_finished() else None,
+        datetime_start=None if state is TrialState.WAITING else _local(started),
+        datetime_complete=_local(row["finished_at"] or started) if state.is_finished() else None,
         params=own,
         distributions={path: ranges[path] for path in own},
         user_attrs={**{name: row[name] for name in _ATTRIBUTES if row[name] is not None}, **others},
@@ -77,10 +78,6 @@ def show_trial(
     return trial
 
 
-def _ended_at(row: Mapping[str, Any]) -> datetime:
-    return row["finished_at"] or row["started_at"] or row["created_at"]
-
-
 def _local(time: datetime) -> datetime:
-    """Optuna's times are those of the machine's own clock, without a zone."""
+    """Return a time by the machine's own clock, without a zone, as Optuna has it."""
     return time.astimezone().replace(tzinfo=None)

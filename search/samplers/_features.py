@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from spaces.errors import PluginError
 from spaces.records import Scalar
+from spaces.settings import list_leaves
 
 ABSENT = -1e6
 """Stands for a number that a configuration lacks; trees only compare, so any value far away will do."""
@@ -22,16 +23,8 @@ Floats = NDArray[np.float64]
 
 def flatten(config: Mapping[str, Any]) -> Features:
     """Return the values of a resolved configuration, without the task's; a plug-in's path has its name."""
-    return dict(_below({name: part for name, part in config.items() if name != "task"}, ""))
-
-
-def _below(config: Mapping[str, Any], path: str) -> Iterator[tuple[str, Scalar]]:
-    for name, value in config.items():
-        here = path if name == "name" and path else f"{path}.{name}".removeprefix(".")
-        if isinstance(value, Mapping):
-            yield from _below(value, here)
-        elif isinstance(value, int | float | str):
-            yield here, value
+    leaves = list_leaves({name: part for name, part in config.items() if name != "task"})
+    return {path.removesuffix(".name"): value for path, value in leaves if isinstance(value, int | float | str)}
 
 
 @dataclass(frozen=True, kw_only=True)

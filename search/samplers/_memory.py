@@ -53,25 +53,20 @@ class BoundedMemory:
     def add(self, seen: Observation) -> None:
         """Remember a trial; the oldest one that is not among the best is forgotten."""
         known = self._highest or [None] * len(seen.costs)
-        self._highest = [_higher(*pair) for pair in zip(known, seen.costs, strict=True)]
+        pairs = zip(known, seen.costs, strict=True)
+        self._highest = [max((cost for cost in pair if cost is not None), default=None) for pair in pairs]
         highest = [cost for cost in self._highest if cost is not None]
         self.worst = tuple(highest) if len(highest) == len(self._highest) else None
         self._newest.append(seen)
-        if len(self._newest) > self._limit:
-            self._retire(self._newest.popleft())
-
-    def _retire(self, seen: Observation) -> None:
-        if None in seen.costs:
+        if len(self._newest) <= self._limit:
             return
-        self._best.append(seen)
+        oldest = self._newest.popleft()
+        if None not in oldest.costs:
+            self._best.append(oldest)
         if len(self._best) > self._room:
             dominated = count_dominators(self._best)
             # Of equals the one seen last goes.
             del self._best[len(dominated) - 1 - int(np.argmax(dominated[::-1]))]
-
-
-def _higher(one: float | None, other: float | None) -> float | None:
-    return max(one, other) if one is not None and other is not None else one if other is None else other
 
 
 def count_dominators(trials: Sequence[Observation]) -> NDArray[np.int64]:

@@ -57,7 +57,7 @@ class OptunaSampler(Sampler):
 
     @property
     def takes_two_objectives(self) -> bool:
-        """Yes."""
+        """True."""
         return True
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
@@ -82,7 +82,12 @@ class OptunaStrategy(Strategy):
         self._space = space
         self._sampler = sampler
         self._signs = space.search.signs
-        self._distributions = {draw.name: _distribution(draw) for draw in (*space.group_draws, *space.trial_draws)}
+        self._distributions: dict[str, BaseDistribution] = {
+            draw.name: CategoricalDistribution(tuple(range(draw.choices)))
+            if draw.choices
+            else FloatDistribution(0.0, 1.0)
+            for draw in space.draws
+        }
         self._memory = BoundedMemory(sampler.limits.newest, sampler.limits.best)
         self._open: dict[int, Draws] = {}
         """Number -> coordinates of the trials without an outcome."""
@@ -106,7 +111,14 @@ class OptunaStrategy(Strategy):
         if shared := self._shared.of(number // self._space.search.group):
             study.enqueue_trial({name: self._parameter(name, u) for name, u in shared.items()})
         suggestion = study.ask()
-        trial = self._space.sample(number, lambda draw: _suggest(suggestion, draw))
+
+        def suggest(draw: Draw) -> float:
+            # Optuna's ranges include their end, and a choice becomes its option's middle.
+            if draw.choices is None:
+                return min(suggestion.suggest_float(draw.name, 0.0, 1.0), BELOW_ONE)
+            return (suggestion.suggest_categorical(draw.name, tuple(range(draw.choices))) + 0.5) / draw.choices
+
+        trial = self._space.sample(number, suggest)
         self._open[number] = trial.draws
         self._shared.keep(trial.group, trial.draws)
         return trial
@@ -131,19 +143,21 @@ class OptunaStrategy(Strategy):
         study = optuna.create_study(
             sampler=self._sampler.make(seed), directions=[StudyDirection.MINIMIZE for _ in self._signs]
         )
-        self._made = {seen: self._made.get(seen) or self._ended_trial(seen) for seen in self._memory}
+        worst, made = self._memory.worst, self._made
+        self._made = {}
+        for seen in self._memory:
+            if known := made.get(seen):
+                self._made[seen] = known
+            elif worst is None:
+                self._made[seen] = self._make_trial(seen.draws, TrialState.FAIL)
+            else:
+                values = [bad if cost is None else cost for cost, bad in zip(seen.costs, worst, strict=True)]
+                excesses = {text: self._worst_excess if one is None else one for text, one in seen.constraints.items()}
+                self._made[seen] = self._make_trial(seen.draws, TrialState.COMPLETE, values, excesses)
         study.add_trials(self._made.values())
         for number in sorted(self._open)[-self._sampler.limits.running :]:
             study.add_trial(self._make_trial(self._open[number], TrialState.RUNNING))
         return study
-
-    def _ended_trial(self, seen: Observation) -> FrozenTrial:
-        worst = self._memory.worst
-        if worst is None:
-            return self._make_trial(seen.draws, TrialState.FAIL)
-        values = [bad if cost is None else cost for cost, bad in zip(seen.costs, worst, strict=True)]
-        excesses = {text: self._worst_excess if excess is None else excess for text, excess in seen.constraints.items()}
-        return self._make_trial(seen.draws, TrialState.COMPLETE, values, excesses)
 
     def _make_trial(
         self,
@@ -198,8 +212,9 @@ class SharedDraws:
         self._groups: dict[int, dict[str, float]] = {}
 
     def of(self, group: int) -> Draws:
-        """Return the group's coordinates, empty before its first trial. Numbers ascend: earlier groups are
-        forgotten.
+        """Return the group's coordinates, empty before its first trial.
+
+        Numbers ascend: earlier groups are forgotten.
         """
         for earlier in [known for known in self._groups if known < group]:
             del self._groups[earlier]
@@ -210,18 +225,3 @@ class SharedDraws:
         if self._names:
             known = self._groups.setdefault(group, {})
             known.update({name: draws[name] for name in self._names if name in draws})
-
-
-def _distribution(draw: Draw) -> BaseDistribution:
-    if draw.choices is None:
-        return FloatDistribution(0.0, 1.0)
-    return CategoricalDistribution(tuple(range(draw.choices)))
-
-
-def _suggest(trial: optuna.Trial, draw: Draw) -> float:
-    """Return the coordinate of a draw in [0, 1): Optuna's ranges include their end, a choice becomes its option's
-    middle.
-    """
-    if draw.choices is None:
-        return min(trial.suggest_float(draw.name, 0.0, 1.0), BELOW_ONE)
-    return (trial.suggest_categorical(draw.name, tuple(range(draw.choices))) + 0.5) / draw.choices

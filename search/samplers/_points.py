@@ -24,7 +24,7 @@ class Points(ABC):
 
     @abstractmethod
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
-        """Points first .. first + count - 1, [count, d]."""
+        """Return the points first .. first + count - 1, [count, d]."""
 
 
 @final
@@ -36,22 +36,20 @@ class RandomPoints(Points):
     """
 
     def __init__(self, seed: int, draws: Sequence[Draw]) -> None:
-        self._keys = np.array([_key(seed, draw) for draw in draws], dtype=np.uint64)
+        # Equal names in the group's and the trial's block get different streams.
+        texts = [f"{seed}/{draw.scope}/{draw.name}".encode() for draw in draws]
+        keys = [int.from_bytes(blake2b(text, digest_size=8).digest(), "little") for text in texts]
+        self._keys = np.array(keys, dtype=np.uint64)
 
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
-        """Points first .. first + count - 1, [count, d]."""
+        """Return the points first .. first + count - 1, [count, d]."""
         indices = np.arange(first + 1, first + count + 1, dtype=np.uint64)
         words = _mix64(self._keys + indices[:, None] * np.uint64(GAMMA))
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _key(seed: int, draw: Draw) -> int:
-    """Return a 64-bit key; equal names in the group's and the trial's block get different streams."""
-    return int.from_bytes(blake2b(f"{seed}/{draw.scope}/{draw.name}".encode(), digest_size=8).digest(), "little")
-
-
 def _mix64(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """`spaces.seeds.mix64` for arrays."""
+    """Return `spaces.seeds.mix64` of each word."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
@@ -68,8 +66,7 @@ class PointStrategy(Strategy):
         self._groups = groups
         self._trials = trials
         self.size = size
-        draws = (*space.group_draws, *space.trial_draws)
-        self._columns = {draw.name: column for column, draw in enumerate(draws)}
+        self._columns = {draw.name: column for column, draw in enumerate(space.draws)}
 
     def ask(self, numbers: range) -> list[Trial]:
         """Return the trials of these numbers; fewer where they reach beyond `size`."""

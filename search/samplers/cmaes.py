@@ -60,24 +60,21 @@ class CovarianceStrategy(Strategy):
         self._space = space
         self._population = population
         self._sign = space.search.objective.sign
-        self._dimensions = {draw.name: index for index, draw in enumerate(filter(self._learns, _draws(space)))}
-        self._random = {draw.name: RandomPoints(space.search.seed, [draw]) for draw in _draws(space)}
+        learned = [draw for draw in space.own_draws if draw.choices is None and draw.condition is None]
+        self._dimensions = {draw.name: index for index, draw in enumerate(learned)}
+        self._random = {draw.name: RandomPoints(space.search.seed, [draw]) for draw in space.draws}
         self._generation = 0
         self._asked: dict[int, int] = {}
         self._results: list[tuple[Vector, float | None]] = []
-        self._optimizer = self._warm(outcomes) if self._dimensions else None
-
-    def _learns(self, draw: Draw) -> bool:
-        own = draw.scope == "trial" or self._space.search.group == 1
-        return own and draw.choices is None and draw.condition is None
-
-    def _warm(self, outcomes: Sequence[Outcome]) -> CMA:
         known = [
             (self._vector(outcome), self._sign * outcome.objective)
             for outcome in outcomes
             if outcome.state in TERMINAL and outcome.objective is not None and outcome.feasible
         ]
-        return self._cold() if len(known) < WARM_START else self._optimizer_at(*get_warm_start_mgd(known))
+        self._optimizer: CMA | None = None
+        if self._dimensions:
+            is_warm = len(known) >= WARM_START
+            self._optimizer = self._optimizer_at(*get_warm_start_mgd(known)) if is_warm else self._cold()
 
     def _cold(self) -> CMA:
         return self._optimizer_at(np.full(len(self._dimensions), 0.5), 1 / 6, None)
@@ -93,8 +90,12 @@ class CovarianceStrategy(Strategy):
         return [self._ask(number) for number in numbers]
 
     def _ask(self, number: int) -> Trial:
-        point = self._point(number)
-        group = number // self._space.search.group
+        seed, group = self._space.search.seed, number // self._space.search.group
+        point: list[float] = []
+        if self._optimizer is not None:
+            # The point depends on the distribution, the seed and the number, not on earlier asks.
+            self._optimizer.reseed_rng(mix64(mix64(seed) + (number + 1) * GAMMA) >> 32)
+            point = np.clip(self._optimizer.ask(), 0.0, nextafter(1.0, 0.0)).tolist()
 
         def coordinate(draw: Draw) -> float:
             if draw.name in self._dimensions:
@@ -104,15 +105,6 @@ class CovarianceStrategy(Strategy):
 
         self._asked[number] = self._generation
         return self._space.sample(number, coordinate)
-
-    def _point(self, number: int) -> list[float]:
-        """Return a point of the current normal distribution that depends on the seed and the number, not on earlier
-        asks.
-        """
-        if self._optimizer is None:
-            return []
-        self._optimizer.reseed_rng(mix64(mix64(self._space.search.seed) + (number + 1) * GAMMA) >> 32)
-        return np.clip(self._optimizer.ask(), 0.0, nextafter(1.0, 0.0)).tolist()
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Learn from the trials of the current generation; the others come from a distribution that is gone."""
@@ -134,7 +126,3 @@ class CovarianceStrategy(Strategy):
 
     def _vector(self, outcome: Outcome) -> Vector:
         return np.array([outcome.draws[name] for name in self._dimensions])
-
-
-def _draws(space: Space) -> tuple[Draw, ...]:
-    return (*space.group_draws, *space.trial_draws)

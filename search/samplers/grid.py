@@ -67,15 +67,15 @@ class GridPoints(Points):
         self._repeat = repeat
 
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
-        """Points first .. first + count - 1, [count, d]."""
+        """Return the points first .. first + count - 1, [count, d]."""
         if not self._options:
             return np.empty((count, 0))
         # Digits by Python's own integers: a grid may have more points than fit into 64 bits.
-        return np.array([self._point(index // self._repeat) for index in range(first, first + count)])
-
-    def _point(self, index: int) -> list[float]:
-        point: list[float] = []
-        for options in reversed(self._options):
-            index, digit = divmod(index, options)
-            point.append((digit + 0.5) / options)
-        return point[::-1]
+        points: list[list[float]] = []
+        for index in range(first, first + count):
+            rest, point = index // self._repeat, list[float]()
+            for options in reversed(self._options):
+                rest, digit = divmod(rest, options)
+                point.append((digit + 0.5) / options)
+            points.append(point[::-1])
+        return np.array(points)

@@ -124,7 +124,7 @@ class LearnedStrategy(Strategy):
         self._space = space
         self._settings = settings
         self._random = RandomSearch().begin(space, [])
-        self._draws = (*space.group_draws, *space.trial_draws)
+        self._draws = space.draws
         self._points = RandomPoints(space.search.seed ^ _STREAM, self._draws)
         self._groups = RandomPoints(space.search.seed, space.group_draws)
         self._sign = space.search.signs[0]
@@ -191,8 +191,7 @@ class LearnedStrategy(Strategy):
         pool.is_taken[row] = True
         point = pool.points[row]
         self._asked.add(point.tobytes())
-        u = dict(zip((draw.name for draw in self._draws), point.tolist(), strict=True))
-        return self._space.sample(number, lambda draw: u[draw.name])
+        return self._resolve(number, point.tolist())
 
     def _to_point(self, draws: Draws) -> Floats:
         return np.array([draws.get(draw.name, -1.0) for draw in self._draws])
@@ -246,7 +245,9 @@ class LearnedStrategy(Strategy):
         portfolio = self._prior.portfolio_of(pool.model)
         if at >= len(portfolio):
             return None
-        distances = np.abs(to_quantiles(pool.rows) - _rank(portfolio[at], pool.rows)).sum(axis=1)
+        below, equal = pool.rows < portfolio[at], pool.rows == portfolio[at]
+        quantiles = (below.sum(axis=0) + 0.5 * equal.sum(axis=0)) / len(pool.rows)
+        distances = np.abs(to_quantiles(pool.rows) - quantiles).sum(axis=1)
         distances[pool.is_taken] = np.inf
         return int(np.argmin(distances))
 
@@ -299,8 +300,3 @@ def _correlate(predicted: Floats, costs: Floats) -> float:
     """Return Spearman's rank correlation; 0 where one of the two is constant."""
     with np.errstate(invalid="ignore"):
         return float(np.nan_to_num(np.corrcoef(to_quantiles(predicted), to_quantiles(costs))[0, 1]))
-
-
-def _rank(row: NDArray[np.float32], rows: NDArray[np.float32]) -> Floats:
-    """Return the quantile of a row among the others, for each column."""
-    return ((rows < row).sum(axis=0) + 0.5 * (rows == row).sum(axis=0)) / len(rows)

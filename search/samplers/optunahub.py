@@ -99,7 +99,12 @@ class OptunaHub(OptunaSampler):
         return getattr(module, self.sampler or known[0])
 
     def _import(self) -> Any:
-        package, folder = self.package, self._folder()
+        package = self.package
+        if self.registry:
+            folder = Path(self.registry).expanduser().absolute()
+        else:
+            cache = os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")
+            folder = Path(os.environ.get("OPTUNAHUB_CACHE_HOME", Path(cache, "optunahub")), CACHE)
         try:
             hub = importlib.import_module("optunahub")
         except Exception as error:  # without git on the machine, its own imports fail in other ways
@@ -113,12 +118,6 @@ class OptunaHub(OptunaSampler):
             return hub.load_local_module(package, registry_root=str(folder))
         except Exception as error:
             raise self._error(f"{type(error).__name__}: {error}") from error
-
-    def _folder(self) -> Path:
-        if self.registry:
-            return Path(self.registry).expanduser().absolute()
-        cache = os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")
-        return Path(os.environ.get("OPTUNAHUB_CACHE_HOME", Path(cache, "optunahub")), CACHE)
 
     def _error(self, reason: str) -> PluginError:
         return PluginError(f"search.sampler: optunahub {self.package}: {shorten(reason, 400)}")

@@ -46,7 +46,7 @@ class SobolPoints(Points):
         self._engine = Sobol(dimensions, rng=seed) if dimensions else None
 
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
-        """Points first .. first + count - 1, [count, d]."""
+        """Return the points first .. first + count - 1, [count, d]."""
         engine = self._engine
         if engine is None:
             return np.empty((count, 0))

@@ -75,7 +75,7 @@ class Warm(Sampler):
 
     def points(self) -> tuple[Draws, ...]:
         """Return the candidates' coordinates, the most promising first."""
-        columns = _columns(self.candidates, "candidates", _is_coordinate)
+        columns = _columns(self.candidates, "candidates", lambda u: u is None or (_is_end(u) and u < 1))
         if len({len(column) for column in columns.values()}) > 1:
             raise PluginError("candidates: every draw must have as many coordinates as the others, null for none")
         names = list(columns)
@@ -92,7 +92,7 @@ class Warm(Sampler):
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
         """Start; raises SpaceError for a draw that the space has not."""
-        known = [draw.name for draw in (*space.group_draws, *space.trial_draws)]
+        known = [draw.name for draw in space.draws]
         for name in {name: None for point in (*self.points(), self.ranges()) for name in point}:
             if name not in known:
                 raise SpaceError(f"search.sampler: {no_such('draw of the space', name, known)}")
@@ -100,8 +100,9 @@ class Warm(Sampler):
 
 
 def format_prior(points: Sequence[Draws], ranges: Mapping[str, tuple[float, float]]) -> tuple[str, str]:
-    """Return the texts `candidates` and `box` of these coordinates, to six decimals; ranges are rounded to their
-    inside.
+    """Return the texts `candidates` and `box` of these coordinates, to six decimals.
+
+    Ranges are rounded to their inside.
     """
     names = list({name: None for point in points for name in point})
     columns = {name: [_round(point[name]) if name in point else None for point in points] for name in names}
@@ -117,7 +118,7 @@ def _round(u: float) -> float:
 
 
 def _columns(given: str, field: str, fits: Callable[[Any], bool]) -> dict[str, list[Any]]:
-    """`{draw: [...]}` with entries that fit; raises PluginError for anything else."""
+    """Return `{draw: [...]}` with entries that fit; raises PluginError for anything else."""
     try:
         columns: Any = json.loads(given)
     except (ValueError, RecursionError) as error:
@@ -128,10 +129,6 @@ def _columns(given: str, field: str, fits: Callable[[Any], bool]) -> dict[str, l
         if not all(map(fits, column)):
             raise PluginError(f"{field}: {name}: {json.dumps(column)} must hold coordinates from 0 to 1")
     return columns
-
-
-def _is_coordinate(value: Any) -> bool:
-    return value is None or (_is_end(value) and value < 1)
 
 
 def _is_end(value: Any) -> bool:
@@ -148,7 +145,7 @@ class WarmStrategy(Strategy):
         self._box = Box(space, settings.ranges())
         self._floor = settings.floor if self._box.narrows else 1.0
         started = {outcome.number for outcome in outcomes}
-        known = [*outcomes, *(_open(trial) for trial in self._candidates if trial.number not in started)]
+        known = [*outcomes, *(Outcome.of_open(trial) for trial in self._candidates if trial.number not in started)]
         self._whole = settings.sampler.begin(space, known)
         self._narrow = settings.sampler.begin(warp(space, self._box.to_space), self._box.to_box(known))
         # What a group shares must be the same in both. Points are a function of the number, so they are the same; a
@@ -160,26 +157,24 @@ class WarmStrategy(Strategy):
 
     def ask(self, numbers: range) -> list[Trial]:
         """Return the trials of these numbers, in order."""
-        return [self._ask(number) for number in numbers]
-
-    def _ask(self, number: int) -> Trial:
-        if number < len(self._candidates):
-            return self._candidates[number]
-        if self._is_free(number // self._unit):
-            [trial] = self._whole.ask(range(number, number + 1))
-            return trial
-        return unwarp(self._space, self._narrow.ask(range(number, number + 1)), self._box.to_space)[0]
+        trials: list[Trial] = []
+        for number in numbers:
+            origin = self.origin(number)
+            if origin == "candidates":
+                trials.append(self._candidates[number])
+            elif origin == UNRESTRICTED:
+                trials += self._whole.ask(range(number, number + 1))
+            else:
+                trials += unwarp(self._space, self._narrow.ask(range(number, number + 1)), self._box.to_space)
+        return trials
 
     def origin(self, number: int) -> str:
         """Return where a trial comes from: `candidates`, `box`, or `unrestricted`, as those of the floor are."""
         if number < len(self._candidates):
             return "candidates"
-        return UNRESTRICTED if self._is_free(number // self._unit) else "box"
-
-    def _is_free(self, unit: int) -> bool:
-        """Return whether a trial, or a group, may be anywhere."""
+        unit = number // self._unit
         word = mix64(mix64(self._space.search.seed ^ _STREAM) + (unit + 1) * GAMMA)
-        return unit < self._first or word < self._floor * 2.0**64
+        return UNRESTRICTED if unit < self._first or word < self._floor * 2.0**64 else "box"
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Learn from trials that ended."""
@@ -189,22 +184,13 @@ class WarmStrategy(Strategy):
 
 def _candidates(space: Space, settings: Warm) -> list[Trial]:
     points = settings.points()[: space.search.trials]
-    free = {draw.name for draw in own_draws(space)}
+    free = {draw.name for draw in space.own_draws}
 
     def coordinate(number: int, name: str, u: float) -> float:
         return points[number].get(name, u) if name in free else u
 
     asked = settings.sampler.begin(warp(space, coordinate), []).ask(range(len(points)))
     return unwarp(space, asked, coordinate)
-
-
-def own_draws(space: Space) -> tuple[Draw, ...]:
-    """Return the draws that each trial has for itself."""
-    return space.trial_draws if space.search.group > 1 else (*space.group_draws, *space.trial_draws)
-
-
-def _open(trial: Trial) -> Outcome:
-    return Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=None, state="queued")
 
 
 Warping = Callable[[int, str, float], float]
@@ -249,7 +235,7 @@ class Box:
     """The part of a space that is searched more often, and the cube that a sampler sees of it."""
 
     def __init__(self, space: Space, ranges: Mapping[str, tuple[float, float]]) -> None:
-        free = {draw.name for draw in own_draws(space)}
+        free = {draw.name for draw in space.own_draws}
         self._ranges = {name: ends for name, ends in ranges.items() if name in free}
         self.narrows = bool(self._ranges)
 

@@ -84,8 +84,9 @@ class Controller:
         remove_checkpoints: RemoveCheckpoints | None = None,
         crashed: bool = False,
     ) -> Self:
-        """Return the controller of a study that is new or resumed; raises StudyError for policies that do not go
-        together.
+        """Return the controller of a study that is new or resumed.
+
+        Raises StudyError for policies that do not go together.
 
         `crashed`: the launch before crashed by itself, in the process that also trained; otherwise it was killed.
 
@@ -104,10 +105,7 @@ class Controller:
         compare = any(monitor.compares for monitor in monitors)
         needed = space.needs_outcomes or space.search.sampler.learns or compare
         ended = study.queries.outcomes(None) if needed else []
-        opened = [
-            Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=None, state="queued")
-            for trial, _ in queued
-        ]
+        opened = [Outcome.of_open(trial) for trial, _ in queued]
         # Copies of a population are left out: no sampler drew them. Without copies, later numbers are trials by hand.
         copies = any(monitor.makes_copies for monitor in monitors)
         outcomes = [outcome for outcome in (*ended, *opened) if not copies or outcome.number < space.search.trials]
@@ -160,8 +158,9 @@ class Controller:
         return self._leases.renew(worker)
 
     def sweep(self) -> None:
-        """Requeue, every ten seconds, the trials of workers whose leases have expired; it is called about every
-        second.
+        """Requeue, every ten seconds, the trials of workers whose leases have expired.
+
+        It is called about every second.
         """
         for worker in self._leases.sweep():
             self.handle_departure(worker)
@@ -211,24 +210,20 @@ class Controller:
     # --------------------------------------------------------------------------------------------------- fill the lanes
 
     def _assign(self, offer: Offer, reports: Sequence[Report]) -> Directives:
-        """Trials for the free lanes of a worker; and which of those that it holds to drop."""
+        """Return trials for the free lanes of a worker, and which of those that it holds to drop."""
         copies = self._ledger.copies(reports, offer.worker, self._next_copy)
-        started = self._start(offer, self._lanes_to_fill(offer), copies)
-        stop = tuple(one.number for one in offer.holds if not self._ledger.running.has(one, offer.worker))
-        rounds = self._queue.waiting / max(1, len(self._ledger.running))
+        holds, running = offer.holds, self._ledger.running
+        # Lanes of trials that the worker is told to stop are free, too; beside a suspected trial none is filled.
+        stopped = 0 if offer.structure is None else sum(not running.has(one, offer.worker) for one in holds)
+        is_suspected = self._requeueing.is_suspected(running.of(offer.worker))
+        started = self._start(offer, 0 if is_suspected else offer.lanes + stopped, copies)
+        stop = tuple(one.number for one in holds if not running.has(one, offer.worker))
+        rounds = self._queue.waiting / max(1, len(running))
         done = self._queue.empty and not self._ledger.running
         if done:
             self._finished = True
             self._leases.dismiss(offer.worker)
         return Directives(stop=stop, start=started, done=done, rounds=rounds)
-
-    def _lanes_to_fill(self, offer: Offer) -> int:
-        """Free lanes, and those of trials that the worker is told to stop; none beside a suspected trial."""
-        if self._requeueing.is_suspected(self._ledger.running.of(offer.worker)):
-            return 0
-        if offer.structure is None:
-            return offer.lanes
-        return offer.lanes + sum(not self._ledger.running.has(one, offer.worker) for one in offer.holds)
 
     def _start(self, offer: Offer, lanes: int, copies: Sequence[Copy]) -> tuple[Trial, ...]:
         """Start the copies in the lanes of the trials that they replace, and queued or new trials in other lanes."""

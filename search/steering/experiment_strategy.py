@@ -53,8 +53,12 @@ class ExperimentStrategy(Strategy):
     def ready(self, numbers: range) -> range:
         for count, number in enumerate(numbers):
             part = self._space.part_of(number)
-            if isinstance(part, Confirmed) and not self._has_ended(part.arm):
-                return numbers[:count]
+            if isinstance(part, Confirmed):
+                # All configurations of the arm must have ended; a grid may have fewer than were planned.
+                planned, size = self._space.configurations, self._searches[part.arm].size
+                trials = (planned if size is None else min(size, planned)) * self._space.seeds
+                if self._ended[part.arm] < trials:
+                    return numbers[:count]
         return numbers
 
     def ask(self, numbers: range) -> list[Trial]:
@@ -71,7 +75,9 @@ class ExperimentStrategy(Strategy):
     def _find_draws(self, part: Tried | Confirmed) -> Draws | None:
         """Return the coordinates of a configuration, asked for if it is new; None where there is no such one."""
         if isinstance(part, Confirmed):
-            ranked = self._rank(part.arm)
+            # Ranked are the configurations of which every seed has an objective, the best mean first.
+            own = {number: found for (arm, number), found in self._objectives.items() if arm == part.arm}
+            ranked = list(rank_by_mean(own, self._space.seeds, self._space.search.objective.sign))
             return self._draws[part.arm, ranked[part.rank]] if part.rank < len(ranked) else None
         key = part.arm, part.configuration
         if key not in self._draws:
@@ -81,18 +87,11 @@ class ExperimentStrategy(Strategy):
             self._draws[key] = found[0].draws
         return self._draws[key]
 
-    def _rank(self, arm: int) -> list[int]:
-        """Return the arm's configurations of which every seed has an objective, the best mean first."""
-        own = {configuration: found for (of, configuration), found in self._objectives.items() if of == arm}
-        return list(rank_by_mean(own, self._space.seeds, self._space.search.objective.sign))
-
-    def _has_ended(self, arm: int) -> bool:
-        """Return whether all configurations of an arm have ended; a grid may have fewer than were planned."""
-        planned, size = self._space.configurations, self._searches[arm].size
-        return self._ended[arm] >= (planned if size is None else min(size, planned)) * self._space.seeds
-
     def _note(self, outcomes: Iterable[Outcome]) -> list[tuple[int, Outcome]]:
-        """Remember outcomes; arm and outcome of each configuration that is complete now, numbered within its arm."""
+        """Remember outcomes; return arm and outcome of each configuration that is complete now.
+
+        Such an outcome is numbered within its arm.
+        """
         complete: list[tuple[int, Outcome]] = []
         for outcome in outcomes:
             part = self._space.part_of(outcome.number)

@@ -99,11 +99,11 @@ class Leases:
         self._lost.add(worker)
 
     def sweep(self) -> list[str]:
-        """Every ten seconds: write the renewals; the workers whose leases have expired since."""
+        """Write the renewals every ten seconds; return the workers whose leases have expired since."""
         return self.write_renewals() if self._clock() >= self._swept + SWEEP_SECONDS else []
 
     def write_renewals(self) -> list[str]:
-        """Write when each worker was last seen; the workers whose leases have expired since the last time.
+        """Write when each worker was last seen; return those whose leases have expired since the last time.
 
         A controller that was itself paused cannot tell which workers were silent: it gives every worker a new lease.
         """

@@ -83,7 +83,7 @@ class Ledger:
         return current
 
     def record(self, reports: Sequence[Report]) -> list[TrialResult]:
-        """Write the reports with the results that they imply; those results.
+        """Write the reports with the results that they imply; return those results.
 
         What is known of the trials changes only after the write: if it fails, the same reports may be sent again.
         """
@@ -95,7 +95,16 @@ class Ledger:
             search, trial = self._space.search_of(report.number), self.running[report.number].trial
             rating = ratings[report.number] = rating_after(search, ratings[report.number], trial, report)
             if report.state != "running":
-                results.append(_result(report, rating if report.state == "finished" else NO_RATING))
+                reached = asdict(rating if report.state == "finished" else NO_RATING)
+                results.append(
+                    TrialResult(
+                        number=report.number,
+                        state=report.state,
+                        error=report.error,
+                        fence=report.fence,
+                        **reached,
+                    )
+                )
         # In the order of numbers, in which the outcomes of one moment are read again after a restart.
         results.sort(key=lambda result: result.number)
         self._study.record(reports, results, ())
@@ -125,9 +134,7 @@ class Ledger:
             number=number,
             state="pruned",
             fence=running.trial.fence,
-            objective=running.rating.objective,
-            second_objective=running.rating.second_objective,
-            constraints=running.rating.constraints,
+            **asdict(running.rating),
         )
 
     def close(self, results: Sequence[TrialResult]) -> None:
@@ -162,7 +169,7 @@ class Ledger:
             self._strategy.tell(outcomes)
 
     def remove(self, number: int) -> RunningTrial:
-        """Take a trial from the running ones; what was known of it."""
+        """Take a trial from the running ones; return what was known of it."""
         for monitor in self._monitors:
             monitor.forget(number)
         return self.running.pop(number)
@@ -178,7 +185,7 @@ class Ledger:
         return [copy for monitor in self._monitors for copy in monitor.copies(self._space, pack, reported, first)]
 
     def start(self, trials: Sequence[Trial], worker: str, results: Sequence[TrialResult] = ()) -> tuple[Trial, ...]:
-        """Write the trials as running on the worker; the same trials with their new fences."""
+        """Write the trials as running on the worker; return them with their new fences."""
         if not trials:
             return ()
         # Written before the worker is told: should it or this process end now, the rows say who had the trials.
@@ -191,7 +198,7 @@ class Ledger:
         return started
 
     def save(self, offer: Offer) -> list[Checkpoint]:
-        """Write the worker's checkpoints, each with what is known of its trial there; those that count.
+        """Write the worker's checkpoints, each with what is known of its trial there; return those that count.
 
         To be called after the reports up to them are recorded.
         """
@@ -225,17 +232,3 @@ class Ledger:
 
 _RATING = [field.name for field in fields(Rating)]
 """What a checkpoint keeps of a rating; one of an older Graft has the objective alone."""
-
-
-def _result(report: Report, rating: Rating) -> TrialResult:
-    """Return the result of a trial by its last report."""
-    assert report.state != "running", "the trial has ended"
-    return TrialResult(
-        number=report.number,
-        state=report.state,
-        error=report.error,
-        fence=report.fence,
-        objective=rating.objective,
-        second_objective=rating.second_objective,
-        constraints=rating.constraints,
-    )

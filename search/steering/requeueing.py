@@ -68,7 +68,10 @@ class Requeueing:
             self._requeue(numbers, queued, is_cause=is_cause)
 
     def _note_crash_alone(self, number: int) -> bool:
-        """Note a crash with this trial alone; whether there were enough of them, while other trials were well."""
+        """Note a crash with this trial alone; return whether it is the cause.
+
+        It is after enough of them, while other trials were well.
+        """
         alone = self._alone.setdefault(number, _Alone(self._healthy_reports))
         alone.crashes += 1
         return alone.crashes >= ALONE and (self._healthy_reports > alone.healthy_before or self.is_last(number))
@@ -78,7 +81,7 @@ class Requeueing:
         return self._queue.empty and self._ledger.running.numbers() <= {number}
 
     def note_reports(self, reports: Sequence[Report]) -> None:
-        """Trials that are not suspected, or that end, are trained well: their workers live."""
+        """Count the reports of trials that are not suspected, or that end: their workers live."""
         self._healthy_reports += sum(
             report.state != "running" or not self.is_suspected([report.number]) for report in reports
         )
@@ -91,7 +94,13 @@ class Requeueing:
         """
         trial = replace(trial, fence=0, checkpoints=known.checkpoints)
         if known.crashes >= QUARANTINED_AFTER and is_cause:
-            self._fail(trial, known.crashes)
+            # Only running trials can end, so it is started on no worker.
+            [started] = self._ledger.start([trial], _NO_WORKER)
+            died = f"{known.crashes} workers died while they trained it"
+            error = f"{died}, at last {ALONE} alone with it, and others did not"
+            result = TrialResult(number=trial.number, state="failed", objective=None, error=error, fence=started.fence)
+            self._study.end([result])
+            self._ledger.close([result])
             return
         self._crashes[trial.number] = known.crashes
         if known.crashes >= QUARANTINED_AFTER:
@@ -108,7 +117,7 @@ class Requeueing:
             self._ledger.running[trial.number].crashes = self._crashes.pop(trial.number, 0)
 
     def forgive(self, saved: Sequence[Checkpoint]) -> None:
-        """Trials that got further than ever before are not what their workers crashed of."""
+        """Clear the trials that got further than ever before: their workers did not crash of them."""
         for one in saved:
             running = self._ledger.running[one.number]
             if one.step > running.trial.checkpoint_step:
@@ -124,11 +133,3 @@ class Requeueing:
         known = {one.number: one for one in queued}
         for number in sorted(numbers):
             self.route(self._ledger.remove(number).trial, known.get(number, QueuedTrial(number)), is_cause=is_cause)
-
-    def _fail(self, trial: Trial, crashes: int) -> None:
-        """End a queued trial that crashes its workers. Only running trials can end, so it is started on no worker."""
-        [started] = self._ledger.start([trial], _NO_WORKER)
-        error = f"{crashes} workers died while they trained it, at last {ALONE} alone with it, and others did not"
-        result = TrialResult(number=trial.number, state="failed", objective=None, error=error, fence=started.fence)
-        self._study.end([result])
-        self._ledger.close([result])

@@ -41,7 +41,10 @@ class Share:
     limit: Limit
 
     def rounded(self, *, up: bool) -> int:
-        """Whole lanes that it may fill: who is due a part of a lane has the lane for that part of the time."""
+        """Return the whole lanes that it may fill.
+
+        A study that is due a part of a lane has the lane for that part of the time.
+        """
         return math.ceil(self.lanes) if up else math.floor(self.lanes)
 
 
@@ -61,7 +64,9 @@ class _Filling:
 
 
 def share_lanes(demands: Sequence[Demand], lanes: int, owner_lanes: int | None = None) -> dict[int, Share]:
-    """Study -> its share of so many lanes; `owner_lanes`: the most that the studies of one owner have together.
+    """Return each study's share of so many lanes.
+
+    `owner_lanes`: the most that the studies of one owner have together.
 
     Each class gets what the higher ones leave. In a class the lanes of all studies rise together, in proportion to
     their weights, until a study has all that it asks for or may have, its owner has the most, or no lane is left; those

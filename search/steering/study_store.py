@@ -50,7 +50,7 @@ class StudyQueries(Protocol):
         ...
 
     def next_number(self) -> int:
-        """One more than the highest number ever started."""
+        """Return one more than the highest number ever started."""
         ...
 
     def holes(self) -> Sequence[range]:

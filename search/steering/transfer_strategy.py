@@ -41,8 +41,11 @@ class TransferStrategy(Strategy):
     def ready(self, numbers: range) -> range:
         for count, number in enumerate(numbers):
             stage = self._space.stage_of(number)
-            if isinstance(stage, StageTwo) and stage.source is not None and not self._has_ended(stage.source):
-                return numbers[:count]
+            if isinstance(stage, StageTwo) and stage.source is not None:
+                # All trials of the source's search must have ended; a grid may have fewer than were planned.
+                planned, size = self._space.tried, self._searches[stage.source].size
+                if self._ended[stage.source] < (planned if size is None else min(size, planned)):
+                    return numbers[:count]
         return numbers
 
     def ask(self, numbers: range) -> list[Trial]:
@@ -69,11 +72,6 @@ class TransferStrategy(Strategy):
         self._note(outcomes)
         for domain, own in self._by_domain(outcomes).items():
             self._searches[domain].tell(own)
-
-    def _has_ended(self, source: int) -> bool:
-        """Return whether all trials of the source's search have ended; a grid may have fewer than were planned."""
-        size = self._searches[source].size
-        return self._ended[source] >= (self._space.tried if size is None else min(size, self._space.tried))
 
     def _note(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:

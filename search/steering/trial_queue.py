@@ -66,7 +66,9 @@ class TrialQueue:
     def __init__(self, strategy: Strategy, numbers: Iterable[range]) -> None:
         """`numbers`: never started yet, ascending."""
         self._strategy = strategy
-        self._numbers = deque(part for part in (_limit(part, strategy.size) for part in numbers) if part)
+        size = strategy.size
+        parts = (part if size is None else range(part.start, min(part.stop, size)) for part in numbers)
+        self._numbers = deque(part for part in parts if part)
         self._requeued = ByStructure()
         self._suspected: deque[Trial] = deque()
         self._quarantined: deque[Trial] = deque()
@@ -106,13 +108,14 @@ class TrialQueue:
         self._quarantined.append(trial)
 
     def take_quarantined(self) -> list[Trial]:
-        """Return the next trial in quarantine, for an empty device; asked when `take` gives none and no trial is
-        running.
+        """Return the next trial in quarantine, for an empty device.
+
+        It is asked when `take` gives none and no trial is running.
         """
         return [self._quarantined.popleft()] if self._quarantined else []
 
     def take(self, structure: str | None, lanes: int, common: Sequence[str] = ()) -> list[Trial]:
-        """Up to `lanes` trials of one structure (None: of the one with most trials waiting, or that waits longest).
+        """Return at most `lanes` trials of one structure; None: that with most trials waiting, or waiting longest.
 
         Fewer when there are no more; when the sampler's `look_ahead` trials of other structures are kept; or when the
         structure has not come up in the last RARE trials, as at the end of a group that had it. `common`: structures
@@ -127,7 +130,9 @@ class TrialQueue:
             trial = self._requeued.pop(structure) or self._ahead.pop(structure)
             if trial is not None:
                 taken.append(trial)
-            elif not self._comes_up(structure) or not self._ask(min(lanes - len(taken), self._room)):
+                continue
+            last_seen = self._seen.setdefault(structure, self._asked)
+            if self._asked - last_seen >= RARE or not self._ask(min(lanes - len(taken), self._room)):
                 break
         return taken
 
@@ -135,11 +140,8 @@ class TrialQueue:
     def _room(self) -> int:
         return self._strategy.look_ahead - len(self._ahead)
 
-    def _comes_up(self, structure: str) -> bool:
-        return self._asked - self._seen.setdefault(structure, self._asked) < RARE
-
     def _find_common(self, common: Sequence[str]) -> str | None:
-        """One of these structures that waits, or comes up soon."""
+        """Return one of these structures that waits, or comes up soon."""
         if self._strategy.in_order or not common:
             return None
         until = self._asked + LOOKED_FOR
@@ -161,7 +163,7 @@ class TrialQueue:
         return max(structures, key=self._count, default=None)
 
     def _ask(self, count: int) -> bool:
-        """Ask the sampler for at most `count` new trials; whether there are any now."""
+        """Ask the sampler for at most `count` new trials; return whether there are any now."""
         while count > 0 and self._numbers:
             numbers = self._numbers.popleft()
             ready = self._strategy.ready(numbers[:count])
@@ -169,20 +171,14 @@ class TrialQueue:
                 self._numbers.appendleft(rest)
             if not ready:
                 return False
-            if asked := self._strategy.ask(ready):
-                self._keep(asked)
+            asked = self._strategy.ask(ready)
+            for trial in asked:
+                self._asked += 1
+                self._seen.pop(trial.structure, None)
+                self._seen[trial.structure] = self._asked
+            while len(self._seen) > REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+            self._ahead.put(asked)
+            if asked:
                 return True
         return False
-
-    def _keep(self, asked: Sequence[Trial]) -> None:
-        for trial in asked:
-            self._asked += 1
-            self._seen.pop(trial.structure, None)
-            self._seen[trial.structure] = self._asked
-        while len(self._seen) > REMEMBERED:
-            del self._seen[next(iter(self._seen))]
-        self._ahead.put(asked)
-
-
-def _limit(numbers: range, size: int | None) -> range:
-    return numbers if size is None else range(numbers.start, min(numbers.stop, size))

@@ -29,19 +29,21 @@ class Exploration:
 
     def child(self, space: Space, parent: Trial, number: int, start: int, random: Random) -> Trial:
         """Return the trial `number` that continues from `parent` at step `start`."""
-        moves = {
-            draw.name: self._move(parent.draws[draw.name], random)
-            for draw in space.trial_draws
-            if draw.choices is None and draw.name in parent.draws
-        }
-        child = _move_all(space, parent, number, start, moves)
-        return child or _move_one_by_one(space, parent, number, start, moves)
-
-    def _move(self, u: float, random: Random) -> float:
-        if random.random() < self.resample:
-            return random.random()
-        moved = abs(u + random.choice((-self.move, self.move)))
-        return min(2 - moved if moved > 1 else moved, _LAST)
+        moves: dict[str, float] = {}
+        for draw in space.trial_draws:
+            if draw.choices is None and draw.name in parent.draws:
+                if random.random() < self.resample:
+                    moves[draw.name] = random.random()
+                else:
+                    moved = abs(parent.draws[draw.name] + random.choice((-self.move, self.move)))
+                    moves[draw.name] = min(2 - moved if moved > 1 else moved, _LAST)
+        if child := _move_all(space, parent, number, start, moves):
+            return child
+        child, made = space.child(parent, number, start, parent.draws), dict[str, float]()
+        for name, u in moves.items():  # each move that can be made
+            if further := _move_all(space, parent, number, start, {**made, name: u}):
+                child, made = further, {**made, name: u}
+        return child
 
 
 def _move_all(space: Space, parent: Trial, number: int, start: int, moves: Draws) -> Trial | None:
@@ -53,12 +55,3 @@ def _move_all(space: Space, parent: Trial, number: int, start: int, moves: Draws
     same_length = child.config["training"]["steps"] == parent.config["training"]["steps"]
     same_sizes = all(child.params.get(path) == parent.params.get(path) for path in space.drawn_sizes)  # padded or not
     return child if child.structure == parent.structure and same_sizes and same_length else None
-
-
-def _move_one_by_one(space: Space, parent: Trial, number: int, start: int, moves: Draws) -> Trial:
-    child, made = space.child(parent, number, start, parent.draws), dict[str, float]()
-    for name, u in moves.items():
-        moved = _move_all(space, parent, number, start, {**made, name: u})
-        if moved:
-            child, made = moved, {**made, name: u}
-    return child

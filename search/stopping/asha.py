@@ -60,26 +60,23 @@ class HalvingMonitor(Monitor):
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
         """Return the reported trials that fall behind at a rung."""
-        return {report.number for report in reports if not self._survives(report)}
-
-    def _survives(self, report: Report) -> bool:
-        cost = self._measure.cost(report)
-        if cost is None:
-            return True
-        curve = self._curves.setdefault(report.number, _Curve())
-        curve.best = min(curve.best, cost)
-        while report.step >= self._min_steps * self._eta**curve.rung:
-            if not self._passes(curve.rung, report.number, curve.best):
-                return False
-            curve.rung += 1
-        return True
-
-    def _passes(self, level: int, number: int, cost: float) -> bool:
-        rung = self._rungs[level]
-        if number not in self._entered[level]:  # a requeued trial reaches the rung a second time, and counts once
-            insort(rung, cost)
-            self._entered[level].add(number)
-        return bisect_left(rung, cost) < max(1, int(len(rung) / self._eta))
+        stopped: set[int] = set()
+        for report in reports:
+            cost = self._measure.cost(report)
+            if cost is None:
+                continue
+            curve = self._curves.setdefault(report.number, _Curve())
+            curve.best = min(curve.best, cost)
+            while report.step >= self._min_steps * self._eta**curve.rung:
+                rung, entered = self._rungs[curve.rung], self._entered[curve.rung]
+                if report.number not in entered:  # a requeued trial reaches the rung a second time, and counts once
+                    insort(rung, curve.best)
+                    entered.add(report.number)
+                if bisect_left(rung, curve.best) >= max(1, int(len(rung) / self._eta)):
+                    stopped.add(report.number)
+                    break
+                curve.rung += 1
+        return stopped
 
     def forget(self, number: int) -> None:
         """Drop a trial that does not run any more; its results stay."""

@@ -62,27 +62,23 @@ class MedianMonitor(Monitor):
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
         """Return the reported trials that are worse than the median; reports of one call are compared together."""
-        learned = [(report.number, report.step, self._learn(report)) for report in reports]
+        learned: list[tuple[int, int, float]] = []
+        for report in reports:
+            cost = self._measure.cost(report)
+            if cost is None:
+                continue
+            curve = self._curves[report.number]
+            curve.best = min(curve.best, cost)
+            curve.total += cost
+            curve.count += 1
+            averages = self._averages[report.step]
+            averages.pop(report.number, None)  # the newest is last
+            averages[report.number] = curve.total / curve.count
+            if len(averages) > max(KEPT, self._trials):
+                del averages[next(iter(averages))]
+            learned.append((report.number, report.step, curve.best))
         medians = {step: self._median(step) for _, step, _ in learned}
-        return {number for number, step, best in learned if best is not None and best > medians[step]}
-
-    def _learn(self, report: Report) -> float | None:
-        """Return the trial's best cost so far; None if this report has no cost."""
-        cost = self._measure.cost(report)
-        if cost is None:
-            return None
-        curve = self._curves[report.number]
-        curve.best = min(curve.best, cost)
-        curve.total += cost
-        curve.count += 1
-        self._remember(self._averages[report.step], report.number, curve.total / curve.count)
-        return curve.best
-
-    def _remember(self, averages: dict[int, float], number: int, average: float) -> None:
-        averages.pop(number, None)
-        averages[number] = average
-        if len(averages) > max(KEPT, self._trials):
-            del averages[next(iter(averages))]
+        return {number for number, step, best in learned if best > medians[step]}
 
     def _median(self, step: int) -> float:
         """Return the cost above which a trial is stopped at this step."""

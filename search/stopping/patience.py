@@ -57,7 +57,14 @@ class PatienceMonitor(Monitor):
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
         """Return all known trials of every group of these reports in which nothing improves any more."""
         for report in reports:
-            self._learn(report, groups[report.number])
+            group = groups[report.number]
+            member = self._members.setdefault(report.number, _Member(group))
+            self._groups[group].add(report.number)
+            for variant, cost in self._measure.costs(report):
+                if variant not in member.best or cost < member.best[variant]:
+                    member.best[variant] = cost
+                    member.improved = report.step
+            member.waited = report.step - member.improved
             if report.state != "running":
                 self.forget(report.number)
         stopped: set[int] = set()
@@ -66,15 +73,6 @@ class PatienceMonitor(Monitor):
             if all(self._members[number].waited >= self._steps for number in members):
                 stopped |= members
         return stopped
-
-    def _learn(self, report: Report, group: int) -> None:
-        member = self._members.setdefault(report.number, _Member(group))
-        self._groups[group].add(report.number)
-        for variant, cost in self._measure.costs(report):
-            if variant not in member.best or cost < member.best[variant]:
-                member.best[variant] = cost
-                member.improved = report.step
-        member.waited = report.step - member.improved
 
     def forget(self, number: int) -> None:
         """Drop a trial that does not run any more: its group continues without it."""

@@ -26,21 +26,9 @@ def _below(value: float, low: float, high: float) -> float:
     return value if value < high else max(low, math.nextafter(high, low))
 
 
-def _uniform(low: float, high: float, u: float) -> float:
-    return _below(low + (high - low) * u, low, high)
-
-
 def _log_uniform(low: float, high: float, u: float) -> float:
     start = math.log(low)
     return _below(max(low, math.exp(start + (math.log(high) - start) * u)), low, high)
-
-
-def _int(low: float, high: float, u: float) -> float:
-    return min(high, low + math.floor((high - low + 1) * u))
-
-
-def _log_int(low: float, high: float, u: float) -> float:
-    return min(high, float(math.floor(_log_uniform(low, high + 1, u))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +54,14 @@ class Range:
 
 
 RANGES: Mapping[DrawKind, Range] = {
-    "uniform": Range(value=_uniform),
+    "uniform": Range(value=lambda low, high, u: _below(low + (high - low) * u, low, high)),
     "log_uniform": Range(value=_log_uniform, positive=True),
-    "int": Range(value=_int, integer=True),
-    "log_int": Range(value=_log_int, integer=True, positive=True),
+    "int": Range(value=lambda low, high, u: min(high, low + math.floor((high - low + 1) * u)), integer=True),
+    "log_int": Range(
+        value=lambda low, high, u: min(high, float(math.floor(_log_uniform(low, high + 1, u)))),
+        integer=True,
+        positive=True,
+    ),
 }
 
 

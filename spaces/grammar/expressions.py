@@ -54,13 +54,14 @@ _FUNCTIONS: Mapping[str, Callable[[float], float]] = {
     "log2": math.log2,
     "log10": math.log10,
 }
-_EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"min": min, "max": max}
+_EXTREMES: Mapping[str, Callable[..., float]] = {"min": min, "max": max}
 _CALLS = (*_FUNCTIONS, *_EXTREMES, *KINDS)
 
 
 def compile_expression(text: str, context: Context) -> Formula:
-    """Return the formula of an expression that stands at `context`; its draws are registered there, outer before
-    inner.
+    """Return the formula of an expression that stands at `context`.
+
+    Its draws are registered there, outer before inner.
 
     Raises LanguageError for anything that is not in the language, for impossible constant ranges and constant results.
     """
@@ -82,7 +83,7 @@ def reason(error: Exception) -> str:
 
 
 def check_finite(value: float) -> float:
-    """`value` as a float; raises OverflowError unless it is finite."""
+    """Return `value` as a float; raises OverflowError unless it is finite."""
     number = float(value)
     if not math.isfinite(number):
         raise OverflowError
@@ -119,10 +120,10 @@ class _Walker:
             case ast.Name(id=name):
                 return _read_name(name, context)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return _apply(operator.neg, self._walk(operand, context, depth + 1))
+                return _apply(lambda x: -x, self._walk(operand, context, depth + 1))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
                 first, second = self._walk(left, context, depth + 1), self._walk(right, context, depth + 1)
-                return _combine(_OPERATORS[type(op)], first, second)
+                return _apply(_OPERATORS[type(op)], first, second)
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
                 return self._call(name, arguments, context, depth + 1)
             case _:
@@ -138,7 +139,7 @@ class _Walker:
             return _apply(_FUNCTIONS[name], self._walk(arguments[0], context, depth))
         if name in _EXTREMES:
             _check_two(name, arguments)
-            return _reduce(_EXTREMES[name], [self._walk(argument, context, depth) for argument in arguments])
+            return _apply(_EXTREMES[name], *(self._walk(argument, context, depth) for argument in arguments))
         for kind in KINDS:
             if name == kind:
                 return self._draw(kind, arguments, context, depth)
@@ -179,23 +180,10 @@ def _read_name(name: str, context: Context) -> Formula:
     raise LanguageError(f"{shown!r} is no number; a named value is written $name, and a function needs its parentheses")
 
 
-def _apply(function: Callable[[float], float], operand: Formula) -> Formula:
-    inner = operand.evaluate
-    return fold_constant(Formula(evaluate=lambda scope: check_finite(function(inner(scope))), level=operand.level))
-
-
-def _combine(operate: Callable[[float, float], float], left: Formula, right: Formula) -> Formula:
-    first, second = left.evaluate, right.evaluate
-    level = max(left.level, right.level)
-    return fold_constant(
-        Formula(evaluate=lambda scope: check_finite(operate(first(scope), second(scope))), level=level)
-    )
-
-
-def _reduce(extreme: Callable[[Sequence[float]], float], operands: Sequence[Formula]) -> Formula:
+def _apply(function: Callable[..., float], *operands: Formula) -> Formula:
     inner = [operand.evaluate for operand in operands]
 
     def evaluate(scope: Scope) -> float:
-        return extreme([part(scope) for part in inner])
+        return check_finite(function(*[part(scope) for part in inner]))
 
     return fold_constant(Formula(evaluate=evaluate, level=max(operand.level for operand in operands)))

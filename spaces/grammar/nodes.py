@@ -109,8 +109,9 @@ def compose(text: str, name: str) -> yaml.Node:
 
 
 def read(root: yaml.Node) -> Node:
-    """Return the tree of plain values; raises SpaceError for duplicate keys, tags, keys that are not text, and alias
-    bombs.
+    """Return the tree of plain values.
+
+    Raises SpaceError for duplicate keys, tags, keys that are not text, and alias bombs.
     """
     return _Reader().read(root, root.start_mark, 0)
 
@@ -124,44 +125,31 @@ def _join_calls(root: yaml.Node) -> None:
             continue
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
-            node.value = _whole_entries(node.value) if node.flow_style else node.value
+            node.value = _join_parts(node.value) if node.flow_style else node.value
             waiting += [part for entry in node.value for part in entry]
         elif isinstance(node, yaml.SequenceNode):
-            node.value = _whole_items(node.value) if node.flow_style else node.value
+            parts = _join_parts([(item,) for item in node.value]) if node.flow_style else []
+            node.value = [item for (item,) in parts] if node.flow_style else node.value
             waiting += node.value
 
 
-def _whole_items(items: list[yaml.Node]) -> list[yaml.Node]:
-    whole: list[yaml.Node] = []
-    for item in items:
-        if whole and _is_open(whole[-1]) and _is_plain(item):
-            whole[-1] = _join(whole[-1], item)
+def _join_parts(parts: list[tuple[yaml.Node, ...]]) -> list[tuple[yaml.Node, ...]]:
+    """Return items, or entries of key and value, with each call that was cut put back into the part it began in."""
+    whole: list[tuple[yaml.Node, ...]] = []
+    for first, *others in parts:
+        *before, last = whole[-1] if whole else (first,)
+        is_open = bool(whole) and _is_plain(last) and last.value.count("(") > last.value.count(")")
+        if is_open and _is_plain(first) and all(_is_plain(other) and not other.value for other in others):
+            text = f"{last.value}, {first.value}"
+            joined = yaml.ScalarNode(tag=last.tag, value=text, start_mark=last.start_mark, end_mark=first.end_mark)
+            whole[-1] = (*before, joined)
         else:
-            whole.append(item)
-    return whole
-
-
-def _whole_entries(entries: list[tuple[yaml.Node, yaml.Node]]) -> list[tuple[yaml.Node, yaml.Node]]:
-    whole: list[tuple[yaml.Node, yaml.Node]] = []
-    for key, value in entries:
-        if whole and _is_open(whole[-1][1]) and _is_plain(key) and _is_plain(value) and not value.value:
-            whole[-1] = (whole[-1][0], _join(whole[-1][1], key))
-        else:
-            whole.append((key, value))
+            whole.append((first, *others))
     return whole
 
 
 def _is_plain(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.style is None
-
-
-def _is_open(node: yaml.Node) -> bool:
-    return _is_plain(node) and node.value.count("(") > node.value.count(")")
-
-
-def _join(first: yaml.Node, second: yaml.Node) -> yaml.Node:
-    text = f"{first.value}, {second.value}"
-    return yaml.ScalarNode(tag=first.tag, value=text, start_mark=first.start_mark, end_mark=second.end_mark)
 
 
 class _Reader:
@@ -200,7 +188,7 @@ class _Reader:
 
 
 def location_of(mark: yaml.Mark) -> str:
-    """`file:line` of a mark."""
+    """Return `file:line` of a mark."""
     return _format_location(mark.name, mark.line + 1)
 
 

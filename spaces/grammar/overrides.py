@@ -8,7 +8,7 @@ the sections of plug-ins a path names fields, whichever way the file writes the 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import yaml
 from yaml.emitter import ScalarAnalysis
@@ -99,8 +99,12 @@ class _Setting:
         if not isinstance(node, yaml.MappingNode):
             raise SpaceError(f"{self._name}: {'.'.join(at) or 'the space'} is no section, set it as a whole")
         key, rest = steps[0], steps[1:]
-        if _holds_paths(at):
-            key, rest = _split_longest(steps, {word.value for word, _ in node.value})
+        if (at[:1] == ("transfer",) and at[-1] in _OF_PATHS) or (at[:1] == ("arms",) and len(at) == 2):
+            # The keys of this section are paths themselves: the longest that is there already, else all steps.
+            keys = {word.value for word, _ in node.value}
+            counts = range(len(steps), 0, -1)
+            count = next((count for count in counts if ".".join(steps[:count]) in keys), len(steps))
+            key, rest = ".".join(steps[:count]), steps[count:]
         entries = list(node.value)
         for position, (word, value) in enumerate(entries):
             if word.value == key:
@@ -121,25 +125,12 @@ class _Setting:
         return yaml.ScalarNode(tag=_STR, value=text, start_mark=self._value.start_mark)
 
 
-def _holds_paths(at: tuple[str, ...]) -> bool:
-    """Return whether the keys of the section at this path are paths themselves."""
-    return (at[:1] == ("transfer",) and at[-1] in _OF_PATHS) or (at[:1] == ("arms",) and len(at) == 2)
-
-
-def _split_longest(steps: tuple[str, ...], keys: Collection[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the steps as the longest of the keys, which are paths, and the rest; all of them where there is none."""
-    for count in range(len(steps), 0, -1):
-        if ".".join(steps[:count]) in keys:
-            return ".".join(steps[:count]), steps[count:]
-    return ".".join(steps), ()
-
-
 def _is_plugin(at: tuple[str, ...]) -> bool:
     return any(at[: len(start)] == start for start in _PLUGINS)
 
 
 def _match_nested(node: yaml.Node) -> tuple[yaml.Node, yaml.Node] | None:
-    """Name and fields of a plug-in written `{name: {field: value}}`; None for the other ways."""
+    """Return name and fields of a plug-in written `{name: {field: value}}`, None for the other ways."""
     if not isinstance(node, yaml.MappingNode) or len(node.value) != 1:
         return None
     name, fields = node.value[0]

@@ -15,7 +15,6 @@ from spaces.grammar.formulas import Formula, Level, Scope, constant, evaluate_co
 from spaces.grammar.nodes import Node
 from spaces.grammar.values import match_draw, read_leaf, with_location
 from spaces.messages import no_such, shorten
-from spaces.plugins.rules import Rule
 
 Families = Mapping[str, type]
 """The abstract classes of the plug-ins: task, model, optimizer, averaging, learning, sampler, stopping."""
@@ -56,8 +55,9 @@ def read_plugin(node: Node, family: type, context: Context) -> Formula:
 
 
 def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str, context: Context) -> Formula:
-    """Return the formula of an object of the dataclass `member`, called `name` in errors, from the nodes of its
-    fields.
+    """Return the formula of an object of the dataclass `member`, from the nodes of its fields.
+
+    Errors call it `name`.
     """
     rules = plugins.rules(member)
     for key, child in fields.items():
@@ -73,16 +73,13 @@ def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str,
             rule = rules[key].for_fields(contents)
         except PluginError as error:
             raise fields[rules[key].ending].error(context.path, str(error)) from error
-        formulas[key] = _read_field(child, rule, context.at(key))
+        here = context.at(key)
+        formulas[key] = read_plugin(child, rule.family, here) if rule.family else read_leaf(child, rule, here)
     numerics = _AS_OF.get()
     for key, rule in rules.items():
         if key not in fields and rule.earlier and numerics is not None and numerics <= rule.earlier[0]:
             formulas[key] = constant(rule.earlier[1])
     return _construct(node, member, context.path, formulas)
-
-
-def _read_field(node: Node, rule: Rule, context: Context) -> Formula:
-    return read_plugin(node, rule.family, context) if rule.family else read_leaf(node, rule, context)
 
 
 def _construct(node: Node, member: type, path: str, formulas: Mapping[str, Formula]) -> Formula:
@@ -118,9 +115,7 @@ def _read_plugin_choice(node: Node, options: Sequence[Node], family: type, conte
 
 
 def _record_label(formula: Formula, path: str, label: str) -> Formula:
-    """Return the same plug-in; the trial's params say which option it is: by name, or in full where options share a
-    name.
-    """
+    """Return the same plug-in, whose option the trial's params name: in full where options share a name."""
 
     def evaluate(scope: Scope) -> Any:
         scope.params[path] = label  # before the plug-in, which may be a choice itself and know better
@@ -130,7 +125,7 @@ def _record_label(formula: Formula, path: str, label: str) -> Formula:
 
 
 def _split_name(node: Node, path: str) -> tuple[str, Mapping[str, Node]]:
-    """Name and fields of a plug-in, whichever of the three ways it is written."""
+    """Return name and fields of a plug-in, whichever of the three ways it is written."""
     content = node.content
     if isinstance(content, str):
         return content, {}

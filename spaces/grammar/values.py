@@ -37,8 +37,9 @@ def read_leaf(node: Node, rule: Rule, context: Context) -> Formula:
 
 
 def read_value(node: Node, rule: Rule, context: Context) -> Formula:
-    """Return the formula of a value that keeps `rule`, in the type that the rule gives it; raises as `read_leaf`
-    does.
+    """Return the formula of a value that keeps `rule`, in the type that the rule gives it.
+
+    Raises as `read_leaf` does.
     """
     first = len(context.declarations.draws)
     inner = _read_number(node, rule, context) if rule.kind in ("knob", "size") else _read_literal(node, rule, context)
@@ -56,7 +57,7 @@ def read_value(node: Node, rule: Rule, context: Context) -> Formula:
 
 
 def match_draw(node: Node, kinds: Sequence[str], path: str) -> tuple[Any, tuple[Node, ...]] | None:
-    """Kind and arguments of a draw in mapping form, `{uniform: [0, 4]}`; None for any other value."""
+    """Return kind and arguments of a draw in mapping form, `{uniform: [0, 4]}`; None for any other value."""
     if not isinstance(node.content, Mapping) or len(node.content) != 1:
         return None
     [(kind, inner)] = node.content.items()
@@ -83,17 +84,17 @@ def _read_number(node: Node, rule: Rule, context: Context) -> Formula:
         )
     kind, arguments = draw
     if kind == "choice":
-        return _read_choice(node, arguments, context, lambda option, here: _read_option(option, rule, here))
+
+        def read_option(option: Node, here: Context) -> Formula:
+            formula = _read_number(option, rule, here)
+            if formula.level is Level.CONSTANT:
+                _add_check(option, rule, here.path, formula)(scope_without_draws())
+            return formula
+
+        return _read_choice(node, arguments, context, read_option)
     drawn = with_location(node, context, lambda: context.draw(kind, [argument.text for argument in arguments]))
     bounds = [_read_number(argument, Rule(kind="knob"), context) for argument in arguments]
     return with_location(node, context, lambda: draw_between(drawn, bounds))
-
-
-def _read_option(node: Node, rule: Rule, context: Context) -> Formula:
-    formula = _read_number(node, rule, context)
-    if formula.level is Level.CONSTANT:
-        _add_check(node, rule, context.path, formula)(scope_without_draws())
-    return formula
 
 
 def _read_literal(node: Node, rule: Rule, context: Context) -> Formula:
@@ -126,7 +127,10 @@ def with_location(node: Node, context: Context, action: Callable[[], Any]) -> An
 
 
 def _add_check(node: Node, rule: Rule, path: str, formula: Formula) -> Callable[[Scope], Any]:
-    """Evaluate to the value of `formula` in the type of its field; raises SpaceError if it breaks the rule."""
+    """Return what evaluates to the value of `formula` in the type of its field.
+
+    That raises SpaceError if the value breaks the rule.
+    """
     compute, check = formula.evaluate, rule.check
     origin = f", from {shorten(node.text)}" if formula.level is not Level.CONSTANT else ""
 

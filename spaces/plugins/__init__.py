@@ -38,7 +38,7 @@ class HasFacts(Protocol):
     """A plug-in that knows something that follows from its fields, as a task its generalisation gap."""
 
     def facts(self) -> Params:
-        """Name -> value."""
+        """Return the facts, name -> value."""
         ...
 
 
@@ -181,7 +181,7 @@ def code_of_class(member: type) -> str | None:
 
 @cache
 def rules(member: type) -> Mapping[str, Rule]:
-    """Field name -> rule, in the order of definition."""
+    """Return the rule of each field by name, in the order of definition."""
     return {f.name: f.metadata["rule"] for f in dataclasses.fields(member) if "rule" in f.metadata}
 
 
@@ -227,7 +227,7 @@ def config_of(plugin: object) -> dict[str, Any]:
 
 
 def knobs(plugin: object, path: str = "") -> Iterator[tuple[str, float]]:
-    """Dotted path and value of every knob, nested parts included."""
+    """Yield dotted path and value of every knob, nested parts included."""
     for field, rule in rules(type(plugin)).items():
         here = f"{path}.{field}" if path else field
         if rule.family:
@@ -237,7 +237,7 @@ def knobs(plugin: object, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def step_counts(plugin: object, path: str = "") -> Iterator[tuple[str, int, int]]:
-    """Path, value and least value of every field that counts optimizer steps, parts included."""
+    """Yield path, value and least value of every field that counts optimizer steps, parts included."""
     for name, rule in rules(type(plugin)).items():
         value, here = getattr(plugin, name), f"{path}.{name}" if path else name
         if rule.family:
@@ -247,7 +247,7 @@ def step_counts(plugin: object, path: str = "") -> Iterator[tuple[str, int, int]
 
 
 def parts(plugin: object, family: str) -> Iterator[tuple[str, type]]:
-    """Family, `scorer`, and class of a plug-in and of all that are parts of it; `family` is its own."""
+    """Yield family, `scorer`, and class of a plug-in and of all its parts; `family` is its own."""
     yield family, type(plugin)
     for field, rule in rules(type(plugin)).items():
         if rule.family:
@@ -299,7 +299,7 @@ def actual(plugin: object, field: str) -> Any:
 
 
 def paddable_sizes(plugin: object, path: str = "") -> Iterator[tuple[str, int]]:
-    """Dotted path and value of every size that may be padded, nested parts included."""
+    """Yield dotted path and value of every size that may be padded, nested parts included."""
     for field, rule in rules(type(plugin)).items():
         here = f"{path}.{field}" if path else field
         if rule.family:
@@ -362,5 +362,5 @@ def _offers(kind: type, protocol: type) -> bool:
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text."""
+    """Return JSON with sorted keys and no spaces: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

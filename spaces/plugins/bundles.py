@@ -129,7 +129,7 @@ class Outside:
         )
 
     def __or__(self, other: Outside) -> Outside:
-        """Both; where names meet, the left one's count."""
+        """Return both; where names meet, the left one's count."""
         known = {(member.family, member.name) for bundle in self.bundles for member in bundle.members}
         more = [bundle for bundle in other.bundles if not any((m.family, m.name) in known for m in bundle.members)]
         bundles, faults = (*self.bundles, *more), (*self.faults, *other.faults)

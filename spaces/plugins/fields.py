@@ -98,7 +98,7 @@ def file(*ends: str, optional: bool = False, ending: str = "") -> Any:
 
 
 def part(family: type, default: str) -> Any:
-    """Another plug-in of `family`; `default` names the member used when the field is left out."""
+    """Return another plug-in of `family`; `default` names the member used when the field is left out."""
 
     def build_default() -> Any:
         return plugins.build(family, {"name": default})

@@ -91,7 +91,11 @@ def find_file(written: str, selection: Selection = ALL_FILES) -> FilePath:
         name = f"{written} ({', '.join(selection.ends)})"
         known = outside.data.get(name)
     if known is None:
-        known = _read(written, outside.folder, selection)
+        place = find_place(written, outside.folder)
+        try:
+            known = read_data(place, selection)
+        except OSError as error:
+            raise PluginError(f"{written!r} must be a file or a folder: {place}: {error.strerror or error}") from error
         if outside.folder is not None:
             outside.data[name] = known
     return FilePath(written, str(place_now(name, known)), known.digest, known.selection)
@@ -223,11 +227,3 @@ def place_contents(outside: Outside) -> Outside:
 def _list_files(data: Data, place: Path) -> list[tuple[Path, FileState]]:
     """Return the files of `data` where it lies at `place`, with what they should have."""
     return [(place / name, state) for name, state in data.files.items()] or [(place, data.state)]
-
-
-def _read(written: str, folder: Path | None, selection: Selection) -> Data:
-    place = find_place(written, folder)
-    try:
-        return read_data(place, selection)
-    except OSError as error:
-        raise PluginError(f"{written!r} must be a file or a folder: {place}: {error.strerror or error}") from error

@@ -56,7 +56,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _innermost(error: BaseException) -> str | None:
-    """`file:line` of the last frame that is in a bundle's file."""
+    """Return `file:line` of the last frame that is in a bundle's file."""
     found = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
@@ -98,8 +98,14 @@ class _Loader(InspectLoader):
         return self._source.is_package
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the text, compiled."""
-        return compile(self._source.text, _file_name(self._source), "exec", dont_inherit=True)
+        """Return the text, compiled; tracebacks say so if the file has changed since it was stored."""
+        path, text = self._source.path, self._source.text
+        try:
+            is_same = Path(path).read_bytes() == text.encode()
+        except OSError:
+            is_same = False
+        name = path if is_same else f"{path} (as stored, {self._source.sha256[:8]})"
+        return compile(text, name, "exec", dont_inherit=True)
 
     def exec_module(self, module: ModuleType) -> None:
         """Run it with an import statement that finds the bundle's own modules by the names that they have in it."""
@@ -131,12 +137,3 @@ class _LocalImport:
             return builtins.__import__(name, globals, locals, fromlist, level)
         found = builtins.__import__(f"{self._package}.{name}", globals, locals, fromlist or ("__name__",), 0)
         return found if fromlist else sys.modules[f"{self._package}.{top}"]
-
-
-def _file_name(source: Source) -> str:
-    """Return the name that tracebacks show for a source: its path, marked as stored if the file has changed since."""
-    try:
-        same = Path(source.path).read_bytes() == source.text.encode()
-    except OSError:
-        same = False
-    return source.path if same else f"{source.path} (as stored, {source.sha256[:8]})"

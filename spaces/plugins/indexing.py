@@ -42,7 +42,7 @@ class Indexer:
         """By folder and, in it, the package; files that lie side by side share what they import."""
 
     def copy(self) -> Indexer:
-        """Another one with the same plug-ins."""
+        """Return another one with the same plug-ins."""
         other = Indexer(self._families)
         other._bundles = dict(self._bundles)
         return other
@@ -62,16 +62,18 @@ class Indexer:
         bundle = _Reader(root, self._families).read(modules, origin or entry)
         key = root, modules[0].partition(".")[0] if "." in modules[0] else ""
         before = self._bundles.get(key)
-        self._bundles[key] = _merge(before, bundle) if before else replace(bundle, is_installed=is_installed)
-        if before and not is_installed:
-            self._bundles[key] = replace(self._bundles[key], is_installed=False)
-
-
-def _merge(one: Bundle, other: Bundle) -> Bundle:
-    sources = {source.module: source for source in (*one.sources, *other.sources)}
-    known = {(member.family, member.name, member.module) for member in one.members}
-    more = [member for member in other.members if (member.family, member.name, member.module) not in known]
-    return replace(one, sources=tuple(sources.values()), members=(*one.members, *more))
+        if before is None:
+            self._bundles[key] = replace(bundle, is_installed=is_installed)
+            return
+        sources = {source.module: source for source in (*before.sources, *bundle.sources)}
+        known = {(member.family, member.name, member.module) for member in before.members}
+        more = [member for member in bundle.members if (member.family, member.name, member.module) not in known]
+        self._bundles[key] = replace(
+            before,
+            sources=tuple(sources.values()),
+            members=(*before.members, *more),
+            is_installed=before.is_installed and is_installed,
+        )
 
 
 def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
@@ -142,7 +144,7 @@ def _find(root: Path, module: str) -> Path | None:
 
 @cache
 def _foreign_folders() -> tuple[Path, ...]:
-    """Where Python and installed packages lie."""
+    """Return the folders that Python and installed packages lie in."""
     paths = sysconfig.get_paths()
     own = [Path(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
     # A virtual environment may see the packages of the Python that it was made of, or of the user's home, too.
@@ -207,7 +209,8 @@ class _Reader:
         found: dict[str, ast.ClassDef] = {}
         for node in classes:
             family = self._family_of(Place(module, node.name), frozenset())
-            if family is None or _is_abstract(node):
+            # A class that has ABC among its own bases is one that others derive from.
+            if family is None or any(ast.unparse(base).rpartition(".")[2] == "ABC" for base in node.bases):
                 continue
             if family in found:
                 raise PluginError(
@@ -239,7 +242,7 @@ class _Reader:
         return None
 
     def _place_of(self, base: ast.expr, module: str, path: Path) -> Place | None:
-        """Where the class is defined, or imported from, that stands as a base class in a file."""
+        """Return where the base class of a class in a file is defined, or imported from."""
         if isinstance(base, ast.Subscript):
             return self._place_of(base.value, module, path)
         if isinstance(base, ast.Name):
@@ -288,24 +291,15 @@ class _Reader:
         parent = module.rpartition(".")[0]
         if parent:
             self._add(parent)
-        for imported in _imports(tree, module, path):
-            self._add(imported)
-
-
-def _is_abstract(node: ast.ClassDef) -> bool:
-    """Return whether a class says of itself that others derive from it."""
-    return any(ast.unparse(base).rpartition(".")[2] == "ABC" for base in node.bases)
-
-
-def _imports(tree: ast.Module, module: str, path: Path) -> Iterator[str]:
-    """Yield the dotted names that may be modules among what a file imports, anywhere in it."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = _absolute(node, module, path)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+        for node in ast.walk(tree):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = _absolute(node, module, path)
+                names = [base, *(f"{base}.{alias.name}" for alias in node.names)]  # each may be a module
+            for name in names:
+                self._add(name)
 
 
 def _absolute(node: ast.ImportFrom, module: str, path: Path) -> str:

@@ -50,8 +50,9 @@ def load(origin: str, families: Families, overrides: Mapping[str, str] | None = 
 
 
 def parse_stored(study: Mapping[str, Any], families: Families, overrides: Mapping[str, str] | None = None) -> Space:
-    """Return the space of a stored study, given its row: fields that its text leaves out keep the defaults of its
-    time.
+    """Return the space of a stored study, given its row.
+
+    Fields that its text leaves out keep the defaults of its time.
     """
     with defaults_of(study["numerics"]):
         return parse(study["space"], f"the space of study {study['name']}", families, overrides)
@@ -95,16 +96,16 @@ class _Reader:
         self._root = root
         self._families = families
         self._sections = _read_sections(root)
-        self._named: Mapping[Block, Mapping[str, Node]] = {
-            block: _read_block(self._sections.get(block), block) for block in _BLOCKS
-        }
-        self._declarations = Declarations(_blocks_of(self._named))
+        self._named = _read_blocks(self._sections)
+        self._declarations = Declarations({name: block for block in _BLOCKS for name in self._named[block]})
 
     def read_space(self, text: str) -> DrawnSpace:
         """Return the whole space; `text` is what it was read from."""
         name = _read_study(self._sections["study"])
         group, trial = (self._read_values(block) for block in _BLOCKS)
-        sections = {key: self._read_section(key) for key in self._order()}
+        present = [key for key in self._sections if key in (*_PLUGINS, "training")]
+        left_out = [key for key in _DEFAULTS if key not in present]
+        sections = {key: self._read_section(key) for key in (*present, *left_out)}
         context = Context(declarations=self._declarations, path="search", block=None)
         search = read_search(self._sections["search"], self._families, context)
         written = "pad_shapes" in read_mapping(self._sections["training"], "training")
@@ -125,17 +126,19 @@ class _Reader:
     def _read_values(self, block: Block) -> Mapping[str, Formula]:
         """Return the formulas of a block's named values, each after those it depends on."""
         known, nodes = self._declarations.values, self._named[block]
+        uses = {name: [used for used in _find_references(node) if used in nodes] for name, node in nodes.items()}
+        try:
+            ordered = list(graphlib.TopologicalSorter(uses).static_order())
+        except graphlib.CycleError as error:
+            cycle: list[str] = error.args[1][::-1]
+            path = f"{block}.{cycle[0]}"
+            raise nodes[cycle[0]].error(path, f"the value depends on itself: {' -> '.join(cycle)}") from error
         formulas: dict[str, Formula] = {}
-        for name in _sort_by_use(nodes, block):
+        for name in ordered:
             context = Context(declarations=self._declarations, path=f"{block}.{name}", block=block)
             formulas[name] = read_value(nodes[name], Rule(kind="knob"), context)
             known[name] = formulas[name]
         return formulas
-
-    def _order(self) -> list[str]:
-        """Return the sections of a trial's configuration, in the order of the file."""
-        present = [key for key in self._sections if key in (*_PLUGINS, "training")]
-        return [*present, *(key for key in _DEFAULTS if key not in present)]
 
     def _read_section(self, key: str) -> Formula:
         context = Context(declarations=self._declarations, path=key, block="trial")
@@ -164,34 +167,19 @@ def _read_study(node: Node) -> str:
     return node.text
 
 
-def _read_block(node: Node | None, block: Block) -> Mapping[str, Node]:
-    if node is None or node.content is None:
-        return {}
-    entries = read_mapping(node, block)
-    for name, child in entries.items():
-        if not _NAME.fullmatch(name):
-            raise child.error(block, f"{shorten(repr(name))} must be a name of a-z, 0-9 and _")
-    return entries
-
-
-def _blocks_of(named: Mapping[Block, Mapping[str, Node]]) -> Mapping[str, Block]:
-    blocks: dict[str, Block] = {}
-    for block, entries in named.items():
-        for name, node in entries.items():
-            if name in blocks:
-                raise node.error(f"{block}.{name}", f"{name!r} is a value of the {blocks[name]} already")
-            blocks[name] = block
-    return blocks
-
-
-def _sort_by_use(nodes: Mapping[str, Node], block: Block) -> list[str]:
-    uses = {name: [used for used in _find_references(node) if used in nodes] for name, node in nodes.items()}
-    try:
-        return list(graphlib.TopologicalSorter(uses).static_order())
-    except graphlib.CycleError as error:
-        cycle: list[str] = error.args[1][::-1]
-        path = f"{block}.{cycle[0]}"
-        raise nodes[cycle[0]].error(path, f"the value depends on itself: {' -> '.join(cycle)}") from error
+def _read_blocks(sections: Mapping[str, Node]) -> Mapping[Block, Mapping[str, Node]]:
+    """Return the named values of each block; a name is of one block alone."""
+    named: dict[Block, Mapping[str, Node]] = {}
+    for block in _BLOCKS:
+        node = sections.get(block)
+        named[block] = {} if node is None or node.content is None else read_mapping(node, block)
+        for name, child in named[block].items():
+            if not _NAME.fullmatch(name):
+                raise child.error(block, f"{shorten(repr(name))} must be a name of a-z, 0-9 and _")
+    for name, node in named["trial"].items():
+        if name in named["group"]:
+            raise node.error(f"trial.{name}", f"{name!r} is a value of the group already")
+    return named
 
 
 def _find_references(node: Node) -> Iterator[str]:

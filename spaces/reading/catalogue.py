@@ -32,7 +32,10 @@ def read_text(origin: str) -> str:
     if may_be_file and os.path.isdir(origin):
         raise SpaceError(f"{origin}: this is a directory; name the space file in it")
     if may_be_file and os.path.exists(origin):
-        return _decode(_read_bytes(Path(origin)), origin)
+        try:
+            return _decode(Path(origin).read_bytes(), origin)
+        except OSError as error:
+            raise SpaceError(f"{Path(origin)}: it cannot be read: {error.strerror}") from error
     name = origin.removeprefix("spaces/").removesuffix(_SUFFIX) if origin.startswith("spaces/") else origin
     if name in packaged_spaces():
         return _decode((_CATALOGUE / (name + _SUFFIX)).read_bytes(), origin)
@@ -51,13 +54,6 @@ def _list_names(folder: Traversable, prefix: str) -> Iterator[str]:
             yield from _list_names(entry, f"{prefix}{entry.name}/")
         elif entry.name.endswith(_SUFFIX):
             yield prefix + entry.name.removesuffix(_SUFFIX)
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise SpaceError(f"{path}: it cannot be read: {error.strerror}") from error
 
 
 def _decode(content: bytes, origin: str) -> str:

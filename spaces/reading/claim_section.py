@@ -69,7 +69,7 @@ def _read_claim(node: Node, objective: Node, arms: Sequence[str], rest: Mapping[
         raise node.error("claim", f"a claim needs {' and '.join(missing)}")
     words = {key: _read_choice(entries[key], f"claim.{key}", arms) for key in ("arm", "than") if key in entries}
     words |= {
-        key: _read_choice(entries[key], f"claim.{key}", _choices(key))
+        key: _read_choice(entries[key], f"claim.{key}", get_args(get_type_hints(Claim)[key]))
         for key in ("test", "correction", "on")
         if key in entries
     }
@@ -84,10 +84,6 @@ def _read_claim(node: Node, objective: Node, arms: Sequence[str], rest: Mapping[
         difference=_read_difference(entries["difference"]),
         **rest,
     )
-
-
-def _choices(field: str) -> tuple[str, ...]:
-    return get_args(get_type_hints(Claim)[field])
 
 
 def _read_choice(node: Node, path: str, choices: Sequence[str]) -> Any:

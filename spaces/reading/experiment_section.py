@@ -22,7 +22,8 @@ _SECTIONS = ("arms", "seeds", "confirm", "claim")
 _SETTABLE = ("group", "trial", "task", "model", "optimizer", "averaging", "learning", "training")
 """Sections that an arm may set paths of."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
-_MOST_SEEDS = 100_000
+_MOST = 100_000
+"""Seeds, and configurations that are confirmed."""
 
 
 def is_experiment(root: Node) -> bool:
@@ -40,7 +41,7 @@ def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) ->
         for arm, settings in _read_arms(sections.get("arms"), name, root).items()
     ]
     search = arms[0].space.search
-    seeds = _read_count(sections["seeds"], "seeds", _MOST_SEEDS) if "seeds" in sections else 1
+    seeds = _read_count(sections["seeds"], "seeds") if "seeds" in sections else 1
     top, fresh = _read_confirm(sections.get("confirm"))
     _check_search(root, arms, top)
     space = ExperimentSpace(
@@ -74,7 +75,7 @@ def _base_of(root: Node) -> yaml.Node:
 
 
 def _read_arms(node: Node | None, study: str, root: Node) -> Mapping[str, Mapping[str, Node]]:
-    """Name of an arm -> the paths that it sets; without the section, the space itself is the only arm."""
+    """Return the paths that each arm sets; without the section, the space itself is the only arm."""
     if node is None:
         return {study: {}}
     if not isinstance(node.content, Mapping) or not node.content:
@@ -83,7 +84,16 @@ def _read_arms(node: Node | None, study: str, root: Node) -> Mapping[str, Mappin
     for name, arm in node.content.items():
         if not _NAME.fullmatch(name):
             raise arm.error("arms", f"{shorten(repr(name))} must be a word of letters, digits, '.', '_', '+' and '-'")
-        found[name] = _read_settings(arm, f"arms.{name}")
+        if arm.content is not None and not isinstance(arm.content, Mapping):
+            message = f"{shorten(arm.text)} stands here, but an arm is a section of path: value lines"
+            raise arm.error(f"arms.{name}", message)
+        found[name] = arm.content or {}
+        for key, value in found[name].items():
+            section, dot, _ = key.partition(".")
+            if section not in _SETTABLE:
+                raise value.error(f"arms.{name}.{shorten(key)}", no_such("section of an arm", section, _SETTABLE))
+            if section == "training" and not dot:
+                raise value.error(f"arms.{name}.training", "write its fields one by one, as in training.steps")
     texts: dict[str, str] = {}
     for name, settings in found.items():
         text = str(sorted((path, to_yaml(value.tree)) for path, value in settings.items()))
@@ -93,20 +103,6 @@ def _read_arms(node: Node | None, study: str, root: Node) -> Mapping[str, Mappin
     return found
 
 
-def _read_settings(arm: Node, path: str) -> Mapping[str, Node]:
-    if arm.content is None:
-        return {}
-    if not isinstance(arm.content, Mapping):
-        raise arm.error(path, f"{shorten(arm.text)} stands here, but an arm is a section of path: value lines")
-    for key, value in arm.content.items():
-        section, dot, _ = key.partition(".")
-        if section not in _SETTABLE:
-            raise value.error(f"{path}.{shorten(key)}", no_such("section of an arm", section, _SETTABLE))
-        if section == "training" and not dot:
-            raise value.error(f"{path}.training", "write its fields one by one, as in training.steps")
-    return arm.content
-
-
 def _read_confirm(node: Node | None) -> tuple[int, int]:
     """Return how many configurations of each arm are confirmed, and from how many seeds."""
     if node is None:
@@ -114,13 +110,13 @@ def _read_confirm(node: Node | None) -> tuple[int, int]:
     if not isinstance(node.content, Mapping) or set(node.content) != {"top", "seeds"}:
         raise node.error("confirm", f"{shorten(node.text)} must be {{top: N, seeds: N}}")
     top, seeds = node.content["top"], node.content["seeds"]
-    return _read_count(top, "confirm.top", _MOST_SEEDS), _read_count(seeds, "confirm.seeds", _MOST_SEEDS)
+    return _read_count(top, "confirm.top"), _read_count(seeds, "confirm.seeds")
 
 
-def _read_count(node: Node, path: str, most: int) -> int:
+def _read_count(node: Node, path: str) -> int:
     word = node.word.replace("_", "")
-    if not re.fullmatch(r"[0-9]{1,7}", word) or not 1 <= int(word) <= most:
-        raise node.error(path, f"{shorten(repr(node.text))} must be an integer in [1, {most:,}]")
+    if not re.fullmatch(r"[0-9]{1,7}", word) or not 1 <= int(word) <= _MOST:
+        raise node.error(path, f"{shorten(repr(node.text))} must be an integer in [1, {_MOST:,}]")
     return int(word)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, get_args
 
@@ -30,14 +30,18 @@ def read_search(node: Node, families: Families, context: Context) -> Search:
     if missing:
         raise node.error(context.path, f"search needs {', '.join(missing)}")
     ruled = {key: rule for key, rule in rules(Search).items() if key in entries}
+    variants = [name for family in families.values() if isinstance(family, NamesVariants) for name in family.VARIANTS]
+    first, second = _read_objectives(entries["objective"], variants, context.at("objective"))
     sampler = entries.get("sampler") or Node.of_word("random", node)
-    first, second = _read_objectives(entries["objective"], _list_variants(families), context.at("objective"))
+    policies, bounds = _list_items(entries.get("stopping")), _list_items(entries.get("feasible"))
+    build_policy = partial(_build_plugin, family=families["stopping"], context=context.at("stopping"))
+    compile_bound = partial(_compile, compile_text=compile_constraint, context=context.at("feasible"))
     search = Search(
         sampler=_build_plugin(sampler, families["sampler"], context.at("sampler")),
-        stopping=_build_policies(entries.get("stopping"), families["stopping"], context.at("stopping")),
+        stopping=tuple(map(build_policy, policies)),
         objective=first,
         second=second,
-        feasible=_read_constraints(entries.get("feasible"), context.at("feasible")),
+        feasible=tuple({constraint.text: constraint for constraint in map(compile_bound, bounds)}.values()),
         **{key: evaluate_constant(read_value(entries[key], rule, context.at(key))) for key, rule in ruled.items()},
     )
     if second:
@@ -66,19 +70,15 @@ def _build_plugin(node: Node, family: type, context: Context) -> Any:
     return evaluate_constant(read_plugin(node, family, context))
 
 
-def _build_policies(node: Node | None, family: type, context: Context) -> tuple[Any, ...]:
+def _list_items(node: Node | None) -> Sequence[Node]:
+    """Return the items of a list; a value that is none stands for itself, and one left out for no item."""
     if node is None:
         return ()
-    listed = node.content if isinstance(node.content, tuple) else (node,)
-    return tuple(_build_plugin(policy, family, context) for policy in listed)
-
-
-def _list_variants(families: Families) -> list[str]:
-    return [name for family in families.values() if isinstance(family, NamesVariants) for name in family.VARIANTS]
+    return node.content if isinstance(node.content, tuple) else (node,)
 
 
 def _read_objectives(node: Node, variants: Sequence[str], context: Context) -> tuple[Objective, SecondObjective | None]:
-    """One objective, or a list of two."""
+    """Return one objective, or two of a list."""
     path = context.path
     if not isinstance(node.content, tuple):
         return read_objective(node, variants, path), None
@@ -89,27 +89,19 @@ def _read_objectives(node: Node, variants: Sequence[str], context: Context) -> t
     if "at" in entries:
         raise second.error(path, "the second objective is of the validation that gives the first: `at` is the first's")
     direction, quantity = _read_direction(second, entries, path)
-    compiled = with_location(quantity, context.at(direction), lambda: compile_quantity(_text_of(quantity)))
+    compiled = _compile(quantity, compile_quantity, context.at(direction))
     return read_objective(first, variants, path), SecondObjective(direction=direction, quantity=compiled)
 
 
-def _read_constraints(node: Node | None, context: Context) -> tuple[Quantity, ...]:
-    """`model.width <= 32`, or a list of such."""
-    if node is None:
-        return ()
-    listed = node.content if isinstance(node.content, tuple) else (node,)
-    found = [with_location(one, context, partial(_compile_constraint, one)) for one in listed]
-    return tuple({constraint.text: constraint for constraint in found}.values())
+def _compile(node: Node, compile_text: Callable[[str], Quantity], context: Context) -> Quantity:
+    """Return the quantity that a text stands for; raises SpaceError for a value that is no text, and as it does."""
 
+    def compile_node() -> Quantity:
+        if not isinstance(node.content, str):
+            raise LanguageError("this must be an expression over metrics (tvd/raw) and values of a trial (model.width)")
+        return compile_text(node.content)
 
-def _compile_constraint(node: Node) -> Quantity:
-    return compile_constraint(_text_of(node))
-
-
-def _text_of(node: Node) -> str:
-    if not isinstance(node.content, str):
-        raise LanguageError("this must be an expression over metrics (tvd/raw) and values of a trial (model.width)")
-    return node.content
+    return with_location(node, context, compile_node)
 
 
 def _read_direction(node: Node, entries: Mapping[str, Node], path: str) -> tuple[Direction, Node]:
@@ -129,14 +121,10 @@ def read_objective(node: Node, variants: Sequence[str] | None, path: str) -> Obj
     at = entries["at"].text if "at" in entries else "best"
     if at not in ("best", "last"):
         raise entries["at"].error(f"{path}.at", f"{shorten(repr(at))} must be one of best, last")
-    metric, variant, condition = _read_metric(named, variants, f"{path}.{direction}")
-    return Objective(direction=direction, metric=metric, variant=variant, condition=condition, at=at)
-
-
-def _read_metric(node: Node, variants: Sequence[str] | None, path: str) -> tuple[str, str, str]:
-    parts = node.text.split("/") if isinstance(node.content, str) else []
+    parts = named.text.split("/") if isinstance(named.content, str) else []
     if len(parts) not in (2, 3) or not all(parts) or (variants is not None and parts[1] not in variants):
         known = f", variant one of {', '.join(variants)}" if variants else ""
         rule = f"must be metric/variant or metric/variant/condition{known}"
-        raise node.error(path, f"{shorten(repr(node.text))} {rule}")
-    return parts[0], parts[1], parts[2] if len(parts) == 3 else ""
+        raise named.error(f"{path}.{direction}", f"{shorten(repr(named.text))} {rule}")
+    condition = parts[2] if len(parts) == 3 else ""
+    return Objective(direction=direction, metric=parts[0], variant=parts[1], condition=condition, at=at)

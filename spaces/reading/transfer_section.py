@@ -55,8 +55,9 @@ def is_transfer_text(text: str) -> bool:
 
 @lru_cache(_TEXTS)
 def has_one_objective(text: str) -> bool:
-    """Return whether one number compares all trials of a study, whose space this is the text of; without reading the
-    space.
+    """Return whether one number compares all trials of a study, by the text of its space.
+
+    The space itself is not read.
     """
     try:
         root = read(compose(text, "the space"))
@@ -88,7 +89,9 @@ def inline_spaces(root: Node) -> Node:
         if _is_section(task):
             tree = replace_at(tree, f"{here}.space", space)
         else:
-            tree = replace_at(tree, here, _wrap_space(space))
+            key = yaml.ScalarNode(tag="tag:yaml.org,2002:str", value="space", start_mark=space.start_mark)
+            section = yaml.MappingNode("tag:yaml.org,2002:map", [(key, space)], start_mark=space.start_mark)
+            tree = replace_at(tree, here, section)
     return read(tree)
 
 
@@ -170,7 +173,10 @@ def _read_domain(
 
 
 def _read_settings(node: Node | None, path: str, kind: str) -> Mapping[str, Node]:
-    """Paths of a task's space and what is put there; raises SpaceError for one that is not a transfer's to set."""
+    """Return paths of a task's space and what is put there.
+
+    Raises SpaceError for a path that is not a transfer's to set.
+    """
     found = _read_entries(node, path)
     for key, value in found.items():
         section, dot, _ = key.partition(".")
@@ -240,7 +246,7 @@ def _read_tasks(root: Node) -> Mapping[str, Node]:
 
 
 def _read_entries(node: Node | None, path: str = "transfer") -> Mapping[str, Node]:
-    """Keys and values of a section; of none that is left out."""
+    """Return keys and values of a section; nothing for one that is left out."""
     if node is None:
         return {}
     if not isinstance(node.content, Mapping):
@@ -261,10 +267,3 @@ def _require(node: Node, name: str) -> Node:
 
 def _find(node: Node, name: str) -> Node | None:
     return _read_entries(node).get(name)
-
-
-def _wrap_space(space: yaml.Node) -> yaml.Node:
-    """Return the section of a task that has a space and nothing else."""
-    mark = space.start_mark
-    name = yaml.ScalarNode(tag="tag:yaml.org,2002:str", value="space", start_mark=mark)
-    return yaml.MappingNode(tag="tag:yaml.org,2002:map", value=[(name, space)], start_mark=mark)

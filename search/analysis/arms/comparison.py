@@ -139,7 +139,7 @@ def _check(results: pl.DataFrame, baseline: str) -> None:
 
 
 def _pair(known: pl.DataFrame, baseline: str) -> pl.DataFrame:
-    """One row per condition, seed and arm other than the baseline, where both sides have a result."""
+    """Return one row per condition, seed and arm but the baseline, where both sides have a result."""
     counted = known.filter("counted").select("condition", "arm", "seed", "value")
     against = counted.filter(pl.col("arm") == baseline).select("condition", "seed", against="value")
     own = counted.filter(pl.col("arm") != baseline)
@@ -204,7 +204,7 @@ def choose_p(
 
 
 def _cost(values: pl.Series, sign: float) -> Numbers:
-    """Less is better; a trial that diverged costs more than any other."""
+    """Return the costs, less is better; a trial that diverged costs more than any other."""
     return (sign * values).fill_null(np.inf).to_numpy()
 
 

@@ -22,8 +22,9 @@ _ENDED = pl.col("state").is_in(["finished", "diverged", "failed"])
 
 
 def count_lost(trials: pl.DataFrame) -> pl.DataFrame:
-    """arm, ended, diverged, failed, first, last: of each arm the trials that ended, and the steps of those lost.
+    """Return of each arm the trials that ended, and the steps of those lost.
 
+    Columns: arm, ended, diverged, failed, first, last.
     `trials` as storage gives them. A trial that was stopped early has not ended in this sense.
     """
     return (
@@ -54,8 +55,9 @@ def list_lost(trials: pl.DataFrame) -> pl.DataFrame:
 
 
 def compare_settings(trials: pl.DataFrame) -> pl.DataFrame:
-    """arm, setting, lost_least, lost_most, finished_least, finished_most: the ranges of an arm's numbers.
+    """Return the ranges of an arm's numbers.
 
+    Columns: arm, setting, lost_least, lost_most, finished_least, finished_most.
     A row for each arm that lost a trial and each setting that differs among its trials and is a number. Null where no
     trial finished.
     """
@@ -90,6 +92,6 @@ def _find_varied(settings: list[dict[str, Any]]) -> list[str]:
 
 
 def _range(values: list[Any]) -> tuple[float, float] | None:
-    """Least and most of what are numbers; None if none is."""
+    """Return the least and the most of what are numbers; None if none is."""
     numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     return (min(numbers), max(numbers)) if numbers else None

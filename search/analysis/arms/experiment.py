@@ -70,7 +70,10 @@ def choose_trials(arms: pl.DataFrame, direction: Direction) -> ComparedTrials:
 
 
 def rank_configurations(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
-    """arm, configuration, mean, rank: configurations of which every seed has an objective, 0 for an arm's best."""
+    """Return the configurations of which every seed has an objective.
+
+    Columns: arm, configuration, mean, rank (0 for an arm's best).
+    """
     rows: list[tuple[str, int, float, int]] = []
     for (arm,), own in arms.filter(pl.col("rank").is_null()).sort("arm").group_by("arm", maintain_order=True):
         tried = dict(own.group_by("configuration").agg("objective").iter_rows())
@@ -83,7 +86,7 @@ def rank_configurations(arms: pl.DataFrame, direction: Direction) -> pl.DataFram
 def score_arms(
     compared: ComparedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str
 ) -> pl.DataFrame:
-    """condition, arm, seed, state, value: what `compare_arms` takes, the objective's own condition first.
+    """Return condition, arm, seed, state, value, as `compare_arms` takes them, the objective's own condition first.
 
     There the value is the trial's objective; under every other condition of the same metric and variant it is that of
     the trial's last validation. `metrics` come in the order of steps.
@@ -126,7 +129,7 @@ def confirmations(arms: pl.DataFrame, direction: Direction, within: Range = UNBO
 
 
 def best_of_k(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
-    """arm, tries, value: the expected score of the best of so many of an arm's configurations.
+    """Return arm, tries, value: the expected score of the best of so many of an arm's configurations.
 
     Configurations with a seed that diverged count as tries that are worse than any other; where all of a draw may be
     such, there is no value.
@@ -155,7 +158,7 @@ def best_of_k(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
 def learning_curves(
     compared: ComparedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str
 ) -> pl.DataFrame:
-    """arm, step, trials, mean, low, high, smallest, largest: the seeds of each arm at each validation.
+    """Return arm, step, trials, mean, low, high, smallest, largest: the seeds of each arm at each validation.
 
     Student's 95 % intervals, within the metric's range. A trial that has diverged by then is not in the mean, and
     `trials` says how many are.

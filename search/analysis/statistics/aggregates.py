@@ -44,8 +44,9 @@ def probability_of_improvement(costs: Scores, baseline: Scores) -> float:
 
 
 def interquartile_interval(scores: Scores, confidence: float = 0.95) -> tuple[float, float]:
-    """Student's interval of the interquartile mean of several runs (finite, two at least) on each of several tasks.
+    """Return Student's interval of the interquartile mean of several runs on each of several tasks.
 
+    Runs are finite, two at least.
     Its variance is what the runs, winsorized at the ends of the middle half, vary by *within* their tasks, which are
     fixed; its degrees of freedom are the runs of the middle half less the tasks. From FEWEST_TASKS and FEWEST_RUNS on
     it holds the truth as often as it says (`python -m benchmarks.statistics`), where the stratified bootstrap of

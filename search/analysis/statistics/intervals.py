@@ -81,29 +81,26 @@ class Bootstrap(Interval):
             rows = np.flatnonzero(pairs == count)
             changes = np.stack([cells["changes"][row].to_numpy() for row in rows.tolist()])  # [cells, pairs]
             changes.sort()  # whatever the order of the results, the same draws
-            found[:, rows] = np.quantile(self._means(changes), self._levels(count), axis=0)
+            # How often each pair is drawn is the same for all these cells.
+            random = np.random.default_rng([self.seed, count])
+            drawn = random.multinomial(count, np.full(count, 1 / count), self.resamples)
+            # A product for each cell: one of all cells would round by how many there are.
+            means = np.stack([drawn @ own / count for own in changes], axis=1)  # [resamples, cells]
+            reach: Any = sqrt(count / (count - 1)) * stdtrit(count - 1, (1 + self.confidence) / 2)
+            level = float(ndtr(reach))
+            found[:, rows] = np.quantile(means, (1 - level, level), axis=0)
         return found[0], found[1]
 
     def describe(self) -> str:
         kind = f"{100 * self.confidence:g} % bootstrap intervals over pairs"
         return f"{kind} ({self.resamples:,} resamples; none of fewer than {self.FEWEST} pairs)"
 
-    def _means(self, changes: Numbers) -> Numbers:
-        """Means of resamples, [resamples, cells]; how often each pair is drawn is the same for all these cells."""
-        count = changes.shape[1]
-        random = np.random.default_rng([self.seed, count])
-        drawn = random.multinomial(count, np.full(count, 1 / count), self.resamples)
-        # A product for each cell: one of all cells would round by how many there are.
-        return np.stack([drawn @ own / count for own in changes], axis=1)
-
-    def _levels(self, count: int) -> tuple[float, float]:
-        reach: Any = sqrt(count / (count - 1)) * stdtrit(count - 1, (1 + self.confidence) / 2)
-        level = float(ndtr(reach))
-        return 1 - level, level
-
 
 def student_quantile(count: pl.Expr, confidence: float = 0.95) -> pl.Expr:
-    """Half the width of the interval of a mean of `count` numbers, in standard errors; NaN for fewer than two."""
+    """Return half the width of the interval of a mean of `count` numbers, in standard errors.
+
+    It is NaN for fewer than two numbers.
+    """
 
     def quantile(counts: pl.Series) -> pl.Series:
         found: Any = stdtrit(counts.cast(pl.Float64).to_numpy() - 1, (1 + confidence) / 2)
@@ -130,8 +127,10 @@ def mean_with_interval(value: str = "value", within: Range = UNBOUNDED) -> dict[
 
 
 def median_depth(count: pl.Expr) -> pl.Expr:
-    """How deep in `count` sorted numbers the 95 % interval of their median ends: d + share, share of the way from the
-    d-th least (and most) to the next one. Fewer than FEWEST_OF_MEDIAN numbers have none, and count as so many.
+    """Return how deep in `count` sorted numbers the 95 % interval of their median ends.
+
+    It is d + share, share of the way from the d-th least (and most) to the next one. Fewer than
+    FEWEST_OF_MEDIAN numbers have none, and count as so many.
 
     The d-th least and most hold the median with probability 1 - 2 P(B < d), B binomial (count, 1/2): at 8 numbers .992
     or .930 and nothing between. Source: Hettmansperger and Sheather 1986, "Confidence Intervals Based on Interpolated

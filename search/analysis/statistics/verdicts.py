@@ -10,7 +10,10 @@ BETTER, WORSE, UNDECIDED = "better", "worse", "not told apart"
 
 
 def decide(q: pl.Expr, low: pl.Expr, high: pl.Expr, more_is_better: pl.Expr, level: float = SURE) -> pl.Expr:
-    """BETTER or WORSE where q < `level` and the interval `low` to `high` excludes 0, else UNDECIDED; null without q."""
+    """Return BETTER or WORSE where q < `level` and the interval `low` to `high` excludes 0, else UNDECIDED.
+
+    It is null without q.
+    """
     rises, falls = low > 0, high < 0
     return (
         pl.when(q.is_null())

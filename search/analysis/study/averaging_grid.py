@@ -14,8 +14,9 @@ CONDITIONS = r"^(?:(?P<rest>.*) )?kappa=(?P<kappa>[\d.]+)(?: eta=(?P<eta>[\d.]+)
 
 
 def compare_powers(scores: pl.DataFrame, plain: pl.DataFrame, name: str, condition: str) -> pl.DataFrame:
-    """kappa, eta, trials, value, raw, change and margin of each pair of powers, for one metric; eta null: the EMA.
+    """Return kappa, eta, trials, value, raw, change and margin of each pair of powers, for one metric.
 
+    Without eta it is the EMA.
     `scores` are those of the grid, `plain` the others; both have number, name, condition, variant, sign and `last`, a
     cost, sign * metric. `condition` is without powers. Value and raw are means over the trials of their last
     validations, change is (value - raw) / |raw|, margin half its interval, which takes raw's mean as given; null where
@@ -46,7 +47,7 @@ def compare_powers(scores: pl.DataFrame, plain: pl.DataFrame, name: str, conditi
 
 
 def split_powers(scores: pl.DataFrame) -> pl.DataFrame:
-    """Scores of a grid with kappa and eta as columns, and a condition without them."""
+    """Return scores of a grid with kappa and eta as columns, and a condition without them."""
     found = pl.col("found").struct
     return (
         scores.with_columns(found=pl.col("condition").str.extract_groups(CONDITIONS))

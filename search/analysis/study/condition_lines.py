@@ -20,8 +20,9 @@ LINE = ("across", "rest")
 
 
 def sweep_conditions(conditions: Iterable[str]) -> pl.DataFrame:
-    """condition, across, x, rest: each condition once for each number in it of which a line can be made.
+    """Return each condition once for each number in it of which a line can be made.
 
+    Columns: condition, across, x, rest.
     A condition whose `rest` is empty has no other part.
     """
     rows: list[tuple[str, str, float, str]] = []

@@ -13,8 +13,9 @@ _FEWEST = 2
 
 
 def map_conditions(scores: pl.DataFrame, panels: pl.DataFrame) -> pl.DataFrame:
-    """across, up, panel, x, y, value: the mean over trials of their last raw validations, in the order of all these.
+    """Return means over trials of their last raw validations, sorted by all columns.
 
+    Columns: across, up, panel, x, y, value.
     `scores`, of one metric, has number, condition, variant, sign and `last`, a cost, sign * metric; `panels` number and
     panel, a text.
     """

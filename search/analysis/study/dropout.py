@@ -43,19 +43,21 @@ def average_dropout(
     known = scores.select("number", "group_number", pl.col("variant").cast(pl.Categorical), cost="best")
     scored = known.drop_nulls("cost").join(rates, on="number")
     by_group = _rates(scored.join(groups, on="group_number", how="semi"), ["group_number"], paths)
-    pooled = _rates(scored, [], paths) if groups.height < 2 else _over_groups(by_group)
+    if groups.height < 2:
+        pooled = _rates(scored, [], paths)
+    else:
+        means = by_group.group_by("dropout", "variant", "portion").agg(
+            counted=pl.col("counted").max(), mean=pl.col("rate").mean(), margin=mean_margin("rate")
+        )
+        pooled = means.rename({"mean": "rate"}).select(*_RATES).sort("dropout", "variant", "portion")
     return DropoutRates(rates=by_group, pooled=pooled, trend=_trend(by_group, groups, amount, measures))
 
 
-def _over_groups(rates: pl.DataFrame) -> pl.DataFrame:
-    means = rates.group_by("dropout", "variant", "portion").agg(
-        counted=pl.col("counted").max(), mean=pl.col("rate").mean(), margin=mean_margin("rate")
-    )
-    return means.rename({"mean": "rate"}).select(*_RATES).sort("dropout", "variant", "portion")
-
-
 def _rates(scored: pl.DataFrame, cell: Sequence[str], paths: Sequence[str]) -> pl.DataFrame:
-    """Means of the rates over the portions of each cell; a rate that some trials lack is averaged over the others."""
+    """Return means of the rates over the portions of each cell.
+
+    A rate that some trials lack is averaged over the others.
+    """
     cells = [*cell, "variant"]
     found = [pl.DataFrame(schema={name: pl.Int64() for name in cell} | _RATES)]
     variants: list[str] = scored["variant"].unique().to_list() if paths else []

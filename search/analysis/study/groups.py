@@ -16,8 +16,9 @@ _SIZED = ("task", "model")
 
 
 def list_groups(ended: pl.DataFrame) -> pl.DataFrame:
-    """group_number, trials, params (JSON, of the first trial), and the integers of the task and model by their path.
+    """Return group_number, trials, params and the integers of the task and model by their path.
 
+    `params` are those of the first trial, as JSON.
     No rows unless groups have two trials on average: then a group is a trial rather than an ensemble. Of `config` only
     that of each group's first trial that has one is read.
     """
@@ -31,23 +32,18 @@ def list_groups(ended: pl.DataFrame) -> pl.DataFrame:
     )
     if 2 * firsts.height > ended.height:
         firsts = firsts.clear()
-    found = [_sizes(json.loads(text) if text else {}) for text in firsts["config"]]
+    found: list[dict[str, int]] = []
+    for text in firsts["config"]:
+        config: Mapping[str, Any] = json.loads(text) if text else {}
+        fields = ((section, *field) for section in _SIZED for field in config.get(section, {}).items())
+        found.append({f"{section}.{field}": value for section, field, value in fields if type(value) is int})  # no bool
     sizes = pl.DataFrame(found, infer_schema_length=None)
     groups = firsts.drop("config")
     return groups.hstack(sizes) if sizes.width else groups
 
 
-def _sizes(config: Mapping[str, Any]) -> dict[str, int]:
-    return {
-        f"{section}.{field}": value
-        for section in _SIZED
-        for field, value in config.get(section, {}).items()
-        if type(value) is int  # not bool
-    }
-
-
 def group_statistics(scores: Iterable[pl.DataFrame], groups: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
-    """group_number, name, condition and the top-k statistics of each trial's best validation within its group.
+    """Return group_number, name, condition and the top-k statistics of each trial's best validation in its group.
 
     `scores` come some metrics at a time, each time all of them.
     """
@@ -62,7 +58,10 @@ def group_statistics(scores: Iterable[pl.DataFrame], groups: pl.DataFrame, order
 
 
 def compare_within_groups(statistics: pl.DataFrame) -> pl.DataFrame:
-    """name, condition, variant, portion, groups, better, median, low, high: the changes against raw over groups."""
+    """Return the changes against raw over groups.
+
+    Columns: name, condition, variant, portion, groups, better, median, low, high.
+    """
     better = pl.col("sign") * (pl.col("value") - pl.col("raw")) < 0
     return (
         statistics.filter(pl.col("change").is_not_null())
@@ -72,8 +71,9 @@ def compare_within_groups(statistics: pl.DataFrame) -> pl.DataFrame:
 
 
 def trend(statistics: pl.DataFrame, amount: str) -> pl.DataFrame:
-    """name, condition, variant, portion, `amount`, groups, median, low, high: values over groups of like amount.
+    """Return values over groups of like amount.
 
+    Columns: name, condition, variant, portion, `amount`, groups, median, low, high.
     `amount`: a column of the statistics that is 0 or more; alike are 0, 1-2, 3-6, 7-14, ..., of which a log-uniform
     distribution draws as many each.
     """
@@ -88,5 +88,5 @@ def trend(statistics: pl.DataFrame, amount: str) -> pl.DataFrame:
 
 
 def count_doublings(amount: str) -> pl.Expr:
-    """log2(amount + 1): 0, 1, 3, 7 are one apart."""
+    """Return log2(amount + 1), in which 0, 1, 3, 7 are one apart."""
     return (pl.col(amount) + 1).log(2)

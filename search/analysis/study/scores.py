@@ -110,7 +110,7 @@ _SCORES = {
 
 
 def list_metrics(summaries: Summaries) -> pl.DataFrame:
-    """name, condition, variant: what was measured."""
+    """Return name, condition and variant of all that was measured."""
     found = [
         summary.select(
             pl.lit(name).alias("name"), pl.lit(condition).alias("condition"), pl.col("variant").cast(pl.String)
@@ -121,7 +121,7 @@ def list_metrics(summaries: Summaries) -> pl.DataFrame:
 
 
 def order_metrics(measured: pl.DataFrame, metric: str, condition: str) -> pl.DataFrame:
-    """name, condition, variant, order: the rank of each metric and variant in every table.
+    """Return name, condition, variant, order: the rank of each metric and variant in every table.
 
     The objective's metric and condition come first, then its other conditions, then other metrics; of each, raw first.
     """
@@ -130,7 +130,7 @@ def order_metrics(measured: pl.DataFrame, metric: str, condition: str) -> pl.Dat
 
 
 def sort_statistics(frame: pl.DataFrame, order: pl.DataFrame, first: str) -> pl.DataFrame:
-    """Top-k statistics by a column, then as `order_metrics` says, then from small portions to large ones."""
+    """Sort top-k statistics by a column, then as `order_metrics` says, then from small portions to large ones."""
     named = frame.with_columns(pl.col(*METRIC, "variant").cast(pl.String))
     return named.join(order, on=[*METRIC, "variant"]).sort(first, "order", "portion").drop("order")
 
@@ -150,8 +150,9 @@ def study_statistics(scores: Iterable[pl.DataFrame], order: pl.DataFrame) -> pl.
 
 
 def distribution(scores: pl.DataFrame) -> pl.DataFrame:
-    """name, condition, variant, value, share: the share of trials at least as good as value at their best.
+    """Return name, condition, variant, value, share: how many trials are at least as good as value.
 
+    Each counts by its best validation, as a share of all.
     A few hundred points of each distribution, close together at the good end.
     """
     position, point = pl.col("rank"), (_POINTS * pl.col("rank").log()).floor()
@@ -168,7 +169,7 @@ def distribution(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def mean_last(scores: pl.DataFrame) -> pl.DataFrame:
-    """name, condition, variant, trials, value: the mean over trials that ended of their last validations."""
+    """Return name, condition, variant, trials, value: means over trials of their last validations."""
     value = pl.col("sign") * pl.col("last")
     known = scores.select(*METRIC, "variant", value=value).drop_nulls("value")
     return (

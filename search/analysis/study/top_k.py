@@ -35,7 +35,7 @@ PORTION = pl.Enum(["best", "best 0.1 %", "best 1 %", "best 10 %", "all"])
 
 
 def rank(scores: pl.DataFrame, cells: Sequence[str]) -> pl.DataFrame:
-    """Trials with a cost, with their `rank` in their cell (1 is best) and the number of `trials` of the cell.
+    """Return trials with a cost, their `rank` in their cell (1 is best) and the number of `trials` of the cell.
 
     Of equally good trials, the earlier ones rank first. Not lazy, as every portion is cut from it: the query planner
     would rank once for each.
@@ -47,8 +47,9 @@ def rank(scores: pl.DataFrame, cells: Sequence[str]) -> pl.DataFrame:
 
 
 def best_of(trials: pl.DataFrame, portion: str, one_in: int) -> pl.LazyFrame:
-    """Return the ranked trials that belong to the portion, with its name and the number of trials `counted` in their
-    cell.
+    """Return the ranked trials that belong to the portion.
+
+    They have its name and the number of trials `counted` in their cell.
     """
     share = pl.col("trials") // one_in if one_in else pl.lit(1)
     counted = pl.max_horizontal(1, share).cast(pl.Int64)
@@ -57,7 +58,7 @@ def best_of(trials: pl.DataFrame, portion: str, one_in: int) -> pl.LazyFrame:
 
 
 def top_k_statistics(scores: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """One row per cell and portion of PORTIONS; cells are the values of `keys` and `variant`.
+    """Return one row per cell and portion of PORTIONS; cells are the values of `keys` and `variant`.
 
     `scores` has number, keys, variant, sign (1: less is better, -1: more) and cost = sign * metric. The rows have keys,
     variant, sign, trials, portion, counted, value (mean metric of the portion), margin (half the 95 % interval of that
@@ -72,27 +73,27 @@ def top_k_statistics(scores: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     pair the variants of each trial, whose edges move together.
     """
     trials = rank(scores.select("number", *keys, "variant", "sign", "cost"), [*keys, "variant"])
-    return pl.concat([_of_portion(best_of(trials, name, one_in), keys) for name, one_in in PORTIONS.items()]).collect()
-
-
-def _of_portion(trials: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
     cells, cost, is_raw = [*keys, "variant"], pl.col("cost"), pl.col("variant") == RAW
-    pulled = trials.with_columns(pull=(cost.max().over(cells) - cost) / pl.col("counted"))
-    raw_pulled = pulled.filter(is_raw).select("number", *keys, raw_pull="pull")
-    found = (
-        pulled.join(raw_pulled, on=["number", *keys], how="left")
-        .group_by(cells)
-        .agg(
-            pl.col("sign", "trials", "portion", "counted").first(),
-            value=pl.col("sign").first() * cost.mean(),
-            lift=pl.col("pull").sum(),
-            own=pl.col("pull").pow(2).sum(),
-            both=(pl.col("pull") * pl.col("raw_pull")).sum(),
+    portions: list[pl.LazyFrame] = []
+    for name, one_in in PORTIONS.items():
+        own = best_of(trials, name, one_in)
+        pulled = own.with_columns(pull=(cost.max().over(cells) - cost) / pl.col("counted"))
+        raw_pulled = pulled.filter(is_raw).select("number", *keys, raw_pull="pull")
+        found = (
+            pulled.join(raw_pulled, on=["number", *keys], how="left")
+            .group_by(cells)
+            .agg(
+                pl.col("sign", "trials", "portion", "counted").first(),
+                value=pl.col("sign").first() * cost.mean(),
+                lift=pl.col("pull").sum(),
+                own=pl.col("pull").pow(2).sum(),
+                both=(pl.col("pull") * pl.col("raw_pull")).sum(),
+            )
         )
-    )
-    raw_found = found.filter(is_raw).select(*keys, raw="value", raw_lift="lift", raw_own="own")
-    compared = found.join(raw_found, on=list(keys), how="left")
-    return compared.with_columns(**_intervals()).drop("lift", "own", "both", "raw_lift", "raw_own")
+        raw_found = found.filter(is_raw).select(*keys, raw="value", raw_lift="lift", raw_own="own")
+        compared = found.join(raw_found, on=list(keys), how="left").with_columns(**_intervals())
+        portions.append(compared.drop("lift", "own", "both", "raw_lift", "raw_own"))
+    return pl.concat(portions).collect()
 
 
 def _intervals() -> Mapping[str, pl.Expr]:
@@ -121,8 +122,10 @@ def mean_margin(column: str, confidence: float = 0.95) -> pl.Expr:
 
 
 def median_interval(column: str) -> Mapping[str, pl.Expr]:
-    """`median`, `low`, `high` of a column: the 95 % interval between order statistics, interpolated between those that
-    cover a little more and a little less (statistics.intervals.median_depth); null for fewer than 6 values.
+    """Return `median`, `low`, `high` of a column: the 95 % interval between order statistics.
+
+    It is interpolated between those that cover a little more and a little less
+    (statistics.intervals.median_depth), and null for fewer than 6 values.
     """
     values, count = pl.col(column).drop_nulls().sort(), pl.col(column).count()
     depth = median_depth(count)

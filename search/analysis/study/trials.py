@@ -23,7 +23,7 @@ class Parameters:
 
 
 def count_states(trials: pl.DataFrame) -> dict[State, int]:
-    """Trials in each state that occurs, in the order of a trial's life."""
+    """Count the trials in each state that occurs, in the order of a trial's life."""
     counted = dict(trials["state"].value_counts().iter_rows())
     return {state: counted[state] for state in get_args(State) if state in counted}
 

@@ -33,7 +33,9 @@ _DEVIATIONS = 1.959963984540054
 
 
 def best_sources(matrix: Matrix) -> pl.DataFrame:
-    """One row per target with a result: target, unit, best, leading, mean, low, high, own, others, own_against_rest.
+    """Return one row per target with a result.
+
+    Columns: target, unit, best, leading, mean, low, high, own, others, own_against_rest.
 
     `leading`: the source with the best mean (`mean`, `low`, `high`), the target's own one if several are as good;
     `best`: the same where its verdict is BETTER, else null. `own`: the mean of the target's own source, the matrix's
@@ -92,7 +94,7 @@ def _own_against_rest(matrix: Matrix) -> pl.DataFrame:
 
 
 def generality(matrix: Matrix) -> pl.DataFrame:
-    """One row per source and unit, in the order of the rows.
+    """Return one row per source and unit, in the order of the rows.
 
     source, unit, targets (that have a result), better, worse (on how many of these its verdict is so), mean (over the
     row), elsewhere (over the row but the source's own task), middle (interquartile mean of the changes of all pairs on
@@ -148,8 +150,9 @@ def _describe_row(matrix: Matrix, cells: pl.DataFrame) -> dict[str, float | None
 
 
 def similarity(matrix: Matrix, axis: Axis = "source") -> pl.DataFrame:
-    """Correlation (Pearson's r) of every two rows (`source`) or columns (`target`): one, other, r, low, high, shared.
+    """Return the correlation (Pearson's r) of every two rows (`source`) or columns (`target`).
 
+    Columns: one, other, r, low, high, shared.
     `shared`: the cells that both have. r is null for fewer than FEWEST of them, and where a row does not vary; low and
     high are the ends of its 95 % interval by Fisher's transformation, tanh(artanh r -+ 1.96 / sqrt(shared - 3)).
     """
@@ -173,7 +176,7 @@ def similarity(matrix: Matrix, axis: Axis = "source") -> pl.DataFrame:
 
 
 def interval_of_correlation(r: pl.Expr, shared: pl.Expr) -> dict[str, pl.Expr]:
-    """`low` and `high`, the ends of the 95 % interval of r over `shared` cells, by Fisher's transformation."""
+    """Return `low` and `high` of the 95 % interval of r over `shared` cells, by Fisher's transformation."""
     middle, reach = r.clip(-1, 1).arctanh(), _DEVIATIONS / (shared - 3).sqrt()
     return {"low": (middle - reach).tanh(), "high": (middle + reach).tanh()}
 

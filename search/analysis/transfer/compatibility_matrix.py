@@ -63,8 +63,9 @@ class Matrix:
 
 
 def compute_matrix(results: pl.DataFrame, baseline: str = BASELINE, interval: Interval | None = None) -> Matrix:
-    """Return the matrix of stage-two results, rows and columns by name; intervals are Student's unless told
-    otherwise.
+    """Return the matrix of stage-two results, rows and columns by name.
+
+    Intervals are Student's unless told otherwise.
 
     `results` has source, target, seed, value and direction (`minimize` or `maximize`, one for each target). Several
     results of one source, target and seed count by their mean; values that are null or not finite do not count. Raises
@@ -72,7 +73,11 @@ def compute_matrix(results: pl.DataFrame, baseline: str = BASELINE, interval: In
     """
     interval = interval or Student()
     targets = _targets(results)
-    scores = _scores(results)
+    # One row per seed that was tried, null where it has no result. Sums are taken in one order, whatever that of the
+    # results and of polars' groups: the last digits depend on it.
+    value = pl.col("value")
+    finite = results.with_columns(value=pl.when(value.is_finite()).then(value))
+    scores = finite.group_by(*_CELL, "seed").agg(value.sort().mean()).sort(*_CELL, "seed")
     sources = _check_sources(scores, baseline)
     pairs = _pair(scores, targets, baseline)
     cells = _cells(pairs, scores, baseline)
@@ -94,7 +99,7 @@ def compute_matrix(results: pl.DataFrame, baseline: str = BASELINE, interval: In
 
 
 def _targets(results: pl.DataFrame) -> pl.DataFrame:
-    """target, direction, unit, by target; raises TransferError where a target has two directions."""
+    """Return target, direction, unit, by target; raises TransferError where a target has two directions."""
     value, direction = pl.col("value").filter(pl.col("value").is_finite()), pl.col("direction")
     share = (pl.col("least") >= 0) & (pl.col("most") <= 1)
     found = (
@@ -116,14 +121,6 @@ def _targets(results: pl.DataFrame) -> pl.DataFrame:
     return found
 
 
-def _scores(results: pl.DataFrame) -> pl.DataFrame:
-    """source, target, seed, value: one row per seed that was tried, null where it has no result."""
-    value = pl.col("value")
-    finite = results.with_columns(value=pl.when(value.is_finite()).then(value))
-    # Sums are taken in one order, whatever that of the results and of polars' groups: the last digits depend on it.
-    return finite.group_by(*_CELL, "seed").agg(value.sort().mean()).sort(*_CELL, "seed")
-
-
 def _check_sources(scores: pl.DataFrame, baseline: str) -> list[str]:
     """Return the sources but the baseline, by name."""
     found: list[str] = scores["source"].unique().sort().to_list()
@@ -136,8 +133,9 @@ def _check_sources(scores: pl.DataFrame, baseline: str) -> list[str]:
 
 
 def _pair(scores: pl.DataFrame, targets: pl.DataFrame, baseline: str) -> pl.DataFrame:
-    """Return each seed of each cell with the baseline's value beside it; `met`: whether the baseline was tried with
-    it.
+    """Return each seed of each cell with the baseline's value beside it.
+
+    `met`: whether the baseline was tried with the seed.
     """
     is_baseline, value, against = pl.col("source") == baseline, pl.col("value"), pl.col("against")
     known = scores.filter(is_baseline).select("target", "seed", against="value", met=pl.lit(True))
@@ -161,7 +159,7 @@ def _pair(scores: pl.DataFrame, targets: pl.DataFrame, baseline: str) -> pl.Data
 
 
 def _cells(pairs: pl.DataFrame, scores: pl.DataFrame, baseline: str) -> pl.DataFrame:
-    """pairs, dropped, mean, deviation and changes of each cell that was tried."""
+    """Return pairs, dropped, mean, deviation and changes of each cell that was tried."""
     change = pl.col("change")
     tried = scores.filter(pl.col("source") == baseline).group_by("target").agg(tried=pl.len())
     return (
@@ -184,7 +182,7 @@ def _cells(pairs: pl.DataFrame, scores: pl.DataFrame, baseline: str) -> pl.DataF
 
 
 def _add_intervals(cells: pl.DataFrame, interval: Interval) -> pl.DataFrame:
-    """Cells with the ends of their intervals and p values."""
+    """Return the cells with the ends of their intervals and p values."""
     known = cells.filter(pl.col("pairs") > 0)
     low, high = interval.bounds(known)
     columns = {"low": low, "high": high, "p": decisive_p(known)}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import polars as pl
 
 from search.analysis.transfer.compatibility_matrix import TransferError
-from spaces.settings import Direction
+from spaces.settings import Direction, list_leaves
 
 COLUMNS = ("group_number", "model", "scorer", "seed", "task")
 """Columns of a trial that serve as a path."""
@@ -23,8 +22,9 @@ _LOOKED_AT = 1000
 
 
 def target_of(trials: pl.DataFrame) -> str:
-    """Return the path that says what a trial was trained on: the name that a transfer gives its tasks, or the task's
-    own.
+    """Return the path that says what a trial was trained on.
+
+    It is the name that a transfer gives its tasks, or the task's own.
     """
     named = _looked_up(trials, "transfer.target")
     return "transfer.target" if named.null_count() < len(named) else "task.name"
@@ -48,12 +48,17 @@ def results(
     if trials.is_empty():
         raise TransferError("the study has no trial yet, so there is nothing to compare")
     targets = _at(trials, target or target_of(trials))
+    sources, texts = _at(trials, source), _at(trials, seed)
+    seeds = texts.cast(pl.Int64, strict=False)
+    wrong = texts.filter(seeds.is_null() & texts.is_not_null())
+    if len(wrong):
+        raise TransferError(f"{seed} pairs trials and must be an integer, but one of them has {wrong[0]!r}")
     directions = pl.lit(direction) if isinstance(direction, str) else targets.replace_strict(direction, default=None)
     found = trials.select(
         "number",
-        source=_at(trials, source),
+        source=sources,
         target=targets,
-        seed=_integers(_at(trials, seed), seed),
+        seed=seeds,
         value="objective",
         direction=directions,
     )
@@ -61,10 +66,14 @@ def results(
 
 
 def _at(trials: pl.DataFrame, path: str) -> pl.Series:
-    """Return the value of each trial at a path, as text."""
+    """Return the value of each trial at a path, as text; raises TransferError where no trial has it."""
     found = _looked_up(trials, path) if _PATH.fullmatch(path) else None
     if found is None or found.null_count() == len(found):
-        choices = ", ".join(_differing(trials)) or "nothing"
+        known: dict[str, set[str]] = {"group_number": set(map(str, trials["group_number"].unique()))}
+        for params, config in trials.head(_LOOKED_AT).select("params", "config").iter_rows():
+            for name, value in {**dict(list_leaves(json.loads(config))), **json.loads(params)}.items():
+                known.setdefault(name, set()).add(json.dumps(value))
+        choices = ", ".join(sorted(name for name, values in known.items() if len(values) > 1)) or "nothing"
         raise TransferError(f"no trial has {path!r}; what differs between trials is {choices}")
     return found
 
@@ -80,28 +89,3 @@ def _looked_up(trials: pl.DataFrame, path: str) -> pl.Series:
         config.json_path_match(nested),
     )
     return trials.select(pl.coalesce(values).alias(path)).to_series()
-
-
-def _integers(texts: pl.Series, path: str) -> pl.Series:
-    numbers = texts.cast(pl.Int64, strict=False)
-    wrong = texts.filter(numbers.is_null() & texts.is_not_null())
-    if len(wrong):
-        raise TransferError(f"{path} pairs trials and must be an integer, but one of them has {wrong[0]!r}")
-    return numbers
-
-
-def _differing(trials: pl.DataFrame) -> list[str]:
-    """Return the paths that have several values, in alphabetical order."""
-    known: dict[str, set[str]] = {"group_number": set(map(str, trials["group_number"].unique()))}
-    for params, config in trials.head(_LOOKED_AT).select("params", "config").iter_rows():
-        for path, value in {**dict(_leaves("", json.loads(config))), **json.loads(params)}.items():
-            known.setdefault(path, set()).add(json.dumps(value))
-    return sorted(path for path, values in known.items() if len(values) > 1)
-
-
-def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, dict):
-        yield path, value
-        return
-    for name, inner in value.items():
-        yield from _leaves(f"{path}.{name}" if path else name, inner)
