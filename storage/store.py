@@ -79,13 +79,7 @@ class Store:
 
     def migrate(self) -> None:
         """Migrate the tables to this code's schema: all steps and the record of them in one transaction."""
-
-        def act(connection: Connection) -> None:
-            if migrations.is_older(connection):
-                self._database.locks.check_idle(connection)
-            migrations.upgrade(connection, self._database.name)
-
-        self._session.transact(act)
+        self._session.transact(lambda connection: migrations.upgrade(connection, self._database))
 
     def create_study(self, study: NewStudy) -> int:
         """Write a new study in state `stopped`, with its plug-ins from outside, and return its id.
@@ -401,20 +395,15 @@ def request_service(url: str, request: QueueRequest) -> None:
     """
     database = find_database(url)
     request.check()
-    if database.mailbox is None or not _is_served(url):
+    is_served = False
+    if database.mailbox is not None:
+        with suppress(StorageError), open_reader(url) as reader:  # it may not exist yet, or have an older schema
+            is_served = reader.service() is not None
+    if database.mailbox is None or not is_served:
         with open_store(url) as store:
             store.do(request)
     elif not _send(url, database, database.mailbox, request):
         raise StudyError(f"the service of {database.name} does not answer; it does what was asked when it does")
-
-
-def _is_served(url: str) -> bool:
-    """Return whether a service runs; False if the database does not exist yet or has an older schema."""
-    try:
-        with open_reader(url) as reader:
-            return reader.service() is not None
-    except StorageError:
-        return False
 
 
 def revoke_token(url: str, name: str) -> bool:

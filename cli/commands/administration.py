@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from cli.options import OptionError, Storage, Study, storage_url
-
-_SHOWN = 8
+from cli.options import OptionError, Storage, Study, split_assignment, storage_url
+from cli.tables import list_numbers
 
 
 def register(app: typer.Typer) -> None:
@@ -38,12 +37,14 @@ def enqueue(
 
     if csv and values:
         raise OptionError("--csv: a file says all values of its trials; leave out --set")
-    by_hand = {path: parse_value(text) for path, text in map(_split, values or ())}
+    by_hand: dict[str, Any] = {}
+    for assignment in values or ():
+        path, value = split_assignment(assignment, "optimizer.learning_rate=0.01")
+        by_hand[path] = parse_value(value)
     settings = read_settings(csv) if csv else [by_hand]
-    url = _current(storage)
-    numbers = enqueue_trials(url, study, settings)
-    shown = ", ".join(map(str, numbers[:_SHOWN])) + (f" ... {numbers[-1]}" if len(numbers) > _SHOWN else "")
-    typer.echo(f"{study}: trial{'s' * (len(numbers) > 1)} {shown} added; train with `search resume {study}`", err=True)
+    numbers = enqueue_trials(_current(storage), study, settings)
+    trials = f"trial{'s' * (len(numbers) > 1)} {list_numbers(numbers)}"
+    typer.echo(f"{study}: {trials} added; train with `search resume {study}`", err=True)
 
 
 def note(
@@ -133,10 +134,3 @@ def _current(storage: str | None) -> str:
     url = storage_url(storage)
     bring_up(url)
     return url
-
-
-def _split(assignment: str) -> tuple[str, str]:
-    path, equals, value = assignment.partition("=")
-    if not equals or not path.strip():
-        raise OptionError(f"--set {assignment}: write path=value, for example --set optimizer.learning_rate=0.01")
-    return path.strip(), value

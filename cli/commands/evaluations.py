@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.commands.attention import ENDINGS
-from cli.options import Force, OptionError, check_output
+from cli.options import PAGES, Force, OptionError, check_output
 
 
 def evaluations_report(
@@ -20,8 +19,8 @@ def evaluations_report(
 
     Example: search report evaluations scores-0.json scores-1.json -o scores.html
     """
-    if output.suffix not in ENDINGS:
-        raise OptionError(f"-o {output}: the ending must be one of {', '.join(ENDINGS)}")
+    if output.suffix not in PAGES:
+        raise OptionError(f"-o {output}: the ending must be one of {', '.join(PAGES)}")
     check_output(output, force)
     from graft.report.papers.evaluations import read_evaluations, write_evaluations
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.log_lines import line_of
+from cli.log_lines import leave, say
 from cli.option_groups import OverrideOptions, RunOptions, with_groups
 from cli.options import (
+    INTERRUPTED,
     OptionError,
     Plugins,
     Storage,
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from graft.launching.planning.estimate import Estimate
     from graft.launching.run import RunRequest
     from spaces.space import Space
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, SIGTERM or SIGHUP."""
 
 _watcher = Watcher()
 
@@ -273,32 +269,20 @@ def _run(request: RunRequest, word: str) -> None:
         typer.echo(f"trains nothing: a model of the table {request.placement.surrogate} answers", err=True)
     elif request.placement.executor != "ray":
         typer.echo(f"trains on {request.placement.describe()}", err=True)
+
+    def leave_study() -> None:
+        _watcher.close()
+        shown = "\033[?25h" if sys.stderr.isatty() else ""  # the cursor, which the display hides
+        leave(f"{shown}left at once; what was recorded is kept; resume it with `search resume {name}`")
+
+    announce = functools.partial(say, "stopping: what is finished is kept (once more to leave at once)")
     started = time.monotonic()
-    with Interruption(_announce_stop, lambda: _leave(name)) as interruption, Live(name) as live:
+    with Interruption(announce, leave_study) as interruption, Live(name) as live:
         standing = run_study(request, live.show, lambda: interruption.requested)
     typer.echo(closing_line(name, standing, time.monotonic() - started), err=True)
     if standing.stopping:
         typer.echo(f"stopped with everything kept; resume it with `search resume {name}`", err=True)
         raise typer.Exit(INTERRUPTED if interruption.requested else 0)
-
-
-def _announce_stop() -> None:
-    with contextlib.suppress(OSError):  # the terminal may be closed
-        typer.echo("stopping: what is finished is kept (once more to leave at once)", err=True)
-
-
-def _leave(name: str) -> None:
-    """End the process now. As safe as being killed at this moment, which loses nothing that was recorded.
-
-    Nothing is waited for: a worker's long step, a database that does not answer, a disk that hangs. And worker threads
-    are inside torch, which aborts when the interpreter is taken down around it.
-    """
-    _watcher.close()
-    shown = "\033[?25h" if sys.stderr.isatty() else ""  # the cursor, which the display hides
-    with contextlib.suppress(OSError):
-        text = f"{shown}left at once; what was recorded is kept; resume it with `search resume {name}`"
-        os.write(2, line_of(text).encode())
-    os._exit(INTERRUPTED)
 
 
 def show_estimate(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import FORMATS, NestedFormat, OptionError, Storage, Study, check_format, storage_url
-from cli.tables import show, show_json, show_text
+from cli.options import FORMATS, INTERRUPTED, NestedFormat, OptionError, Storage, Study, check_format, storage_url
+from cli.tables import list_numbers, show, show_json, show_text
 
 if TYPE_CHECKING:
     from graft.stored.status import Status
@@ -23,8 +23,6 @@ REFRESH_SECONDS = 2.0
 LINE_SECONDS = 15.0
 _PROMETHEUS = "prometheus"
 _FORMATS = (*FORMATS, _PROMETHEUS)
-INTERRUPTED = 130
-"""Exit status after Ctrl-C."""
 _EXITS: Mapping[Outcome, int] = {"finished": 0, "failed": 1, "stopped": 3, "interrupted": 4, "timeout": 124}
 """How waiting ended -> exit status of `search wait`; 2 is every command's for a mistake in its call."""
 
@@ -156,7 +154,7 @@ def _facts(now: Status) -> list[tuple[str, str]]:
     if progress.best is not None:
         facts.append(("best", f"{progress.objective} {progress.best:.6g} (trial {progress.best_number})"))
     if now.running:
-        facts.append(("running", f"{len(now.running):,} trials: {_numbers(now.running)}"))
+        facts.append(("running", f"{len(now.running):,} trials: {list_numbers(now.running)}"))
     rates = [(now.trials_per_minute, "trials/min"), (now.steps_per_second, "model-steps/s")]
     if any(rate for rate, _ in rates):
         facts.append(("rate", ", ".join(f"{_rate(rate)} {unit}" for rate, unit in rates if rate)))
@@ -167,12 +165,6 @@ def _facts(now: Status) -> list[tuple[str, str]]:
         more = f"{len(now.workers) - _LISTED_WORKERS:,} more"
         facts.append(("", f"{more}: `search query \"SELECT id, host, log FROM workers WHERE state = 'running'\"`"))
     return facts
-
-
-def _numbers(numbers: tuple[int, ...]) -> str:
-    """`3, 4, 5 ... 70`: enough to look at one of them."""
-    first = ", ".join(map(str, numbers[:8]))
-    return first if len(numbers) <= 8 else f"{first} ... {numbers[-1]}"
 
 
 def _rate(rate: float) -> str:

@@ -132,7 +132,8 @@ class Sqlite(Database):
         engine = create_engine(
             "sqlite://", creator=self._file.writer, poolclass=NullPool, json_serializer=canonical_json
         )
-        event.listen(engine, "begin", _begin)
+        # It takes the write lock at once, and lets table definitions be part of the transaction.
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
         try:
             with self.readable_errors():
                 connection = engine.connect()
@@ -226,8 +227,3 @@ class Sqlite(Database):
 
     def close(self) -> None:
         self._lock.release()
-
-
-def _begin(connection: Connection) -> None:
-    """Take the write lock at once, and let table definitions be part of the transaction."""
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
