@@ -57,24 +57,21 @@ class OverrideOptions:
 
         overrides = self.by_path()
         with using(plugins_of_space(space, plugins, overrides)):
-            yield read_space(space, overrides if self.steps is None else self._cut(space, self.steps, overrides))
+            if self.steps is not None:
+                from graft.launching.planning.cutting import cut_steps
 
-    def _cut(self, space: str, steps: int, overrides: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the values by path, with what --steps means for this space."""
-        from graft.launching.planning.cutting import cut_steps
-
-        cut = cut_steps(space, steps, overrides)
-        for kept in (path for path in cut.kept if path not in overrides):
-            note = "stands in an option or an arm that --steps does not reach, and stays as it is"
-            typer.echo(f"--steps: {kept} {note}", err=True)
-        # What is set by its own path, or below it, wins, as where a validation is to come at another step.
-        own = {path: value for path, value in overrides.items() if path != "training.steps"}
-        cuts = {
-            path: value
-            for path, value in cut.overrides.items()
-            if not any(f"{set_}.".startswith(f"{path}.") for set_ in own)
-        }
-        return own | cuts
+                cut = cut_steps(space, self.steps, overrides)
+                for kept in (path for path in cut.kept if path not in overrides):
+                    note = "stands in an option or an arm that --steps does not reach, and stays as it is"
+                    typer.echo(f"--steps: {kept} {note}", err=True)
+                # What is set by its own path, or below it, wins, as where a validation is to come at another step.
+                own = {path: value for path, value in overrides.items() if path != "training.steps"}
+                overrides = own | {
+                    path: value
+                    for path, value in cut.overrides.items()
+                    if not any(f"{set_}.".startswith(f"{path}.") for set_ in own)
+                }
+            yield read_space(space, overrides)
 
 
 @dataclass(frozen=True, kw_only=True)

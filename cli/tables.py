@@ -110,7 +110,11 @@ class _Grid:
 
         from graft.files import cell
 
-        columns = [[_cut(cell(value)) for value in frame[name]] for name in frame.columns]
+        def write(value: Any) -> str:
+            text = cell(value)
+            return text if len(text) <= CELL else text[: CELL - 1] + "…"
+
+        columns = [[write(value) for value in frame[name]] for name in frame.columns]
         names = [cell(name) for name in frame.columns]
         widths = [max(map(cell_len, (name, *column))) for name, column in zip(names, columns, strict=True)]
         texts = pl.DataFrame([pl.Series(str(at), column, pl.String()) for at, column in enumerate(columns)])
@@ -145,7 +149,3 @@ def _show_on_terminal(frame: pl.DataFrame) -> None:
 def _pad(text: str, width: int, numeric: bool) -> str:
     space = " " * (width - cell_len(text))
     return space + text if numeric else text + space
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= CELL else text[: CELL - 1] + "…"

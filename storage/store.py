@@ -225,7 +225,11 @@ class Store:
     def do(self, request: QueueRequest) -> QueueEntry | None:
         """Carry out a request and return the queue entry it changes, if any; raises as `Queue.apply` does."""
         if request.action == "annotate":
-            self.annotate(self._find_id(request.study), **request.row)
+            query = select(studies.c.id).where(studies.c.name == request.study)
+            study_id = self._session.transact(lambda connection: connection.scalar(query))
+            if study_id is None:
+                raise StudyError(f"study {request.study!r} does not exist")
+            self.annotate(study_id, **request.row)
         elif request.action == "look":
             request.check()
             look: dict[str, Any] = {**request.row, "request": request.id}
@@ -268,14 +272,6 @@ class Store:
 
         self._session.lock(study_id, write)
         return queued
-
-    def _find_id(self, study: str) -> int:
-        """Return the id of the study of a name; raises StudyError if there is none."""
-        query = select(studies.c.id).where(studies.c.name == study)
-        study_id = self._session.transact(lambda connection: connection.scalar(query))
-        if study_id is None:
-            raise StudyError(f"study {study!r} does not exist")
-        return study_id
 
     def _lock(self, study_id: int) -> int:
         """Become the only process that may write the study and return the study's new fence."""

@@ -120,26 +120,22 @@ def export(study: Study, destination: Destination, number: Number = None, storag
     url = storage_url(storage)
     with open_reader(url) as reader:
         say_look(reader, study, "export")
-    if destination.to is None:
-        _export_tables(study, output, destination.force, url)
-    else:
-        _export_trials(study, output, destination, url)
-
-
-def _export_tables(study: str, output: Path, force: bool, url: str) -> None:
-    from graft.stored.export import export_study, metrics_file
-    from storage.frames import open_reader
-
-    check_output(output, force, _ENDINGS)
-    check_output(metrics_file(output), force)
-    with open_reader(url) as reader:
-        rows = export_study(reader, study, output)
-    for path, count in rows.items():
-        typer.echo(f"{path}: {count:,} rows", err=True)
+    _export_trials(study, output, destination, url)
 
 
 def _export_trials(study: str, output: Path, destination: Destination, url: str) -> None:
-    """Write what Optuna or a logger reads."""
+    """Write tables, or what Optuna or a logger reads."""
+    if destination.to is None:
+        from graft.stored.export import export_study, metrics_file
+        from storage.frames import open_reader
+
+        check_output(output, destination.force, _ENDINGS)
+        check_output(metrics_file(output), destination.force)
+        with open_reader(url) as reader:
+            rows = export_study(reader, study, output)
+        for path, count in rows.items():
+            typer.echo(f"{path}: {count:,} rows", err=True)
+        return
     if destination.to == _OPTUNA:
         from graft.exports.interchange.optuna_studies import export_journal
 
@@ -148,7 +144,6 @@ def _export_trials(study: str, output: Path, destination: Destination, url: str)
     else:
         from graft.exports.interchange.loggers import export_logged
 
-        assert destination.to, "it is one of the loggers"
         _check_folder(output, destination.force)
         count = export_logged(url, study, destination.to, output, where=destination.where, top=destination.top or _TOP)
     typer.echo(f"{output}: {count:,} trials", err=True)

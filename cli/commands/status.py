@@ -110,7 +110,7 @@ def _watch(reader: Reader, study: str) -> None:
 
 
 def _read_repeatedly(reader: Reader, study: str, seconds: float) -> Iterator[Status]:
-    """Where the study stands, again and again, the last time when it is no longer running."""
+    """Yield where the study stands, again and again, the last time when it is no longer running."""
     from graft.stored.status import read_status
 
     while True:
@@ -122,6 +122,7 @@ def _read_repeatedly(reader: Reader, study: str, seconds: float) -> Iterator[Sta
 
 
 def _describe(now: Status) -> str:
+    """Return the facts about a study, a line each, aligned."""
     facts = _facts(now)
     width = max(len(label) for label, _ in facts)
     return "\n".join(f"{label:<{width}} {text}" for label, text in facts)
@@ -157,7 +158,8 @@ def _facts(now: Status) -> list[tuple[str, str]]:
         facts.append(("running", f"{len(now.running):,} trials: {list_numbers(now.running)}"))
     rates = [(now.trials_per_minute, "trials/min"), (now.steps_per_second, "model-steps/s")]
     if any(rate for rate, _ in rates):
-        facts.append(("rate", ", ".join(f"{_rate(rate)} {unit}" for rate, unit in rates if rate)))
+        shown = [f"{rate:,.0f} {unit}" if rate >= 100 else f"{rate:.3g} {unit}" for rate, unit in rates if rate]
+        facts.append(("rate", ", ".join(shown)))
     if progress.time_left:
         facts.append(("ETA", describe_time_left(progress.time_left)))
     facts += [("worker", line) for line in now.workers[:_LISTED_WORKERS]]
@@ -165,7 +167,3 @@ def _facts(now: Status) -> list[tuple[str, str]]:
         more = f"{len(now.workers) - _LISTED_WORKERS:,} more"
         facts.append(("", f"{more}: `search query \"SELECT id, host, log FROM workers WHERE state = 'running'\"`"))
     return facts
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

@@ -34,7 +34,7 @@ class Answers:
 
     @contextmanager
     def transaction(self) -> Generator[Connection]:
-        """One of its own, or the one of a `moment`; errors of the driver inside become StorageErrors."""
+        """Open a transaction, or use the one of a `moment`; the driver's errors inside become StorageErrors."""
         connection = self.reading.connection
         with self.database.readable_errors(), nullcontext() if connection.in_transaction() else connection.begin():
             yield connection
@@ -103,14 +103,11 @@ def _fetch(answer: Rows) -> list[tuple[Any, ...]]:
     taken, count = 0, 1
     while rows := answer.cursor.fetchmany(count):
         fetched += rows
-        taken += sum(map(_size_of, itertools.chain.from_iterable(rows)))
+        for value in itertools.chain.from_iterable(rows):
+            taken += _VALUE + (len(value) if isinstance(value, str | bytes) else 0)
         if taken > LARGEST_ANSWER:
             raise StorageError(
                 f"the answer has more than {LARGEST_ANSWER >> 20:,} MiB; add a LIMIT, or use `search export`"
             )
         count = max(1, min(_CHUNK, len(fetched) * (LARGEST_ANSWER >> 4) // taken))
     return fetched
-
-
-def _size_of(value: Any) -> int:
-    return _VALUE + (len(value) if isinstance(value, str | bytes) else 0)
