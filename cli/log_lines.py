@@ -40,10 +40,11 @@ def say(line: str) -> None:
 
 
 def leave(line: str) -> NoReturn:
-    """Write a line to stderr and end the process now, which is as safe as being killed: nothing recorded is lost.
+    """Write a line to stderr and end the process now.
 
-    Nothing is waited for: a worker's long step, a database that does not answer, a disk that hangs. And worker
-    threads are inside torch, which aborts when the interpreter is taken down around it.
+    It is as safe as being killed, which loses nothing that was recorded. Nothing is waited for: a
+    worker's long step, a database that does not answer, a disk that hangs. And worker threads are
+    inside torch, which aborts when the interpreter is taken down around it.
     """
     text = _as_json(line) if isinstance(sys.stderr, JsonLines) else line
     with suppress(OSError):

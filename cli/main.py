@@ -138,7 +138,7 @@ def _describe_misuse(error: TyperException) -> str:
 
 
 def _explain(error: Exception) -> str | None:
-    """Return a line for an error that is not ours, if it is no mistake in Graft; None for any other error."""
+    """Return a line for an error that is no mistake in Graft; None for any other error."""
     if shortage := describe_shortage(error):
         return shortage
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:

@@ -64,7 +64,7 @@ class OverrideOptions:
                 for kept in (path for path in cut.kept if path not in overrides):
                     note = "stands in an option or an arm that --steps does not reach, and stays as it is"
                     typer.echo(f"--steps: {kept} {note}", err=True)
-                # What is set by its own path, or below it, wins, as where a validation is to come at another step.
+                # What is set by its own path, or below it, wins: a validation may come at another step.
                 own = {path: value for path, value in overrides.items() if path != "training.steps"}
                 overrides = own | {
                     path: value
@@ -113,7 +113,7 @@ class TrainingOptions:
         return Placement(executor="inline", workers=self.workers, device=self.device, width=self.pack)
 
     def resolve_placement(self) -> Placement:
-        """Return where it trains, decided and checked; raises StudyError as `Placement.resolve` does."""
+        """Return where it trains, checked; raises StudyError as `Placement.resolve` does."""
         from graft.launching.process.memory_limits import check_address_space
         from graft.machine.devices import describe_unused_gpu
 

@@ -102,7 +102,7 @@ class RetrainingOptions:
         return restore_trained(url, study, number, self.device, accept_changes=self.accept_changes)
 
     def train(self, study: str, number: int, step: int | None = None) -> TrainedModel:
-        """Train a stored trial again, up to `step` or as far as it was trained, and return its model."""
+        """Train a stored trial again, to `step` or as far as it was, and return its model."""
         from graft.retraining.weights import train_model
 
         url, accept = storage_url(self.storage), self.accept_changes
@@ -140,6 +140,15 @@ def storage_url(storage: str | None) -> str:
     return url
 
 
+def current_url(storage: str | None) -> str:
+    """Return the URL of a database that exists, brought up to this program's schema."""
+    from storage import bring_up
+
+    url = storage_url(storage)
+    bring_up(url)
+    return url
+
+
 def database_name(url: str) -> str:
     """Return a database's name for messages: without its password; raises StorageError for a URL of another kind."""
     from storage.databases import find_database
@@ -163,7 +172,7 @@ def check_output(path: Path, force: bool, endings: Sequence[str] = ()) -> None:
 
 
 def split_assignment(assignment: str, example: str) -> tuple[str, str]:
-    """Return the path and the YAML value of a --set; raises OptionError with an example for one without them."""
+    """Return path and YAML value of a --set; raises OptionError with the example without them."""
     path, equals, value = assignment.partition("=")
     if not equals or not path.strip():
         raise OptionError(f"--set {assignment}: write path=value, for example --set {example}")

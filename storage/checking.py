@@ -211,7 +211,7 @@ def _find_broken_rules(reader: Reader) -> Iterator[str]:
 
 
 def _find_notes(reader: Reader) -> Iterator[str]:
-    """Yield a line for each study that runs under a controller that is gone, and for each file that has changed.
+    """Yield a line for each study whose controller is gone, and for each of its files that changed.
 
     Nothing is known of the files of an old study, and nothing is said of them.
     """

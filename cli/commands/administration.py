@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.options import OptionError, Storage, Study, split_assignment, storage_url
+from cli.options import OptionError, Storage, Study, current_url, split_assignment
 from cli.tables import list_numbers
 
 
@@ -42,7 +42,7 @@ def enqueue(
         path, value = split_assignment(assignment, "optimizer.learning_rate=0.01")
         by_hand[path] = parse_value(value)
     settings = read_settings(csv) if csv else [by_hand]
-    numbers = enqueue_trials(_current(storage), study, settings)
+    numbers = enqueue_trials(current_url(storage), study, settings)
     trials = f"trial{'s' * (len(numbers) > 1)} {list_numbers(numbers)}"
     typer.echo(f"{study}: {trials} added; train with `search resume {study}`", err=True)
 
@@ -58,7 +58,7 @@ def note(
     """
     from graft.launching.editing.administration import write_note
 
-    write_note(_current(storage), study, text)
+    write_note(current_url(storage), study, text)
 
 
 def tag(
@@ -73,7 +73,7 @@ def tag(
     """
     from graft.launching.editing.administration import tag_study
 
-    found = tag_study(_current(storage), study, tags or (), remove or ())
+    found = tag_study(current_url(storage), study, tags or (), remove or ())
     words = f"tags {', '.join(found)}" if found else "no tags"
     typer.echo(f"{study}: {words}", err=True)
 
@@ -85,7 +85,7 @@ def rename(study: Study, name: Annotated[str, typer.Argument(help="The new name.
     """
     from graft.launching.editing.administration import rename_study
 
-    rename_study(_current(storage), study, name)
+    rename_study(current_url(storage), study, name)
     typer.echo(f"{study} is now {name}", err=True)
 
 
@@ -100,7 +100,7 @@ def archive(
     """
     from graft.launching.editing.administration import archive_study
 
-    archive_study(_current(storage), study, archived=not undo)
+    archive_study(current_url(storage), study, archived=not undo)
 
 
 def delete(
@@ -115,7 +115,7 @@ def delete(
     from graft.launching.editing.administration import delete_study
     from storage import open_reader
 
-    url = _current(storage)
+    url = current_url(storage)
     with open_reader(url) as reader:
         count = sum(reader.study(study).counts().values())
     if not yes:
@@ -125,12 +125,3 @@ def delete(
             return
     delete_study(url, study)
     typer.echo(f"{study} and its {count:,} trials are deleted", err=True)
-
-
-def _current(storage: str | None) -> str:
-    """Return the URL of a database that exists, in this program's schema."""
-    from storage import bring_up
-
-    url = storage_url(storage)
-    bring_up(url)
-    return url

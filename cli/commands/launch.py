@@ -19,6 +19,7 @@ from cli.options import (
     Plugins,
     Storage,
     check_format,
+    current_url,
     database_name,
     say_changes,
     say_notes,
@@ -175,11 +176,9 @@ def resume(
     Example: search resume set-complement --trials 128
     """
     from graft.launching.claiming import extend
-    from storage import bring_up
 
     placement = run.resolve_placement()
-    url = storage_url(storage)
-    bring_up(url)
+    url = current_url(storage)
     word = "resumed" if trials is None else str(extend(url, study, trials))
     _run(_request(url, study, placement, run), word)
 
@@ -210,10 +209,9 @@ def retry(
     Example: search retry set-complement 3 17
     """
     from graft.launching.claiming import find_study
-    from storage import bring_up, open_store
+    from storage import open_store
 
-    url = storage_url(storage)
-    bring_up(url)
+    url = current_url(storage)
     row = find_study(url, study)
     with open_store(url) as store:
         queued = store.retry(row["id"], trials or ())

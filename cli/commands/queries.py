@@ -234,7 +234,7 @@ def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Seque
 
 
 def _sort_config(config: Any) -> Any:
-    """Return the configuration with its sections in the order of a space file and names first; JSON is sorted."""
+    """Return the configuration in the order of a space file, names first; stored JSON is sorted."""
     if not isinstance(config, dict):
         return config
     order = {key: rank for rank, key in enumerate(("name", *_SECTIONS))}

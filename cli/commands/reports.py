@@ -10,7 +10,6 @@ import typer
 
 from cli.commands.attention import attention_report
 from cli.commands.compatibility import transfer_report
-from cli.commands.evaluations import evaluations_report
 from cli.commands.nonlinearities import nonlinearities_report
 from cli.commands.norms import norms_report
 from cli.commands.temperature import temperature_report
@@ -195,4 +194,22 @@ def paper_report(
     with open_reader(storage_url(storage)) as reader:
         say_look(reader, study, "report paper")
         write_item(reader, found, study, output)
+    typer.echo(str(output), err=True)
+
+
+def evaluations_report(
+    files: Annotated[list[Path], typer.Argument(help="What `search evaluate -o FILE.json` wrote, of any trials.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html or FILE.md.")],
+    force: Force = False,
+) -> None:
+    """Put scores of several models into one table: arms side by side, with the standard error over their seeds.
+
+    Example: search report evaluations scores-0.json scores-1.json -o scores.html
+    """
+    if output.suffix not in PAGES:
+        raise OptionError(f"-o {output}: the ending must be one of {', '.join(PAGES)}")
+    check_output(output, force)
+    from graft.report.papers.evaluations import read_evaluations, write_evaluations
+
+    write_evaluations(read_evaluations(files), output)
     typer.echo(str(output), err=True)

@@ -21,6 +21,7 @@ from cli.options import (
     Plugins,
     Storage,
     Study,
+    current_url,
     database_name,
     say_notes,
     storage_url,
@@ -277,11 +278,9 @@ def reprioritise(
 
 
 def _ask(storage: str | None, request: QueueRequest) -> None:
-    from storage import bring_up, request_queue
+    from storage import request_queue
 
-    url = storage_url(storage)
-    bring_up(url)
-    _say_outcome(request.study, request_queue(url, request))
+    _say_outcome(request.study, request_queue(current_url(storage), request))
 
 
 def _say_outcome(study: str, entry: QueueEntry | None) -> None:

@@ -68,7 +68,7 @@ def serve(settings: Settings, host: str, port: int, announce: Callable[[str], No
 def serving(
     settings: Settings, host: str, port: int, say: Callable[[str], None], trains: Callable[[], bool] = lambda: True
 ) -> Generator[str]:
-    """Answer requests beside what the block does; yields the address. Raises AddressError as `serve` does.
+    """Answer requests beside the block and yield the address; raises AddressError as `serve` does.
 
     A process of its own does, of the lowest priority: a thread would take the interpreter's lock from the threads that
     train. It ends with this process, however this one ends; should it end before, `say` is called with a line.
@@ -133,7 +133,7 @@ def _address(listener: socket.socket) -> str:
 
 
 def configure(settings: Settings, trains: Callable[[], bool] = lambda: True) -> uvicorn.Config:
-    """Return how uvicorn answers for an application with these settings; `trains` as of `create_app`."""
+    """Return how uvicorn answers with these settings; `trains` as of `create_app`."""
     return uvicorn.Config(
         create_app(settings, trains),
         http=_limit_connections(settings),
@@ -150,7 +150,7 @@ def configure(settings: Settings, trains: Callable[[], bool] = lambda: True) -> 
 
 
 def _limit_connections(settings: Settings) -> type[H11Protocol]:
-    """Return HTTP in which a client has so long to send a request's head, and an address so many connections.
+    """Return HTTP with limits: seconds for the head of a request, connections of an address.
 
     The guard sees a request only after its head. uvicorn waits for a head without end: clients that send a byte now
     and then would keep all connections, as would one client that opens as many as there are.

@@ -127,9 +127,9 @@ class ClaimedStudy:
             rows.report(connection, self._database, self.id, plan.reports, assigned.numbers)
             rows.forget(connection, self.id, plan.superseded)
             current = [one for one in saved if fences.get(one.number) == (one.fence, "running")]
-            # None of a trial that was requeued, resumed from an older file and has not yet caught up with its
-            # reports: the next resume would delete reports that are already recorded, and it would count as
-            # progress, which forgives worker crashes.
+            # None of a trial that was requeued and resumed from an older file, until it has caught up
+            # with its reports: the next resume would delete reports that are already recorded, and
+            # the checkpoint would count as progress, which forgives worker crashes.
             pasts = {one.number: plan.pasts.get(one.number) or self._past(one.number) for one in current}
             further = [one for one in current if one.step >= pasts[one.number].last]
             checkpointing.write(connection, self._database.insert(checkpoints), self.id, further, pasts)

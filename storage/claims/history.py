@@ -78,7 +78,7 @@ def follow(policy: History, past: Past, step: int, score: float) -> tuple[Past, 
 
 
 def predict_rows(policy: History, validations: int, metrics_per_validation: int) -> int:
-    """Return how many metric rows a trial of `validations` reports leaves, or up to two reports too many."""
+    """Return how many metric rows a trial of `validations` reports leaves, or two reports more."""
     if policy == "full":
         return validations * metrics_per_validation
     if policy == "last":
@@ -97,7 +97,7 @@ def _landmarks(validations: int) -> int:
 
 
 def predict_bytes(trial: Trial, trials: int, rows: int) -> int:
-    """Return the size in bytes of a SQLite file of `trials` trials like `trial`, `rows` metric rows each.
+    """Return the bytes of a SQLite file of `trials` trials like `trial`, `rows` metric rows each.
 
     It is good to 30 percent.
     """

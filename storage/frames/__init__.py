@@ -131,12 +131,12 @@ class Reader:
         return self._answers.rows(sql)
 
     def listen(self, topic: str) -> int | None:
-        """Return a file descriptor that becomes readable when the topic has news (`ReadingConnection.listen`)."""
+        """Return a file descriptor that is readable once a topic rang (`ReadingConnection.listen`)."""
         with self.database.readable_errors():
             return self._answers.reading.listen(topic)
 
     def hush(self) -> None:
-        """Take in the news, so that `listen`'s descriptor waits again; raises AwayError for a lost connection."""
+        """Have the descriptor of `listen` wait again; raises AwayError if the connection is lost."""
         with self.database.readable_errors():
             self._answers.reading.hush()
 

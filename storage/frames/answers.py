@@ -34,7 +34,7 @@ class Answers:
 
     @contextmanager
     def transaction(self) -> Generator[Connection]:
-        """Open a transaction, or use the one of a `moment`; the driver's errors inside become StorageErrors."""
+        """Open a transaction, or use a `moment`'s; errors of the driver become StorageErrors."""
         connection = self.reading.connection
         with self.database.readable_errors(), nullcontext() if connection.in_transaction() else connection.begin():
             yield connection
@@ -65,11 +65,7 @@ class Answers:
                 raise
 
     def infer(self, sql: str) -> pl.DataFrame:
-        """Return the answer to one SELECT of the user's; StorageError with the database's words if it is refused.
-
-        PostgreSQL gives the types. SQLite's come from the values; a column without any has the type of the trials' or
-        metrics' column of that name, else text. StorageError also for an answer that is too large.
-        """
+        """Return the answer to one SELECT of the user's, as `Reader.query` says."""
         with self._select(sql) as answer:
             values = transpose(_fetch(answer) if answer.names else [], len(answer.names))
         if len(set(answer.names)) < len(answer.names):

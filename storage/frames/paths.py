@@ -45,7 +45,7 @@ def spell_paths(answers: Answers, study_id: int, sql: str) -> str:
     with answers.transaction():
         spelled = _PATH.sub(spell, sql)
     if unknown:
-        # The choices: values that were drawn for the study's first trial, and facts that follow from them.
+        # The choices: what was drawn for the study's first trial, and facts that follow from it.
         first = f"SELECT params FROM trials WHERE study_id = {study_id} ORDER BY number LIMIT 1"
         params = answers.read(first, {"params": pl.String()})["params"]
         known = sorted(path for text in params for path in json.loads(text))

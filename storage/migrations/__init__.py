@@ -26,8 +26,8 @@ def upgrade(connection: Connection, database: Database) -> None:
     found = version_of(connection)
     _refuse_newer(found, database.name)
     if found is None:
-        # The tables as the migrations would leave them, in a tenth of their time. Unchecked, so that another
-        # program's table of one of these names is an error, as in a migration.
+        # The tables as the migrations would leave them, in a tenth of their time. Unchecked, so that
+        # another program's table of one of these names is an error, as in a migration.
         metadata.create_all(connection, checkfirst=False)
         connection.execute(text(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
         connection.execute(text(f"INSERT INTO {VERSION_TABLE} VALUES ('{VERSION}')"))

@@ -30,7 +30,7 @@ class Ranges:
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> Self:
-        """Read the ranges among the names and values of an address; refused with 400 for a bound that is no number."""
+        """Read the ranges among an address's values; refused with 400 for a bound that is no number."""
         found: dict[str, tuple[float, float]] = {}
         given = [(match, text) for name, text in query if text.strip() and (match := _BOUND.fullmatch(name))]
         if len(given) > _MOST:

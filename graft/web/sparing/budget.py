@@ -120,7 +120,7 @@ class Budget:
         await self._answer(scope, receive, send)
 
     async def _wait(self) -> None:
-        """Wait until the bucket has more than the answers being made will cost; TimeoutError after LONGEST_WAIT."""
+        """Wait until the bucket has more than open answers will cost; TimeoutError after LONGEST_WAIT."""
         if self._missing() < 0 and not self._turn.locked():
             return
         began = self._clock()
