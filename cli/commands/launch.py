@@ -267,20 +267,21 @@ def _run(request: RunRequest, word: str) -> None:
         typer.echo(f"trains nothing: a model of the table {request.placement.surrogate} answers", err=True)
     elif request.placement.executor != "ray":
         typer.echo(f"trains on {request.placement.describe()}", err=True)
-
-    def leave_study() -> None:
-        _watcher.close()
-        shown = "\033[?25h" if sys.stderr.isatty() else ""  # the cursor, which the display hides
-        leave(f"{shown}left at once; what was recorded is kept; resume it with `search resume {name}`")
-
     announce = functools.partial(say, "stopping: what is finished is kept (once more to leave at once)")
     started = time.monotonic()
-    with Interruption(announce, leave_study) as interruption, Live(name) as live:
+    with Interruption(announce, lambda: _leave(name)) as interruption, Live(name) as live:
         standing = run_study(request, live.show, lambda: interruption.requested)
     typer.echo(closing_line(name, standing, time.monotonic() - started), err=True)
     if standing.stopping:
         typer.echo(f"stopped with everything kept; resume it with `search resume {name}`", err=True)
         raise typer.Exit(INTERRUPTED if interruption.requested else 0)
+
+
+def _leave(name: str) -> None:
+    """End the process of a study now."""
+    _watcher.close()
+    shown = "\033[?25h" if sys.stderr.isatty() else ""  # the cursor, which the display hides
+    leave(f"{shown}left at once; what was recorded is kept; resume it with `search resume {name}`")
 
 
 def show_estimate(

@@ -180,20 +180,19 @@ def paper_report(
     if found.report == "formulas":
         if study is not None or output is None:
             raise OptionError(f"{found.name} is made of formulas: name no study, and -o FILE")
-        check_output(output, force, PAGES)
+    elif study is None or output is None:
+        raise OptionError(f"{item}: name a study of {found.cut or found.space}, and -o FILE")
+    check_output(output, force, PAGES)
+    if study is None:
         from graft.report.papers.formulas import write_formulas
 
         write_formulas(found.name, f"{found.name}: {found.shows}", output)
-        typer.echo(str(output), err=True)
-        return
-    if study is None or output is None:
-        raise OptionError(f"{item}: name a study of {found.cut or found.space}, and -o FILE")
-    check_output(output, force, PAGES)
-    from storage.frames import open_reader
+    else:
+        from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
-        say_look(reader, study, "report paper")
-        write_item(reader, found, study, output)
+        with open_reader(storage_url(storage)) as reader:
+            say_look(reader, study, "report paper")
+            write_item(reader, found, study, output)
     typer.echo(str(output), err=True)
 
 

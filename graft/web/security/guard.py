@@ -95,7 +95,13 @@ class Guard:
     async def _authenticate(self, path: str, headers: Headers) -> Holder | None:
         if not self._settings.needs_token:
             return LOCAL
-        token = _token_of(headers)
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        token = token.strip()
+        if kind.lower() != "bearer":  # a browser sends its cookie
+            token = ""
+            with suppress(CookieError):
+                if found := SimpleCookie(headers.get("cookie", "")).get(COOKIE):
+                    token = found.value
         holder = await anyio.to_thread.run_sync(self._find_holder, token) if token else None
         if holder is None and not path.startswith(_FREE):
             reason = "this token is not known, or was revoked" if token else "a token is needed: Authorization: Bearer"
@@ -232,18 +238,6 @@ def _check_origin(method: str, headers: Headers) -> None:
     follows = method in _READING and headers.get("sec-fetch-mode") == "navigate"
     if site not in ("same-origin", "none") and not follows:
         raise RefusalError(403, "a request of a page from another site")
-
-
-def _token_of(headers: Headers) -> str | None:
-    """Return the token of a request, by its header or else by the browser's cookie."""
-    kind, _, token = headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer":
-        return token.strip()
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return None
-    return found.value if found else None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
