@@ -254,7 +254,7 @@ def _select(connection: Connection, table: Table, condition: ColumnElement[bool]
 
 
 def _utc(value: Any) -> Any:
-    """SQLite's times are UTC and do not say so."""
+    """Return a time with its zone; SQLite's times are UTC and do not say so."""
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 

@@ -78,7 +78,7 @@ def follow(policy: History, past: Past, step: int, score: float) -> tuple[Past, 
 
 
 def predict_rows(policy: History, validations: int, metrics_per_validation: int) -> int:
-    """Return how many metric rows a trial of `validations` reports leaves, or two reports more."""
+    """Return the metric rows that a trial of `validations` reports leaves, or up to two reports more."""
     if policy == "full":
         return validations * metrics_per_validation
     if policy == "last":

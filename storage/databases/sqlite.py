@@ -222,7 +222,7 @@ class Sqlite(Database):
         return next((words for sign, words in _WORDS.items() if sign in text.lower()), text)
 
     def is_away(self, error: BaseException) -> bool:
-        """Never: a file is there, or broken."""
+        """Return False: a file is there, or broken."""
         return False
 
     def close(self) -> None:
