@@ -7,10 +7,13 @@ import json
 import logging
 import os
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TextIO, final
+from typing import NoReturn, TextIO, final
 
-from cli.options import OptionError
+import typer
+
+from cli.options import INTERRUPTED, OptionError
 from graft.launching.process.watcher import LOG_VARIABLE as VARIABLE
 
 FORMATS = ("text", "json")
@@ -30,9 +33,23 @@ def choose_format(form: str) -> str:
     return form
 
 
-def line_of(text: str) -> str:
-    """Return a line as stderr is to have it, with its end; for what is written past `sys.stderr`."""
-    return f"{_as_json(text)}\n" if isinstance(sys.stderr, JsonLines) else f"{text}\n"
+def say(line: str) -> None:
+    """Write a line to stderr, where a terminal may have been closed by now."""
+    with suppress(OSError):
+        typer.echo(line, err=True)
+
+
+def leave(line: str) -> NoReturn:
+    """Write a line to stderr and end the process now.
+
+    It is as safe as being killed, which loses nothing that was recorded. Nothing is waited for: a
+    worker's long step, a database that does not answer, a disk that hangs. And worker threads are
+    inside torch, which aborts when the interpreter is taken down around it.
+    """
+    text = _as_json(line) if isinstance(sys.stderr, JsonLines) else line
+    with suppress(OSError):
+        os.write(2, f"{text}\n".encode())
+    os._exit(INTERRUPTED)
 
 
 @final
@@ -71,18 +88,11 @@ class _JsonHandler(logging.Handler):
 
 
 def _as_json(text: str, **fields: str) -> str:
-    if _is_object(text):
-        return text
+    if text.startswith("{"):
+        with suppress(ValueError):
+            if isinstance(json.loads(text), dict):
+                return text
     start = next((start for start in _LEVELS if text.startswith(start)), "")
     level, text = _LEVELS.get(start, "info"), text.removeprefix(start)
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
     return json.dumps({"time": time, "level": level, "message": text, **fields}, ensure_ascii=False)
-
-
-def _is_object(text: str) -> bool:
-    if not text.startswith("{"):
-        return False
-    try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False

@@ -118,12 +118,10 @@ def main() -> None:
     except TyperException as error:
         _refuse(_describe_misuse(error))
     except Exception as error:
-        told = describe_shortage(error) or _describe_full_disk(error)
-        told = told or explain(error)  # what goes wrong in a plug-in of the user's is theirs to mend, in a line
-        told = told or _describe_damage()
+        told = _explain(error)
         if told is None or _Gate.debug:
             raise
-        _refuse(str(told))
+        _refuse(told)
     sys.exit(status)
 
 
@@ -139,22 +137,21 @@ def _describe_misuse(error: TyperException) -> str:
     return f"{told} {see.capitalize()}" if told.endswith("?") else f"{told}; {see}"
 
 
-def _describe_full_disk(error: Exception) -> str | None:
-    """Return a line for an error that says that a disk is full; None for any other error."""
-    if not isinstance(error, OSError) or error.errno != errno.ENOSPC:
-        return None
-    return f"{error.filename or 'stdout'} cannot be written: {error.strerror}"
-
-
-def _describe_damage() -> str | None:
-    """Describe damaged rows of the database that the command read, as edits by hand leave them; None without any."""
+def _explain(error: Exception) -> str | None:
+    """Return a line for an error that is no mistake in Graft; None for any other error."""
+    if shortage := describe_shortage(error):
+        return shortage
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"{error.filename or 'stdout'} cannot be written: {error.strerror}"
+    if fault := explain(error):  # what goes wrong in a plug-in of the user's is theirs to mend
+        return str(fault)
     from cli.options import ASKED
 
     if not ASKED:
         return None
     from storage.checking import describe_damage
 
-    return describe_damage(ASKED[-1])
+    return describe_damage(ASKED[-1])  # rows of the database that the command read, as edits by hand leave them
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from cli.log_lines import FORMATS, VARIABLE, choose_format
-from cli.options import OptionError
-from spaces.errors import SpaceError
+from cli.options import OptionError, split_assignment
 
 if TYPE_CHECKING:
     from graft.launching.checkpoints import Checkpoints
@@ -41,13 +40,11 @@ class OverrideOptions:
     ] = None
 
     def by_path(self) -> Mapping[str, str]:
-        """Dotted path -> YAML value; an option with a name of its own wins over --set."""
+        """Return dotted path -> YAML value; an option with a name of its own wins over --set."""
         overrides: dict[str, str] = {}
         for assignment in self.set_ or []:
-            path, equals, value = assignment.partition("=")
-            if not equals or not path.strip():
-                raise SpaceError(f"--set {assignment}: write path=value, for example --set training.batch=64")
-            overrides[path.strip()] = value
+            path, value = split_assignment(assignment, "training.batch=64")
+            overrides[path] = value
         named = {"search.trials": self.trials, "search.seed": self.seed}
         return overrides | {path: str(value) for path, value in named.items() if value is not None}
 
@@ -58,28 +55,23 @@ class OverrideOptions:
         from graft.plugins.collecting import plugins_of_space
         from spaces.plugins.active import using
 
-        with using(plugins_of_space(space, plugins, self.by_path())):
-            yield read_space(space, self._for_space(space))
-
-    def _for_space(self, space: str) -> Mapping[str, str]:
-        """`by_path`, with what --steps means for this space."""
         overrides = self.by_path()
-        if self.steps is None:
-            return overrides
-        from graft.launching.planning.cutting import cut_steps
+        with using(plugins_of_space(space, plugins, overrides)):
+            if self.steps is not None:
+                from graft.launching.planning.cutting import cut_steps
 
-        cut = cut_steps(space, self.steps, overrides)
-        for kept in (path for path in cut.kept if path not in overrides):
-            note = "stands in an option or an arm that --steps does not reach, and stays as it is"
-            typer.echo(f"--steps: {kept} {note}", err=True)
-        # What is set by its own path, or below it, wins, as where a validation is to come at another step.
-        own = {path: value for path, value in overrides.items() if path != "training.steps"}
-        cuts = {
-            path: value
-            for path, value in cut.overrides.items()
-            if not any(f"{set_}.".startswith(f"{path}.") for set_ in own)
-        }
-        return own | cuts
+                cut = cut_steps(space, self.steps, overrides)
+                for kept in (path for path in cut.kept if path not in overrides):
+                    note = "stands in an option or an arm that --steps does not reach, and stays as it is"
+                    typer.echo(f"--steps: {kept} {note}", err=True)
+                # What is set by its own path, or below it, wins: a validation may come at another step.
+                own = {path: value for path, value in overrides.items() if path != "training.steps"}
+                overrides = own | {
+                    path: value
+                    for path, value in cut.overrides.items()
+                    if not any(f"{set_}.".startswith(f"{path}.") for set_ in own)
+                }
+            yield read_space(space, overrides)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,13 +107,13 @@ class TrainingOptions:
     ] = "text"
 
     def placement(self) -> Placement:
-        """Where it trains, as it is asked for."""
+        """Return where it trains, as it is asked for."""
         from graft.launching.placement import Placement
 
         return Placement(executor="inline", workers=self.workers, device=self.device, width=self.pack)
 
     def resolve_placement(self) -> Placement:
-        """Where it trains, decided and checked; raises StudyError as `Placement.resolve` does."""
+        """Return where it trains, checked; raises StudyError as `Placement.resolve` does."""
         from graft.launching.process.memory_limits import check_address_space
         from graft.machine.devices import describe_unused_gpu
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     from graft.retraining.restored import RestoredTrial
     from spaces.plugins.bundles import Outside
     from storage.frames import Reader
+    from workers.engine.trained_model import TrainedModel
 
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
 DEFAULT_STORAGE = "sqlite:///graft.db"
 STORAGE_VARIABLE = "SEARCH_STORAGE"
 FORMATS = ("table", "csv", "json", "parquet", "md")
+PAGES = (".html", ".md")
+"""Endings of the pages that reports write."""
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, SIGTERM or SIGHUP."""
 
 
 class OptionError(GraftError):
@@ -89,6 +94,20 @@ class RetrainingOptions:
     device: RetrainingDevice = None
     accept_changes: AcceptDataChanges = False
 
+    def restore(self, study: str, number: int) -> RestoredTrial:
+        """Return a stored trial, ready to be trained again; raises what `restore_trained` does."""
+        from graft.retraining.weights import restore_trained
+
+        url = storage_url(self.storage)
+        return restore_trained(url, study, number, self.device, accept_changes=self.accept_changes)
+
+    def train(self, study: str, number: int, step: int | None = None) -> TrainedModel:
+        """Train a stored trial again, to `step` or as far as it was, and return its model."""
+        from graft.retraining.weights import train_model
+
+        url, accept = storage_url(self.storage), self.accept_changes
+        return train_model(url, study, number, variant="raw", step=step, device=self.device, accept_changes=accept)
+
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 
@@ -107,22 +126,27 @@ def storage_url(storage: str | None) -> str:
     if not url.isprintable() or _PASSWORD.match(url):  # a URL without its start: not shown, it may hold a password
         raise OptionError("--storage: use sqlite:///FILE, a plain FILE, or postgresql://USER@HOST/DATABASE")
     if "://" in url and not url.startswith("sqlite:///"):
-        _warn_of_password(url)
+        from storage import has_password
+
+        if has_password(url) and url != os.environ.get(STORAGE_VARIABLE):
+            typer.echo(
+                "note: others can read a password in --storage in the list of processes; leave it out, and put it into "
+                f"~/.pgpass, a file that PGPASSFILE names, PGPASSWORD, or the whole URL into {STORAGE_VARIABLE}",
+                err=True,
+            )
     else:  # absolute, since a controller on a cluster may run in another folder
         url = f"sqlite:///{Path(url.removeprefix('sqlite:///')).absolute()}"
     ASKED.append(url)
     return url
 
 
-def _warn_of_password(url: str) -> None:
-    from storage import has_password
+def current_url(storage: str | None) -> str:
+    """Return the URL of a database that exists, brought up to this program's schema."""
+    from storage import bring_up
 
-    if has_password(url) and url != os.environ.get(STORAGE_VARIABLE):
-        typer.echo(
-            "note: others can read a password in --storage in the list of processes; leave it out, and put it into "
-            f"~/.pgpass, a file that PGPASSFILE names, PGPASSWORD, or the whole URL into {STORAGE_VARIABLE}",
-            err=True,
-        )
+    url = storage_url(storage)
+    bring_up(url)
+    return url
 
 
 def database_name(url: str) -> str:
@@ -132,14 +156,27 @@ def database_name(url: str) -> str:
     return find_database(url).name
 
 
-def check_output(path: Path, force: bool) -> None:
-    """Raise OptionError unless a file may be written to `path`; one that exists only by --force."""
+def check_output(path: Path, force: bool, endings: Sequence[str] = ()) -> None:
+    """Raise OptionError unless a file may be written to `path`; one that exists only by --force.
+
+    `endings`: those that its name may have; none: any.
+    """
+    if endings and path.suffix not in endings:
+        raise OptionError(f"{path}: the ending must be one of {', '.join(endings)}")
     if not path.parent.is_dir():
         raise OptionError(f"{path}: the folder {path.parent} does not exist")
     if path.is_dir():
         raise OptionError(f"{path} is a folder; name a file in it")
     if path.exists() and not force:
         raise OptionError(f"{path} exists; overwrite it with --force, or name another file")
+
+
+def split_assignment(assignment: str, example: str) -> tuple[str, str]:
+    """Return path and YAML value of a --set; raises OptionError with the example without them."""
+    path, equals, value = assignment.partition("=")
+    if not equals or not path.strip():
+        raise OptionError(f"--set {assignment}: write path=value, for example --set {example}")
+    return path.strip(), value
 
 
 def say_changes(study: str, outside: Outside) -> None:

@@ -23,6 +23,7 @@ CELL = 80
 """Characters of a cell that people see; programs get all."""
 TERMINAL_ROWS = 1_000
 _GAP = 2
+_NUMBERS = 8
 _SLICE = 10_000
 """Rows that are made texts at once."""
 
@@ -32,12 +33,21 @@ def show(frame: pl.DataFrame, form: str) -> None:
 
     A table on a terminal has the columns and rows that fit, and says what it leaves out; elsewhere it is aligned text.
     """
-    if form != "table":
-        _show_bytes(frame, form)
-    elif sys.stdout.isatty():
+    from graft.files import write, writing
+
+    if form == "table" and sys.stdout.isatty():
         _show_on_terminal(frame)
-    else:
-        _show_aligned(frame)
+        return
+    with writing("stdout"):
+        if form == "table":
+            stdout = sys.stdout
+            for line in _align(frame):
+                stdout.write(line + "\n")
+            stdout.flush()
+        else:
+            binary = typer.get_binary_stream("stdout")
+            write(frame, form, binary)
+            binary.flush()
 
 
 def show_json(value: Any) -> None:
@@ -60,39 +70,24 @@ def show_text(text: str) -> None:
         typer.echo(text)
 
 
+def list_numbers(numbers: Sequence[int]) -> str:
+    """Return `3, 4, 5 ... 70`: enough numbers of trials to look at one of them."""
+    first = ", ".join(map(str, numbers[:_NUMBERS]))
+    return first if len(numbers) <= _NUMBERS else f"{first} ... {numbers[-1]}"
+
+
 def align(frame: pl.DataFrame) -> str:
     """Return the frame as plain text, columns aligned, numbers to the right."""
     return "\n".join(_align(frame))
 
 
-def _show_aligned(frame: pl.DataFrame) -> None:
-    from graft.files import writing
-
-    stdout = sys.stdout
-    with writing("stdout"):
-        for line in _align(frame):
-            stdout.write(line + "\n")
-        stdout.flush()
-
-
 def _align(frame: pl.DataFrame) -> Iterator[str]:
-    """Yield the lines of a frame, the names first; its texts are kept as columns, which take a tenth of Python's
-    room.
-    """
+    """Yield the lines of a frame, the names first."""
     parts = [_Grid.of(part) for part in frame.iter_slices(_SLICE)] or [_Grid.of(frame)]
     widths = [max(column) for column in zip(*(part.widths for part in parts), strict=True)]
     first = parts[0]
     for row in itertools.chain([first.names], *(part.rows for part in parts)):
         yield (" " * _GAP).join(map(_pad, row, widths, first.numeric)).rstrip()
-
-
-def _show_bytes(frame: pl.DataFrame, form: str) -> None:
-    from graft.files import write, writing
-
-    stdout = typer.get_binary_stream("stdout")
-    with writing("stdout"):
-        write(frame, form, stdout)
-        stdout.flush()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,14 +110,18 @@ class _Grid:
 
         from graft.files import cell
 
-        columns = [[_cut(cell(value)) for value in frame[name]] for name in frame.columns]
+        def write(value: Any) -> str:
+            text = cell(value)
+            return text if len(text) <= CELL else text[: CELL - 1] + "…"
+
+        columns = [[write(value) for value in frame[name]] for name in frame.columns]
         names = [cell(name) for name in frame.columns]
         widths = [max(map(cell_len, (name, *column))) for name, column in zip(names, columns, strict=True)]
         texts = pl.DataFrame([pl.Series(str(at), column, pl.String()) for at, column in enumerate(columns)])
         return cls(names=names, numeric=[dtype.is_numeric() for dtype in frame.dtypes], texts=texts, widths=widths)
 
     def fitting(self, width: int) -> int:
-        """How many of the first columns fit next to each other; at least one."""
+        """Return how many of the first columns fit next to each other; at least one."""
         room = width
         for count, needed in enumerate(self.widths):
             room -= needed + _GAP
@@ -150,7 +149,3 @@ def _show_on_terminal(frame: pl.DataFrame) -> None:
 def _pad(text: str, width: int, numeric: bool) -> str:
     space = " " * (width - cell_len(text))
     return space + text if numeric else text + space
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= CELL else text[: CELL - 1] + "…"

@@ -15,8 +15,8 @@ trial_notes.py           stars, tags and notes of trials
 sources.py               the files of a study's plug-ins from outside
 checking.py, copying.py  whether a database is whole; copies of it
 
-The names below are loaded when they are first used: SQLAlchemy and Polars take a third of a second, and an estimate of
-a launch needs neither.
+The names below are loaded when they are first used: SQLAlchemy and Polars take a third of a second, and an
+estimate of a launch needs neither.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from storage.claims.claimed_study import ClaimedStudy
-    from storage.claims.editing import EditedStudy, SpaceChange
+    from storage.claims.editing import SpaceChange
     from storage.databases import file_of, has_password
     from storage.databases.database import AwayError
     from storage.frames import Reader, open_reader
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AwayError",
     "ClaimedStudy",
-    "EditedStudy",
     "NewStudy",
     "QueueEntry",
     "QueueRequest",
@@ -74,35 +73,24 @@ __all__ = [
     "take_waiting_requests",
 ]
 
-_HOME = {
+_MODULES = {
     "AwayError": "databases.database",
     "ClaimedStudy": "claims.claimed_study",
-    "EditedStudy": "claims.editing",
     "NewStudy": "new_study",
     "QueueEntry": "queue_entries",
     "QueueRequest": "queue",
     "Reader": "frames",
     "SpaceChange": "claims.editing",
-    "Store": "store",
     "Terms": "queue",
-    "annotate_study": "store",
-    "bring_up": "store",
     "check_name": "new_study",
     "file_of": "databases",
     "has_password": "databases",
     "open_reader": "frames",
-    "open_store": "store",
-    "record_look": "store",
-    "request_queue": "store",
-    "request_service": "store",
-    "request_stop": "store",
-    "reveal_study": "store",
-    "revoke_token": "store",
-    "take_waiting_requests": "store",
 }
+"""Name -> its module; the others are in `store`."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'storage' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"storage.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(f"storage.{_MODULES.get(name, 'store')}"), name)

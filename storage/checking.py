@@ -138,7 +138,7 @@ def check(url: str) -> Verdict:
     with open_reader(url) as reader:
         strange = tuple(_find_strange_values(reader))
         broken = tuple(_find_broken_rules(reader))
-        notes = () if strange else (*_find_abandoned(reader), *_find_changed_data(reader))
+        notes = () if strange else tuple(_find_notes(reader))
         return Verdict(rules=2 + len(_rules_of(reader)), faults=(*strange, *broken), notes=notes)
 
 
@@ -210,22 +210,20 @@ def _find_broken_rules(reader: Reader) -> Iterator[str]:
             yield f"{rule}; broken by {', '.join(found)}" + (f" and {more:,} more" if more else "")
 
 
-def _find_changed_data(reader: Reader) -> Iterator[str]:
-    """Studies that read files which are not what they were; of an old study nothing is known, and nothing is said."""
-    for name in reader.studies()["name"]:
-        versions = reader.study(name).data() or {}
-        for _, _, change in list_changes({file: known[-1] for file, known in versions.items()}):
-            yield f"study {name}: {change}"
+def _find_notes(reader: Reader) -> Iterator[str]:
+    """Yield a line for each study whose controller is gone, and for each of its files that changed.
 
-
-def _find_abandoned(reader: Reader) -> list[str]:
-    """Studies whose trials run, or that are called running, under a controller that is gone."""
-    notes: list[str] = []
-    for name, state in reader.studies().select("name", "state").iter_rows():
+    Nothing is known of the files of an old study, and nothing is said of them.
+    """
+    studies = reader.studies().select("name", "state").rows()
+    for name, state in studies:
         count = reader.study(name).counts().get("running", 0)
         if (count or state == "running") and not reader.study(name).holder():
-            notes.append(
+            yield (
                 f"study {name} is {state} with {count:,} running trials, but no process is at it; resume it with "
                 f"`search resume {name}`, which starts them again"
             )
-    return notes
+    for name, _ in studies:
+        versions = reader.study(name).data() or {}
+        for _, _, change in list_changes({file: known[-1] for file, known in versions.items()}):
+            yield f"study {name}: {change}"

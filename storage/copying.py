@@ -72,18 +72,19 @@ def copy(source: str, target: str, study: str | None = None) -> Generator[Copied
     before anything is written, if a name is taken: the one asked for, or any by another study. Raises StorageError
     where a copy would not give the same rows; nothing is left of that study.
     """
-    with _snapshot(source) as (_, old):
+    with _snapshot(source) as old:
         wanted = _ids(old, study)  # before the other database is made
         with _writer(target) as (database, new):
             with database.readable_errors(), new.begin():
                 there = _ids(new, None)
-                same = {name for name in wanted.keys() & there.keys() if _is_same(old, wanted[name], new, there[name])}
-            taken = sorted(wanted.keys() & there.keys() if study else (wanted.keys() & there.keys()) - same)
+                both = wanted.keys() & there.keys()
+                same = {name for name in both if not _count(old, wanted[name]).differences(_count(new, there[name]))}
+            taken = sorted(both if study else both - same)
             if taken:
                 raise StudyError(f"study {taken[0]!r} exists already in {database.name}; nothing was copied")
             for name, number in wanted.items():
                 if name in same:
-                    yield _summarise(name, _count(_rows(old, number)), new=False)
+                    yield _summarise(name, _count(old, number), new=False)
                 else:
                     yield _copy_study(old, number, database, new)
 
@@ -91,8 +92,8 @@ def copy(source: str, target: str, study: str | None = None) -> Generator[Copied
 def backup(source: str, target: Path) -> Path:
     """Write the whole database, as of one moment, to a new SQLite file; a launch may write meanwhile.
 
-    The file appears under its name when it is complete and on the disk. Raises StorageError if the file exists, or
-    cannot be written.
+    The file appears under its name when it is complete and on the disk. Raises StorageError if the file
+    exists, or cannot be written.
     """
     for path in (target, Path(f"{target}-wal"), Path(f"{target}-journal")):
         if path.exists():
@@ -105,37 +106,26 @@ def backup(source: str, target: Path) -> Path:
         if isinstance(database, Sqlite):
             database.copy_pages(part)
         else:
-            _copy_all(source, f"sqlite:///{part}")
-        _publish(part, target)
+            with _snapshot(source) as old, _writer(f"sqlite:///{part}") as (copied, new):
+                for number in _ids(old, None).values():
+                    _copy_study(old, number, copied, new, number)
+        whole = Sqlite(make_url(f"sqlite:///{part}"))
+        whole.settle()
+        if damage := whole.damage():
+            raise StorageError(f"{target}: the copy is damaged ({damage[0]}); nothing was written")
+        synchronise(part)
+        part.rename(target)
+        synchronise(target.parent)
     return target
 
 
-def _copy_all(source: str, target: str) -> None:
-    """Copy all studies with their ids into an empty database."""
-    with _snapshot(source) as (_, old), _writer(target) as (database, new):
-        for number in _ids(old, None).values():
-            _copy_study(old, number, database, new, number)
-
-
-def _publish(part: Path, target: Path) -> None:
-    """Give a complete file its name, both on the disk."""
-    copied = Sqlite(make_url(f"sqlite:///{part}"))
-    copied.settle()
-    damage = copied.damage()
-    if damage:
-        raise StorageError(f"{target}: the copy is damaged ({damage[0]}); nothing was written")
-    synchronise(part)
-    part.rename(target)
-    synchronise(target.parent)
-
-
 @contextmanager
-def _snapshot(url: str) -> Generator[tuple[Database, Connection]]:
+def _snapshot(url: str) -> Generator[Connection]:
     """Open a database of this code's schema in one reading transaction."""
     database = find_database(url)
     with database.snapshot() as connection, database.readable_errors(), connection.begin():
         migrations.check(connection, database.name)
-        yield database, connection
+        yield connection
 
 
 @contextmanager
@@ -145,9 +135,7 @@ def _writer(url: str) -> Generator[tuple[Database, Connection]]:
     connection = database.writer()
     try:
         with database.readable_errors(), connection.begin():
-            if migrations.is_older(connection):
-                database.locks.check_idle(connection)
-            migrations.upgrade(connection, database.name)
+            migrations.upgrade(connection, database)
         yield database, connection
     finally:
         connection.close()
@@ -172,7 +160,7 @@ def _copy_study(old: Connection, number: int, database: Database, new: Connectio
             written = _write(database, new, sent.count_rows(_rows(old, number)), kept)
         except IntegrityError as error:
             raise StorageError(f"{database.name}: a copied row breaks a rule of the tables: {error.orig}") from error
-        differs = sent.differences(_count(_rows(new, written)))
+        differs = sent.differences(_count(new, written))
         if differs:
             raise StorageError(f"{database.name}: the copy differs in {', '.join(differs)}; nothing of it was kept")
         name = str(new.scalar(select(studies.c.name).where(studies.c.id == written)))
@@ -181,10 +169,6 @@ def _copy_study(old: Connection, number: int, database: Database, new: Connectio
 
 def _summarise(name: str, tally: _Tally, *, new: bool) -> Copied:
     return Copied(name=name, trials=tally.counts.get("trials", 0), metrics=tally.counts.get("metrics", 0), new=new)
-
-
-def _is_same(old: Connection, old_id: int, new: Connection, new_id: int) -> bool:
-    return not _count(_rows(old, old_id)).differences(_count(_rows(new, new_id)))
 
 
 class _Tally:
@@ -227,9 +211,9 @@ def _normalise(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _count(batches: Iterable[Batch]) -> _Tally:
+def _count(connection: Connection, study_id: int) -> _Tally:
     tally = _Tally()
-    for _ in tally.count_rows(batches):
+    for _ in tally.count_rows(_rows(connection, study_id)):
         pass
     return tally
 
@@ -270,7 +254,7 @@ def _select(connection: Connection, table: Table, condition: ColumnElement[bool]
 
 
 def _utc(value: Any) -> Any:
-    """SQLite's times are UTC and do not say so."""
+    """Return a time with its zone; SQLite's times are UTC and do not say so."""
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
@@ -279,18 +263,30 @@ def _without(row: Row, *columns: str) -> Row:
 
 
 def _write(database: Database, connection: Connection, batches: Iterable[Batch], kept: int | None) -> int:
-    """Write a study's rows with the ids of this database; the study's."""
+    """Write a study's rows with the ids that they get in this database; return the study's."""
     found = iter(batches)
     _, [study] = next(found)
     own = {} if kept is None else {"id": kept}
     study_id: int = connection.execute(insert(studies).values(**study, **own).returning(studies.c.id)).scalar_one()
     first = trial_id(study_id, 0)
-    architecture_ids: list[int] = []
+    architecture_ids: dict[int | None, int | None] = {None: None}
+    """Index of an architecture -> the id that it has here."""
     for table, rows in found:
         if table is architectures:
-            architecture_ids += _write_architectures(connection, study_id, rows)
+            placed = [{**row, "study_id": study_id, "trial_id": first + row["trial_id"]} for row in rows]
+            statement = insert(architectures).returning(architectures.c.id, sort_by_parameter_order=True)
+            architecture_ids.update(enumerate(connection.scalars(statement, placed), len(architecture_ids) - 1))
         elif table is trials:
-            connection.execute(insert(trials), [_localise(row, study_id, architecture_ids) for row in rows])
+            placed = [
+                {
+                    **row,
+                    "id": first + row["number"],
+                    "study_id": study_id,
+                    "architecture_id": architecture_ids[row["architecture_id"]],
+                }
+                for row in rows
+            ]
+            connection.execute(insert(trials), placed)
         elif table is metrics:
             database.insert_metrics(connection, [(first + number, *more) for number, *more in rows])
         elif table is checkpoints:
@@ -298,17 +294,3 @@ def _write(database: Database, connection: Connection, batches: Iterable[Batch],
         else:
             connection.execute(insert(table), [{**row, "study_id": study_id} for row in rows])
     return study_id
-
-
-def _write_architectures(connection: Connection, study_id: int, rows: Sequence[Any]) -> list[int]:
-    """Write architectures; the ids that they have here, in the same order."""
-    first = trial_id(study_id, 0)
-    placed = [{**row, "study_id": study_id, "trial_id": first + row["trial_id"]} for row in rows]
-    statement = insert(architectures).returning(architectures.c.id, sort_by_parameter_order=True)
-    return list(connection.scalars(statement, placed))
-
-
-def _localise(row: Row, study_id: int, architecture_ids: Sequence[int]) -> Row:
-    index = row["architecture_id"]
-    architecture = None if index is None else architecture_ids[index]
-    return {**row, "id": trial_id(study_id, row["number"]), "study_id": study_id, "architecture_id": architecture}

@@ -17,7 +17,8 @@ from spaces.settings import Objective, SecondObjective
 from storage import claim_events, sources
 from storage.schema import Now, studies
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+"""A study's name, as a regular expression."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class NewStudy:
 
 def check_name(name: str) -> None:
     """Raise StudyError unless the name is a word that fits a command line, a file name and a URL."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(NAME, name):
         raise StudyError(f"a study's name: {shorten(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
 
 

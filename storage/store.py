@@ -79,13 +79,7 @@ class Store:
 
     def migrate(self) -> None:
         """Migrate the tables to this code's schema: all steps and the record of them in one transaction."""
-
-        def act(connection: Connection) -> None:
-            if migrations.is_older(connection):
-                self._database.locks.check_idle(connection)
-            migrations.upgrade(connection, self._database.name)
-
-        self._session.transact(act)
+        self._session.transact(lambda connection: migrations.upgrade(connection, self._database))
 
     def create_study(self, study: NewStudy) -> int:
         """Write a new study in state `stopped`, with its plug-ins from outside, and return its id.
@@ -231,7 +225,11 @@ class Store:
     def do(self, request: QueueRequest) -> QueueEntry | None:
         """Carry out a request and return the queue entry it changes, if any; raises as `Queue.apply` does."""
         if request.action == "annotate":
-            self.annotate(self._find_id(request.study), **request.row)
+            query = select(studies.c.id).where(studies.c.name == request.study)
+            study_id = self._session.transact(lambda connection: connection.scalar(query))
+            if study_id is None:
+                raise StudyError(f"study {request.study!r} does not exist")
+            self.annotate(study_id, **request.row)
         elif request.action == "look":
             request.check()
             look: dict[str, Any] = {**request.row, "request": request.id}
@@ -274,14 +272,6 @@ class Store:
 
         self._session.lock(study_id, write)
         return queued
-
-    def _find_id(self, study: str) -> int:
-        """Return the id of the study of a name; raises StudyError if there is none."""
-        query = select(studies.c.id).where(studies.c.name == study)
-        study_id = self._session.transact(lambda connection: connection.scalar(query))
-        if study_id is None:
-            raise StudyError(f"study {study!r} does not exist")
-        return study_id
 
     def _lock(self, study_id: int) -> int:
         """Become the only process that may write the study and return the study's new fence."""
@@ -401,20 +391,15 @@ def request_service(url: str, request: QueueRequest) -> None:
     """
     database = find_database(url)
     request.check()
-    if database.mailbox is None or not _is_served(url):
+    is_served = False
+    if database.mailbox is not None:
+        with suppress(StorageError), open_reader(url) as reader:  # it may not exist yet, or have an older schema
+            is_served = reader.service() is not None
+    if database.mailbox is None or not is_served:
         with open_store(url) as store:
             store.do(request)
     elif not _send(url, database, database.mailbox, request):
         raise StudyError(f"the service of {database.name} does not answer; it does what was asked when it does")
-
-
-def _is_served(url: str) -> bool:
-    """Return whether a service runs; False if the database does not exist yet or has an older schema."""
-    try:
-        with open_reader(url) as reader:
-            return reader.service() is not None
-    except StorageError:
-        return False
 
 
 def revoke_token(url: str, name: str) -> bool:

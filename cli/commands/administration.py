@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from cli.options import OptionError, Storage, Study, storage_url
-
-_SHOWN = 8
+from cli.options import OptionError, Storage, Study, current_url, split_assignment
+from cli.tables import list_numbers
 
 
 def register(app: typer.Typer) -> None:
@@ -38,12 +37,14 @@ def enqueue(
 
     if csv and values:
         raise OptionError("--csv: a file says all values of its trials; leave out --set")
-    by_hand = {path: parse_value(text) for path, text in map(_split, values or ())}
+    by_hand: dict[str, Any] = {}
+    for assignment in values or ():
+        path, value = split_assignment(assignment, "optimizer.learning_rate=0.01")
+        by_hand[path] = parse_value(value)
     settings = read_settings(csv) if csv else [by_hand]
-    url = _current(storage)
-    numbers = enqueue_trials(url, study, settings)
-    shown = ", ".join(map(str, numbers[:_SHOWN])) + (f" ... {numbers[-1]}" if len(numbers) > _SHOWN else "")
-    typer.echo(f"{study}: trial{'s' * (len(numbers) > 1)} {shown} added; train with `search resume {study}`", err=True)
+    numbers = enqueue_trials(current_url(storage), study, settings)
+    trials = f"trial{'s' * (len(numbers) > 1)} {list_numbers(numbers)}"
+    typer.echo(f"{study}: {trials} added; train with `search resume {study}`", err=True)
 
 
 def note(
@@ -57,7 +58,7 @@ def note(
     """
     from graft.launching.editing.administration import write_note
 
-    write_note(_current(storage), study, text)
+    write_note(current_url(storage), study, text)
 
 
 def tag(
@@ -72,7 +73,7 @@ def tag(
     """
     from graft.launching.editing.administration import tag_study
 
-    found = tag_study(_current(storage), study, tags or (), remove or ())
+    found = tag_study(current_url(storage), study, tags or (), remove or ())
     words = f"tags {', '.join(found)}" if found else "no tags"
     typer.echo(f"{study}: {words}", err=True)
 
@@ -84,7 +85,7 @@ def rename(study: Study, name: Annotated[str, typer.Argument(help="The new name.
     """
     from graft.launching.editing.administration import rename_study
 
-    rename_study(_current(storage), study, name)
+    rename_study(current_url(storage), study, name)
     typer.echo(f"{study} is now {name}", err=True)
 
 
@@ -99,7 +100,7 @@ def archive(
     """
     from graft.launching.editing.administration import archive_study
 
-    archive_study(_current(storage), study, archived=not undo)
+    archive_study(current_url(storage), study, archived=not undo)
 
 
 def delete(
@@ -114,7 +115,7 @@ def delete(
     from graft.launching.editing.administration import delete_study
     from storage import open_reader
 
-    url = _current(storage)
+    url = current_url(storage)
     with open_reader(url) as reader:
         count = sum(reader.study(study).counts().values())
     if not yes:
@@ -124,19 +125,3 @@ def delete(
             return
     delete_study(url, study)
     typer.echo(f"{study} and its {count:,} trials are deleted", err=True)
-
-
-def _current(storage: str | None) -> str:
-    """Return the URL of a database that exists, in this program's schema."""
-    from storage import bring_up
-
-    url = storage_url(storage)
-    bring_up(url)
-    return url
-
-
-def _split(assignment: str) -> tuple[str, str]:
-    path, equals, value = assignment.partition("=")
-    if not equals or not path.strip():
-        raise OptionError(f"--set {assignment}: write path=value, for example --set optimizer.learning_rate=0.01")
-    return path.strip(), value

@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Force, OptionError, RetrainingOptions, Study, check_output, storage_url
-
-ENDINGS = (".html", ".md")
+from cli.options import PAGES, Force, RetrainingOptions, Study, check_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,22 +36,10 @@ def attention_report(
 
     Example: search report attention quick-max-retrieval 0 --condition items=64 -o attention.html
     """
-    if output.suffix not in ENDINGS:
-        raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
-    check_output(output, force)
+    check_output(output, force, PAGES)
     from graft.report.papers.attention import write_maps
-    from graft.retraining.weights import train_model
 
-    url, device = storage_url(retraining.storage), retraining.device
-    model = train_model(
-        url,
-        study,
-        number,
-        variant="raw",
-        step=options.step,
-        device=device,
-        accept_changes=retraining.accept_changes,
-    )
+    model = retraining.train(study, number, options.step)
     maps = {condition: model.attention(condition) for condition in options.condition or [""]}
     write_maps(study, number, maps, options.sequence, output)
     typer.echo(str(output), err=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -35,10 +35,20 @@ def compare(
         for study in dict.fromkeys(side.partition(":")[0] for side in (one, other)):
             say_look(reader, study, "compare")
         found = compare_two(reader, one, other)
-    if form == "table":
-        show_text(_describe(one, other, found))
-    else:
+    if form != "table":
         show(pl.DataFrame([{"one": one, "than": other, **found}]), form)
+        return
+    # `a:ssa is better than a:softmax by accuracy/raw (maximize): 0.8 against 0.7, ...`
+    verdict = found["verdict"] or "not told apart, with so few seeds,"
+    words = f"{one} is {verdict} {'than' if verdict in ('better', 'worse') else 'from'} {other}"
+    means = ["nothing" if value is None else f"{value:.4g}" for value in (found["mean"], found["against"])]
+    line = f"{words} by {found['objective']} ({found['direction']}): {' against '.join(means)}"
+    if found["difference"] is not None:
+        line += f", difference {found['difference']:.4g}"
+    if found["difference_low"] is not None:
+        line += f" (95 %: {found['difference_low']:.4g} to {found['difference_high']:.4g})"
+    line += f" over {found['pairs'] or 0:,} seeds"
+    show_text(line + (f", q = {found['q']:.2g}" if found["q"] is not None else ""))
 
 
 def leaderboard(
@@ -60,19 +70,3 @@ def leaderboard(
         for study in dict.fromkeys(arm.partition(": ")[0] for arm in frame["arm"]):
             say_look(reader, study, "leaderboard")
     show(frame, form)
-
-
-def _describe(one: str, other: str, found: dict[str, Any]) -> str:
-    """Return `a:ssa is better than a:softmax by accuracy/raw (maximize): 0.8 against 0.7, ...`."""
-    verdict = found["verdict"] or "not told apart, with so few seeds,"
-    words = f"{one} is {verdict} {'than' if verdict in ('better', 'worse') else 'from'} {other}"
-    means = " against ".join(
-        "nothing" if value is None else f"{value:.4g}" for value in (found["mean"], found["against"])
-    )
-    line = f"{words} by {found['objective']} ({found['direction']}): {means}"
-    if found["difference"] is not None:
-        line += f", difference {found['difference']:.4g}"
-    if found["difference_low"] is not None:
-        line += f" (95 %: {found['difference_low']:.4g} to {found['difference_high']:.4g})"
-    line += f" over {found['pairs'] or 0:,} seeds"
-    return line + (f", q = {found['q']:.2g}" if found["q"] is not None else "")

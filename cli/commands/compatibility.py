@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cli.options import Force, OptionError, Storage, Study, check_output, say_look, storage_url
+from cli.options import Force, Storage, Study, check_output, say_look, storage_url
 
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet", ".png", ".svg")
 
@@ -50,9 +50,7 @@ def transfer_report(
 
     Example: search report transfer stage-two -o matrix.html
     """
-    if output.suffix not in ENDINGS:
-        raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
-    check_output(output, force)
+    check_output(output, force, ENDINGS)
     from graft.report.compatibility.content import cautions
     from graft.report.compatibility.formats import render
     from graft.report.compatibility.reading import MatrixRequest, read_transfer

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cli.option_groups import HttpOptions, with_groups
-from cli.options import Format, Storage, storage_url
+from cli.options import Format, Storage, current_url, storage_url
 from cli.tables import show, show_text
 
 
@@ -81,9 +81,7 @@ def revoke(name: Annotated[str, typer.Argument(help="Name of the token.")], stor
 
     Example: search token revoke lab-notebook
     """
-    from storage import bring_up, revoke_token
+    from storage import revoke_token
 
-    url = storage_url(storage)
-    bring_up(url)
-    revoke_token(url, name)
+    revoke_token(current_url(storage), name)
     typer.echo(f"{name} opens nothing any more", err=True)

@@ -116,16 +116,8 @@ def _score_trial(
 
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / f"trial_{number}"
-        url = storage_url(retraining.storage)
-        begun = begin_export(
-            url,
-            study,
-            number,
-            folder,
-            variant=variant,
-            device=retraining.device,
-            accept_changes=retraining.accept_changes,
-        )
+        url, device, accept = storage_url(retraining.storage), retraining.device, retraining.accept_changes
+        begun = begin_export(url, study, number, folder, variant=variant, device=device, accept_changes=accept)
         say_changes(study, begun.restored.outside)
         with training_bar(number, begun.restored.steps) as watch:
             written = finish_export(begun, watch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -118,61 +117,50 @@ def export(study: Study, destination: Destination, number: Number = None, storag
             raise OptionError("--to huggingface needs the number of a trial, STUDY N")
         _export_model(study, number, output, destination, storage_url(storage))
         return
-    write: Callable[[str, Path, Destination, str], None] = {None: _export_tables, _OPTUNA: _export_journal}.get(
-        destination.to, _export_runs
-    )
     url = storage_url(storage)
     with open_reader(url) as reader:
         say_look(reader, study, "export")
-    write(study, output, destination, url)
+    _export_trials(study, output, destination, url)
 
 
-def _export_tables(study: str, output: Path, destination: Destination, url: str) -> None:
-    from graft.stored.export import export_study, metrics_file
-    from storage.frames import open_reader
+def _export_trials(study: str, output: Path, destination: Destination, url: str) -> None:
+    """Write tables, or what Optuna or a logger reads."""
+    if destination.to is None:
+        from graft.stored.export import export_study, metrics_file
+        from storage.frames import open_reader
 
-    if output.suffix not in _ENDINGS:
-        raise OptionError(f"{output}: the ending must be one of {', '.join(_ENDINGS)}")
-    for path in (output, metrics_file(output)):
-        check_output(path, destination.force)
-    with open_reader(url) as reader:
-        rows = export_study(reader, study, output)
-    for path, count in rows.items():
-        typer.echo(f"{path}: {count:,} rows", err=True)
+        check_output(output, destination.force, _ENDINGS)
+        check_output(metrics_file(output), destination.force)
+        with open_reader(url) as reader:
+            rows = export_study(reader, study, output)
+        for path, count in rows.items():
+            typer.echo(f"{path}: {count:,} rows", err=True)
+        return
+    if destination.to == _OPTUNA:
+        from graft.exports.interchange.optuna_studies import export_journal
 
+        check_output(output, destination.force)
+        count = export_journal(url, study, output)
+    else:
+        from graft.exports.interchange.loggers import export_logged
 
-def _export_journal(study: str, output: Path, destination: Destination, url: str) -> None:
-    from graft.exports.interchange.optuna_studies import export_journal
-
-    check_output(output, destination.force)
-    typer.echo(f"{output}: {export_journal(url, study, output):,} trials", err=True)
-
-
-def _export_runs(study: str, output: Path, destination: Destination, url: str) -> None:
-    from graft.exports.interchange.loggers import export_logged
-
-    assert destination.to, "it is one of the loggers"
-    if destination.force:
-        raise OptionError(f"--force does not replace a folder; name another one than {output}, or remove it")
-    count = export_logged(url, study, destination.to, output, where=destination.where, top=destination.top or _TOP)
+        _check_folder(output, destination.force)
+        count = export_logged(url, study, destination.to, output, where=destination.where, top=destination.top or _TOP)
     typer.echo(f"{output}: {count:,} trials", err=True)
+
+
+def _check_folder(folder: Path, force: bool) -> None:
+    if force:
+        raise OptionError(f"--force does not replace a folder; name another one than {folder}, or remove it")
 
 
 def _export_model(study: str, number: int, folder: Path, destination: Destination, url: str) -> None:
     from cli.progress import training_bar
     from graft.exports.huggingface.exporting import begin_export, finish_export
 
-    if destination.force:
-        raise OptionError(f"--force does not replace a folder; name another one than {folder}, or remove it")
-    begun = begin_export(
-        url,
-        study,
-        number,
-        folder,
-        variant=destination.variant,
-        device=destination.device,
-        accept_changes=destination.accept_changes,
-    )
+    _check_folder(folder, destination.force)
+    variant, device, accept = destination.variant, destination.device, destination.accept_changes
+    begun = begin_export(url, study, number, folder, variant=variant, device=device, accept_changes=accept)
     say_restored(study, begun.restored)
     with training_bar(number, begun.restored.steps) as watch:
         written = finish_export(begun, watch)

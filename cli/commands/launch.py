@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.log_lines import line_of
+from cli.log_lines import leave, say
 from cli.option_groups import OverrideOptions, RunOptions, with_groups
 from cli.options import (
+    INTERRUPTED,
     OptionError,
     Plugins,
     Storage,
     check_format,
+    current_url,
     database_name,
     say_changes,
     say_notes,
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from graft.launching.planning.estimate import Estimate
     from graft.launching.run import RunRequest
     from spaces.space import Space
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, SIGTERM or SIGHUP."""
 
 _watcher = Watcher()
 
@@ -179,11 +176,9 @@ def resume(
     Example: search resume set-complement --trials 128
     """
     from graft.launching.claiming import extend
-    from storage import bring_up
 
     placement = run.resolve_placement()
-    url = storage_url(storage)
-    bring_up(url)
+    url = current_url(storage)
     word = "resumed" if trials is None else str(extend(url, study, trials))
     _run(_request(url, study, placement, run), word)
 
@@ -214,10 +209,9 @@ def retry(
     Example: search retry set-complement 3 17
     """
     from graft.launching.claiming import find_study
-    from storage import bring_up, open_store
+    from storage import open_store
 
-    url = storage_url(storage)
-    bring_up(url)
+    url = current_url(storage)
     row = find_study(url, study)
     with open_store(url) as store:
         queued = store.retry(row["id"], trials or ())
@@ -273,8 +267,9 @@ def _run(request: RunRequest, word: str) -> None:
         typer.echo(f"trains nothing: a model of the table {request.placement.surrogate} answers", err=True)
     elif request.placement.executor != "ray":
         typer.echo(f"trains on {request.placement.describe()}", err=True)
+    announce = functools.partial(say, "stopping: what is finished is kept (once more to leave at once)")
     started = time.monotonic()
-    with Interruption(_announce_stop, lambda: _leave(name)) as interruption, Live(name) as live:
+    with Interruption(announce, lambda: _leave(name)) as interruption, Live(name) as live:
         standing = run_study(request, live.show, lambda: interruption.requested)
     typer.echo(closing_line(name, standing, time.monotonic() - started), err=True)
     if standing.stopping:
@@ -282,23 +277,11 @@ def _run(request: RunRequest, word: str) -> None:
         raise typer.Exit(INTERRUPTED if interruption.requested else 0)
 
 
-def _announce_stop() -> None:
-    with contextlib.suppress(OSError):  # the terminal may be closed
-        typer.echo("stopping: what is finished is kept (once more to leave at once)", err=True)
-
-
 def _leave(name: str) -> None:
-    """End the process now. As safe as being killed at this moment, which loses nothing that was recorded.
-
-    Nothing is waited for: a worker's long step, a database that does not answer, a disk that hangs. And worker threads
-    are inside torch, which aborts when the interpreter is taken down around it.
-    """
+    """End the process of a study now."""
     _watcher.close()
     shown = "\033[?25h" if sys.stderr.isatty() else ""  # the cursor, which the display hides
-    with contextlib.suppress(OSError):
-        text = f"{shown}left at once; what was recorded is kept; resume it with `search resume {name}`"
-        os.write(2, line_of(text).encode())
-    os._exit(INTERRUPTED)
+    leave(f"{shown}left at once; what was recorded is kept; resume it with `search resume {name}`")
 
 
 def show_estimate(

@@ -17,8 +17,6 @@ from spaces.settings import Direction
 if TYPE_CHECKING:
     import polars as pl
 
-    from graft.report.nonlinearities.learned import Learned
-
 ENDINGS = (".svg", ".png", ".html", ".csv", ".parquet", ".json")
 
 
@@ -49,9 +47,7 @@ def nonlinearities_report(
 
     Example: search report nonlinearities stage-one -o learned.png --with polynomial
     """
-    if output.suffix not in ENDINGS:
-        raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
-    check_output(output, force)
+    check_output(output, force, ENDINGS)
     from graft.report.nonlinearities.content import worst_version
     from graft.report.nonlinearities.formats import render
     from graft.report.nonlinearities.learned import Learned
@@ -74,7 +70,11 @@ def nonlinearities_report(
     directions: dict[str, Direction] = {name: one.direction for name, one in objectives.items()}
     learned = Learned.of(row, found, directions)
     if options.version:
-        learned = _with_version(learned, options.version)
+        from workers.networks.spline_forms import form
+
+        versions = [form(options.version, one.knots, (one.low, one.high), one.active_range) for one in learned.members]
+        both = zip(learned.members, versions, strict=True)
+        learned = replace(learned, members=[replace(one, version=version) for one, version in both])
     render(learned, output)
     if note := worst_version(learned):
         typer.echo(f"note: {note}", err=True)
@@ -93,13 +93,3 @@ def _filter(found: pl.DataFrame, option: str, column: str, wanted: Sequence[obje
             choices = shorten(", ".join(map(str, known)))
             raise OptionError(f"{option}: no non-linearity is left for {value!r}; choose among {choices}")
     return found.filter(pl.col(column).is_in(wanted))
-
-
-def _with_version(learned: Learned, name: str) -> Learned:
-    """Return the same, each with the version `name` of it."""
-    from workers.networks.spline_forms import form
-
-    members = [
-        replace(one, version=form(name, one.knots, (one.low, one.high), one.active_range)) for one in learned.members
-    ]
-    return replace(learned, members=members)

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.commands.attention import ENDINGS
-from cli.options import Force, OptionError, RetrainingOptions, check_output, storage_url
+from cli.options import PAGES, Force, OptionError, RetrainingOptions, check_output
 
 
 def norms_report(
@@ -28,8 +27,8 @@ def norms_report(
 
     Example: search report norms quick-web 0 -o norms.html
     """
-    if output is None or output.suffix not in ENDINGS:
-        raise OptionError(f"-o {output or 'FILE'}: the ending must be one of {', '.join(ENDINGS)}")
+    if output is None or output.suffix not in PAGES:
+        raise OptionError(f"-o {output or 'FILE'}: the ending must be one of {', '.join(PAGES)}")
     if (study is None or number is None) == (pretrained is None):
         raise OptionError("norms needs a trial, STUDY N, or --pretrained FOLDER")
     check_output(output, force)
@@ -40,19 +39,8 @@ def norms_report(
 
         write_norms(f"Norms of token embeddings of {pretrained.name}", embedding_norms(pretrained), output)
     else:
-        from graft.retraining.weights import train_model
-
         assert study is not None
         assert number is not None
-        url = storage_url(retraining.storage)
-        model = train_model(
-            url,
-            study,
-            number,
-            variant="raw",
-            step=None,
-            device=retraining.device,
-            accept_changes=retraining.accept_changes,
-        )
-        write_norms(f"Norms of token embeddings of trial {number} of {study}", norms_of(model), output)
+        title = f"Norms of token embeddings of trial {number} of {study}"
+        write_norms(title, norms_of(retraining.train(study, number)), output)
     typer.echo(str(output), err=True)

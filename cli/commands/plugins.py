@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cli.options import Force, Format, OptionError, Plugins, Storage, Study, storage_url
 from cli.tables import show, show_text
-
-if TYPE_CHECKING:
-    from graft.plugins.families import FieldDescription
-
 
 BROKEN = 1
 """Exit status when a plug-in breaks a promise of its family."""
@@ -41,7 +36,7 @@ def list_plugins(
     import polars as pl
 
     from graft.plugins.collecting import plugins_asked_for
-    from graft.plugins.families import FieldDescription, describe_plugins, families_by_folder, family_of
+    from graft.plugins.families import PACKAGED, FieldDescription, describe_plugins, families_by_folder, family_of
     from spaces.plugins.active import using
 
     known = families_by_folder()
@@ -50,24 +45,20 @@ def list_plugins(
     with using(plugins_asked_for(plugins or ())) as outside:
         found = describe_plugins(family_of(known[family]))
     if form == "table":
-        show_text("\n".join(_lines(found)))
+        lines: list[str] = []
+        before = ""
+        for name, origin, about, field, rule, default in found:
+            if name != before:  # each plug-in once, its fields below it
+                lines.append(f"{name}: {about}" if origin == PACKAGED else f"{name} (from {origin}): {about}")
+            before = name
+            if field:
+                shown = default if default == "required" else f"default {default}"
+                lines.append(f"    {field:<18} {rule}, {shown}")
+        show_text("\n".join(lines))
     else:
         show(pl.DataFrame(found, schema=dict.fromkeys(FieldDescription._fields, pl.String()), orient="row"), form)
     for fault in outside.faults:
         typer.echo(f"note: {fault}", err=True)
-
-
-def _lines(fields: Iterable[FieldDescription]) -> Iterator[str]:
-    """For people: each plug-in once, its fields below it."""
-    from graft.plugins.families import PACKAGED
-
-    before = ""
-    for name, origin, about, field, rule, default in fields:
-        if name != before:
-            yield f"{name}: {about}" if origin == PACKAGED else f"{name} (from {origin}): {about}"
-        before = name
-        if field:
-            yield f"    {field:<18} {rule}, {default if default == 'required' else f'default {default}'}"
 
 
 def new(

@@ -66,7 +66,9 @@ def studies(
 
     with open_reader(storage_url(storage)) as reader:
         frame = read_studies(reader, archived=every, tag=tag)
-    show(_drop_empty(frame, ("tags", "note", "archived")) if form == "table" else frame, form)
+    if form == "table":  # without columns that say nothing in any row
+        frame = frame.drop([name for name in ("tags", "note", "archived") if not any(frame[name])])
+    show(frame, form)
 
 
 def trials(
@@ -119,8 +121,9 @@ def show_trial(
 
     Example: search show set-complement 17
     """
+    from graft.files import cell
     from graft.stored.fingerprints import follow, read_fingerprints
-    from graft.stored.trials import read_metrics, read_trial
+    from graft.stored.trials import read_metrics, read_trial, summarise_metrics
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
@@ -134,8 +137,20 @@ def show_trial(
     row["constraints"] = json.loads(row["constraints"] or "null")
     if form == "json":
         show_json({**row, "metrics": metrics.to_dicts()})
-    else:
-        show_text("\n\n".join([_heading(of_study, row, conditions), *_sections(row, metrics)]))
+        return
+    import polars as pl
+    import yaml
+
+    draws: Mapping[str, float] = row["draws"]
+    values = [cell(row["params"].get(name)) for name in draws]
+    table = {"draw": list(draws), "u": list(draws.values()), "value": values}
+    sections = [
+        _heading(of_study, row, conditions),
+        yaml.safe_dump(_sort_config(row["config"]), sort_keys=False, allow_unicode=True).rstrip(),
+        align(pl.DataFrame(table)) if draws else "nothing was drawn",
+        align(summarise_metrics(metrics)) if metrics.height else "no metrics yet",
+    ]
+    show_text("\n\n".join(sections))
 
 
 def query(
@@ -158,11 +173,6 @@ def query(
     if not frame.width:
         raise OptionError("the query has no answer; write one SELECT")
     show(frame, form)
-
-
-def _drop_empty(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-    """Return the frame without those of these columns that say nothing in any row."""
-    return frame.drop([name for name in columns if not any(frame[name])])
 
 
 def _select_for_people(trials: pl.DataFrame, varying: Set[str]) -> pl.DataFrame:
@@ -223,28 +233,8 @@ def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Seque
     return "\n".join(one_line(line) for line in lines if line)
 
 
-def _sections(row: Mapping[str, Any], metrics: pl.DataFrame) -> list[str]:
-    """Return the configuration, the draws and the metrics of a trial."""
-    import polars as pl
-    import yaml
-
-    from graft.files import cell
-    from graft.stored.trials import summarise_metrics
-
-    draws: Mapping[str, float] = row["draws"]
-    values = {name: row["params"].get(name) for name in draws}
-    table = {"draw": list(draws), "u": list(draws.values()), "value": [cell(value) for value in values.values()]}
-    return [
-        yaml.safe_dump(_sort_config(row["config"]), sort_keys=False, allow_unicode=True).rstrip(),
-        align(pl.DataFrame(table)) if draws else "nothing was drawn",
-        align(summarise_metrics(metrics)) if metrics.height else "no metrics yet",
-    ]
-
-
 def _sort_config(config: Any) -> Any:
-    """Return the configuration with its sections in the order of a space file and names first; stored
-    JSON is sorted.
-    """
+    """Return the configuration in the order of a space file, names first; stored JSON is sorted."""
     if not isinstance(config, dict):
         return config
     order = {key: rank for rank, key in enumerate(("name", *_SECTIONS))}

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cli.commands.attention import attention_report
 from cli.commands.compatibility import transfer_report
-from cli.commands.evaluations import evaluations_report
 from cli.commands.nonlinearities import nonlinearities_report
 from cli.commands.norms import norms_report
 from cli.commands.temperature import temperature_report
 from cli.option_groups import with_groups
 from cli.options import (
+    PAGES,
     Force,
     Format,
     NestedFormat,
@@ -29,11 +28,6 @@ from cli.options import (
     storage_url,
 )
 from cli.tables import json_text, show, show_json, show_text
-
-if TYPE_CHECKING:
-    from graft.report.papers.items import Item
-
-_ENDINGS = (".html", ".md")
 
 
 def register(app: typer.Typer) -> None:
@@ -67,7 +61,7 @@ def study_report(
 
     Example: search report study set-complement -o report.html
     """
-    _check_page(output, force)
+    check_output(output, force, PAGES)
     # Each of Polars' threads holds a part of what is being computed; it reads this when it is loaded, below.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     from graft.plugins.collecting import plugins_asked_for
@@ -105,7 +99,7 @@ def compare_report(
     Example: search report compare quick-every -o arms.html
     """
     if output is not None:
-        _check_page(output, force)
+        check_output(output, force, PAGES)
     from graft.report.arms import read_comparison
     from storage.frames import open_reader
 
@@ -177,42 +171,44 @@ def paper_report(
     from graft.report.papers.items import find_item, read_items, write_item
 
     if item is None:
-        _list_items(read_items(), form)
+        import polars as pl
+
+        columns = ("name", "state", "shows", "space", "cut", "report", "missing")
+        show(pl.DataFrame([{name: getattr(one, name) for name in columns} for one in read_items()]), form)
         return
     found = find_item(item)
     if found.report == "formulas":
-        _write_formulas(found, study, output, force)
-        return
-    if study is None or output is None:
+        if study is not None or output is None:
+            raise OptionError(f"{found.name} is made of formulas: name no study, and -o FILE")
+    elif study is None or output is None:
         raise OptionError(f"{item}: name a study of {found.cut or found.space}, and -o FILE")
-    _check_page(output, force)
-    from storage.frames import open_reader
+    check_output(output, force, PAGES)
+    if study is None:
+        from graft.report.papers.formulas import write_formulas
 
-    with open_reader(storage_url(storage)) as reader:
-        say_look(reader, study, "report paper")
-        write_item(reader, found, study, output)
+        write_formulas(found.name, f"{found.name}: {found.shows}", output)
+    else:
+        from storage.frames import open_reader
+
+        with open_reader(storage_url(storage)) as reader:
+            say_look(reader, study, "report paper")
+            write_item(reader, found, study, output)
     typer.echo(str(output), err=True)
 
 
-def _write_formulas(item: Item, study: str | None, output: Path | None, force: bool) -> None:
-    """Write the figure of an item that needs no study."""
-    if study is not None or output is None:
-        raise OptionError(f"{item.name} is made of formulas: name no study, and -o FILE")
-    _check_page(output, force)
-    from graft.report.papers.formulas import write_formulas
+def evaluations_report(
+    files: Annotated[list[Path], typer.Argument(help="What `search evaluate -o FILE.json` wrote, of any trials.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html or FILE.md.")],
+    force: Force = False,
+) -> None:
+    """Put scores of several models into one table: arms side by side, with the standard error over their seeds.
 
-    write_formulas(item.name, f"{item.name}: {item.shows}", output)
-    typer.echo(str(output), err=True)
-
-
-def _list_items(items: Sequence[Item], form: str) -> None:
-    import polars as pl
-
-    columns = ("name", "state", "shows", "space", "cut", "report", "missing")
-    show(pl.DataFrame([{name: getattr(item, name) for name in columns} for item in items]), form)
-
-
-def _check_page(output: Path, force: bool) -> None:
-    if output.suffix not in _ENDINGS:
-        raise OptionError(f"{output}: the ending must be one of {', '.join(_ENDINGS)}")
+    Example: search report evaluations scores-0.json scores-1.json -o scores.html
+    """
+    if output.suffix not in PAGES:
+        raise OptionError(f"-o {output}: the ending must be one of {', '.join(PAGES)}")
     check_output(output, force)
+    from graft.report.papers.evaluations import read_evaluations, write_evaluations
+
+    write_evaluations(read_evaluations(files), output)
+    typer.echo(str(output), err=True)

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.commands.launch import INTERRUPTED
-from cli.log_lines import line_of
+from cli.log_lines import leave, say
 from cli.option_groups import HttpOptions, OverrideOptions, ServiceOptions, with_groups
 from cli.options import (
+    INTERRUPTED,
     STORAGE_VARIABLE,
     Format,
     OptionError,
     Plugins,
     Storage,
     Study,
+    current_url,
     database_name,
     say_notes,
     storage_url,
@@ -74,30 +75,28 @@ def serve(
     from graft.serving.service import Limits, Service
 
     url = storage_url(storage)
-    host, port = _parse_address(http) if http else ("", 0)
+    host, colon, port = (http or "").rpartition(":")
+    if http and not (colon and port.isdecimal() and int(port) < 1 << 16):
+        raise OptionError(f"--http {http}: write ADDRESS:PORT, such as 127.0.0.1:8765")
     placement = training.resolve_placement()
     service = Service(
         url,
         placement=placement,
         checkpoints=training.checkpointing(),
         limits=Limits(studies=studies, owner_lanes=owner_lanes),
-        say=_say,
+        say=say,
     )
-    with service, Interruption(lambda: _say("stopping: what is finished is kept"), _leave) as interruption:
-        _say(f"serves {database_name(url)}, {service.lanes:,} lanes on {placement.describe()}")
-        with _answering(host, port, clients, url, service) if http else contextlib.nullcontext():
+    interruption = Interruption(
+        lambda: say("stopping: what is finished is kept"),
+        lambda: leave("left at once; what was recorded is kept; `search serve` goes on"),
+    )
+    with service, interruption:
+        say(f"serves {database_name(url)}, {service.lanes:,} lanes on {placement.describe()}")
+        with _answering(host, int(port), clients, url, service) if http else contextlib.nullcontext():
             service.run(lambda: interruption.requested, until_empty=until_empty)
     if interruption.requested:
-        _say("stopped with everything kept; `search serve` goes on")
+        say("stopped with everything kept; `search serve` goes on")
         raise typer.Exit(INTERRUPTED)
-
-
-def _parse_address(address: str) -> tuple[str, int]:
-    """Host and port of --http."""
-    host, colon, port = address.rpartition(":")
-    if not (colon and port.isdecimal() and int(port) < 1 << 16):
-        raise OptionError(f"--http {address}: write ADDRESS:PORT, such as 127.0.0.1:8765")
-    return host, int(port)
 
 
 @contextlib.contextmanager
@@ -107,8 +106,8 @@ def _answering(host: str, port: int, clients: HttpOptions, url: str, service: Se
     settings = clients.settings(url, host, PROCESSOR)
     from graft.web.server import serving
 
-    with serving(settings, host, port, _say, lambda: service.is_training) as found:
-        _say(f"shows it at {found}")
+    with serving(settings, host, port, say, lambda: service.is_training) as found:
+        say(f"shows it at {found}")
         yield
 
 
@@ -125,16 +124,13 @@ class TermsOptions:
         """Return the terms, checked."""
         from storage import Terms
 
-        owner = _user() if self.owner is None else self.owner
+        owner = self.owner
+        if owner is None:
+            try:
+                owner = getpass.getuser()
+            except (KeyError, OSError):  # of a user without a name, as in a container; the second from Python 3.13 on
+                owner = str(os.getuid())
         return Terms(owner=owner, priority=self.priority, weight=self.weight, max_lanes=self.max_lanes)
-
-
-def _user() -> str:
-    """Who submits; one without a name, as in a container, by number."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # the second from Python 3.13 on
-        return str(os.getuid())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,31 +185,26 @@ def submit(
     """
     from graft.launching.planning.review import review
     from graft.serving.submitting import submit as submit_study
+    from spaces.errors import StorageError
+    from storage import open_reader
 
     agreed = terms.terms()
     remote = server.connect(storage, plugins)
     with overrides.load(space, plugins or ()) as loaded:
         say_notes(review(loaded, None, 1))
         study = loaded.name if name is None else name
+        before: list[QueueEntry] = []
         if remote is None:
-            before = _read_queue(storage)
-            entry = submit_study(storage_url(storage), loaded, study=study, terms=agreed)
+            url = storage_url(storage)
+            with contextlib.suppress(StorageError), open_reader(url) as reader:  # it may not be there yet, or be older
+                before = reader.queue()
+            entry = submit_study(url, loaded, study=study, terms=agreed)
         else:
             before = remote.queue()
             entry = remote.submit(loaded.text, study=study, terms=agreed)
     _say_outcome(study, entry)
     if entry and (study, entry.submitted_at) in [(one.study, one.submitted_at) for one in before]:
-        _say(f"{study} was in the queue already, since {entry.submitted_at:%Y-%m-%d %H:%M:%S} UTC; nothing has changed")
-
-
-def _read_queue(storage: str | None) -> list[QueueEntry]:
-    """Return the entries of the queue; none of a database that is not there yet, or is older."""
-    from spaces.errors import StorageError
-    from storage import open_reader
-
-    with contextlib.suppress(StorageError), open_reader(storage_url(storage)) as reader:
-        return reader.queue()
-    return []
+        say(f"{study} was in the queue already, since {entry.submitted_at:%Y-%m-%d %H:%M:%S} UTC; nothing has changed")
 
 
 def list_queue(
@@ -237,9 +228,9 @@ def list_queue(
         refused = reader.refused_requests()
     show(frame, form)
     for one in refused:
-        _say(f"a request was moved aside, as it cannot be done: {one.reason}")
+        say(f"a request was moved aside, as it cannot be done: {one.reason}")
     if form == "table":
-        _say(f"served by {service}" if service else "no service runs; start one with `search serve`")
+        say(f"served by {service}" if service else "no service runs; start one with `search serve`")
 
 
 def pause(study: Study, storage: Storage = None) -> None:
@@ -287,27 +278,13 @@ def reprioritise(
 
 
 def _ask(storage: str | None, request: QueueRequest) -> None:
-    from storage import bring_up, request_queue
+    from storage import request_queue
 
-    url = storage_url(storage)
-    bring_up(url)
-    _say_outcome(request.study, request_queue(url, request))
+    _say_outcome(request.study, request_queue(current_url(storage), request))
 
 
 def _say_outcome(study: str, entry: QueueEntry | None) -> None:
     if entry is None:
-        _say(f"{study}: asked; the database is being written by no service, and the next `search serve` does it")
+        say(f"{study}: asked; the database is being written by no service, and the next `search serve` does it")
     else:
-        _say(f"{study}: {entry.state}, priority {entry.priority}, {entry.trials:,} trials")
-
-
-def _say(line: str) -> None:
-    with contextlib.suppress(OSError):  # the terminal may be closed
-        typer.echo(line, err=True)
-
-
-def _leave() -> None:
-    """End the process now, as safe as being killed; worker threads are inside torch, and nothing is waited for."""
-    with contextlib.suppress(OSError):
-        os.write(2, line_of("left at once; what was recorded is kept; `search serve` goes on").encode())
-    os._exit(INTERRUPTED)
+        say(f"{study}: {entry.state}, priority {entry.priority}, {entry.trials:,} trials")

@@ -15,9 +15,6 @@ from spaces.errors import GraftError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import polars as pl
-
-    from spaces.records import Trial
     from spaces.space import Space
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A space file, or the name of a packaged space.")]
@@ -82,12 +79,27 @@ def sample(
 
     with _load(file, plugins, seed) as space:
         trials = sample_trials(space, count)
+    if form == "table":  # a column for each trial: few trials with many params read best so
+        from graft.files import cell
+
+        paths = list(dict.fromkeys(path for trial in trials for path in trial.params))
+        columns = {
+            f"trial {trial.number}": [str(trial.group), *(cell(trial.params.get(path)) for path in paths)]
+            for trial in trials
+        }
+        show(pl.DataFrame({"": ["group", *paths], **columns}), form)
+        return
+    rows: list[dict[str, object]] = []
+    for trial in trials:
+        row: dict[str, object] = {"number": trial.number, "group": trial.group, "seed": trial.seed}
+        if form == "json":
+            row |= {"params": dict(trial.params), "config": dict(trial.config)}
+        else:
+            row.update(trial.params)
+        rows.append(row)
     if form == "json":
-        show_json([_to_json(trial) for trial in trials])
-    elif form == "table":
-        show(_side_by_side(trials), form)
+        show_json(rows)
     else:
-        rows = [{"number": trial.number, "group": trial.group, "seed": trial.seed, **trial.params} for trial in trials]
         show(pl.DataFrame(rows, infer_schema_length=None, strict=False), form)
 
 
@@ -146,27 +158,3 @@ def _load(file: str, plugins: Sequence[str] | None, seed: int | None = None) -> 
 
     with using(plugins_of_space(file, plugins or ())):
         yield load(file, families(), {} if seed is None else {"search.seed": str(seed)})
-
-
-def _to_json(trial: Trial) -> dict[str, object]:
-    return {
-        "number": trial.number,
-        "group": trial.group,
-        "seed": trial.seed,
-        "params": dict(trial.params),
-        "config": dict(trial.config),
-    }
-
-
-def _side_by_side(trials: Sequence[Trial]) -> pl.DataFrame:
-    """One column per trial: few trials with many params read best so."""
-    import polars as pl
-
-    from graft.files import cell
-
-    paths = list(dict.fromkeys(path for trial in trials for path in trial.params))
-    columns = {
-        f"trial {trial.number}": [str(trial.group), *(cell(trial.params.get(path)) for path in paths)]
-        for trial in trials
-    }
-    return pl.DataFrame({"": ["group", *paths], **columns})

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import FORMATS, NestedFormat, OptionError, Storage, Study, check_format, storage_url
-from cli.tables import show, show_json, show_text
+from cli.options import FORMATS, INTERRUPTED, NestedFormat, OptionError, Storage, Study, check_format, storage_url
+from cli.tables import list_numbers, show, show_json, show_text
 
 if TYPE_CHECKING:
     from graft.stored.status import Status
@@ -23,8 +23,6 @@ REFRESH_SECONDS = 2.0
 LINE_SECONDS = 15.0
 _PROMETHEUS = "prometheus"
 _FORMATS = (*FORMATS, _PROMETHEUS)
-INTERRUPTED = 130
-"""Exit status after Ctrl-C."""
 _EXITS: Mapping[Outcome, int] = {"finished": 0, "failed": 1, "stopped": 3, "interrupted": 4, "timeout": 124}
 """How waiting ended -> exit status of `search wait`; 2 is every command's for a mistake in its call."""
 
@@ -112,7 +110,7 @@ def _watch(reader: Reader, study: str) -> None:
 
 
 def _read_repeatedly(reader: Reader, study: str, seconds: float) -> Iterator[Status]:
-    """Where the study stands, again and again, the last time when it is no longer running."""
+    """Yield where the study stands, again and again, the last time when it is no longer running."""
     from graft.stored.status import read_status
 
     while True:
@@ -124,6 +122,7 @@ def _read_repeatedly(reader: Reader, study: str, seconds: float) -> Iterator[Sta
 
 
 def _describe(now: Status) -> str:
+    """Return the facts about a study, a line each, aligned."""
     facts = _facts(now)
     width = max(len(label) for label, _ in facts)
     return "\n".join(f"{label:<{width}} {text}" for label, text in facts)
@@ -156,10 +155,11 @@ def _facts(now: Status) -> list[tuple[str, str]]:
     if progress.best is not None:
         facts.append(("best", f"{progress.objective} {progress.best:.6g} (trial {progress.best_number})"))
     if now.running:
-        facts.append(("running", f"{len(now.running):,} trials: {_numbers(now.running)}"))
+        facts.append(("running", f"{len(now.running):,} trials: {list_numbers(now.running)}"))
     rates = [(now.trials_per_minute, "trials/min"), (now.steps_per_second, "model-steps/s")]
     if any(rate for rate, _ in rates):
-        facts.append(("rate", ", ".join(f"{_rate(rate)} {unit}" for rate, unit in rates if rate)))
+        shown = [f"{rate:,.0f} {unit}" if rate >= 100 else f"{rate:.3g} {unit}" for rate, unit in rates if rate]
+        facts.append(("rate", ", ".join(shown)))
     if progress.time_left:
         facts.append(("ETA", describe_time_left(progress.time_left)))
     facts += [("worker", line) for line in now.workers[:_LISTED_WORKERS]]
@@ -167,13 +167,3 @@ def _facts(now: Status) -> list[tuple[str, str]]:
         more = f"{len(now.workers) - _LISTED_WORKERS:,} more"
         facts.append(("", f"{more}: `search query \"SELECT id, host, log FROM workers WHERE state = 'running'\"`"))
     return facts
-
-
-def _numbers(numbers: tuple[int, ...]) -> str:
-    """`3, 4, 5 ... 70`: enough to look at one of them."""
-    first = ", ".join(map(str, numbers[:8]))
-    return first if len(numbers) <= 8 else f"{first} ... {numbers[-1]}"
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

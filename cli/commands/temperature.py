@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cli.commands.attention import ENDINGS
 from cli.commands.weights import FittedCondition
-from cli.options import Force, OptionError, RetrainingOptions, Study, check_output, storage_url
+from cli.options import PAGES, Force, RetrainingOptions, Study, check_output
 
 
 def temperature_report(
@@ -25,16 +24,12 @@ def temperature_report(
 
     Example: search report temperature quick-max-retrieval 0 --condition items=256 -o temperature.html
     """
-    if output.suffix not in ENDINGS:
-        raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
-    check_output(output, force)
+    check_output(output, force, PAGES)
     from cli.progress import training_bar
     from graft.report.papers.temperature import write_fit
-    from graft.retraining.weights import refit_scorer, restore_trained
+    from graft.retraining.weights import refit_scorer
 
-    restored = restore_trained(
-        storage_url(retraining.storage), study, number, retraining.device, accept_changes=retraining.accept_changes
-    )
+    restored = retraining.restore(study, number)
     with training_bar(number, restored.steps) as watch:
         fields, best = refit_scorer(restored, condition, retraining.device, watch)
     title = f"Temperature of trial {number} of {study}" + (f", {condition}" if condition else "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from cli.option_groups import with_groups
-from cli.options import Force, OptionError, RetrainingOptions, Study, check_format, say_restored, storage_url
+from cli.options import Force, OptionError, RetrainingOptions, Study, check_format, say_restored
 from cli.tables import show_text
 
 if TYPE_CHECKING:
@@ -61,13 +61,18 @@ def weights(
     Example: search weights tinystories 4 --variant bema --format gpt2 -o tiny-gpt2
     """
     from cli.progress import training_bar
-    from graft.retraining.weights import check_weights, restore_trained, write_weights
+    from graft.retraining.weights import check_weights, write_weights
 
     variant, device = options.variant, retraining.device
-    _check_output(output, options.form, force)
-    restored = restore_trained(
-        storage_url(retraining.storage), study, number, device, accept_changes=retraining.accept_changes
-    )
+    if output.exists() and not force:
+        raise OptionError(f"--output: {output} exists; name another or add --force")
+    if options.form == "gpt2" and output.exists() and not output.is_dir():
+        raise OptionError(f"--output: {output} is a file; --format gpt2 writes a folder")
+    if options.form != "gpt2" and output.is_dir():
+        raise OptionError(f"--output: {output} is a folder; --format {options.form} writes a file")
+    if not output.absolute().parent.is_dir():
+        raise OptionError(f"--output: {output}: there is no folder {output.parent}")
+    restored = retraining.restore(study, number)
     form = cast("WeightsFormat", options.form)  # checked by the option
     check_weights(restored, variant, form)
     say_restored(study, restored)
@@ -88,24 +93,10 @@ def refit(
     Example: search refit quick-max-retrieval 0 --condition items=256
     """
     from cli.progress import training_bar
-    from graft.retraining.weights import refit_scorer, restore_trained
+    from graft.retraining.weights import refit_scorer
 
-    restored = restore_trained(
-        storage_url(retraining.storage), study, number, retraining.device, accept_changes=retraining.accept_changes
-    )
+    restored = retraining.restore(study, number)
     say_restored(study, restored)
     with training_bar(number, restored.steps) as watch:
         fields, _ = refit_scorer(restored, condition, retraining.device, watch)
     show_text("adaptive_temperature: {" + ", ".join(f"{name}: {value:.6g}" for name, value in fields.items()) + "}")
-
-
-def _check_output(output: Path, form: str, force: bool) -> None:
-    """Raise OptionError if nothing can be written there, before a trial is trained for it."""
-    if output.exists() and not force:
-        raise OptionError(f"--output: {output} exists; name another or add --force")
-    if form == "gpt2" and output.exists() and not output.is_dir():
-        raise OptionError(f"--output: {output} is a file; --format gpt2 writes a folder")
-    if form != "gpt2" and output.is_dir():
-        raise OptionError(f"--output: {output} is a folder; --format {form} writes a file")
-    if not output.absolute().parent.is_dir():
-        raise OptionError(f"--output: {output}: there is no folder {output.parent}")

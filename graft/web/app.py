@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -75,7 +74,14 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
         app.add_exception_handler(kind, _refuse)
     spared = spare(app, settings, trains)
     app.state.sparing = spared
-    return Guard(spared.app if spared else app, settings, partial(_find_holder, settings.database))
+
+    def find(token: str) -> Holder | None:
+        try:
+            return find_holder(settings.database, token)
+        except GraftError as error:
+            raise refuse(error, settings.database) from None
+
+    return Guard(spared.app if spared else app, settings, find)
 
 
 class _ToolsEndpoint:
@@ -88,13 +94,6 @@ class _ToolsEndpoint:
             reason = f"{error.name} is not installed on the server; pip install 'graft-search[mcp]'"
             raise RefusalError(501, reason) from None
         await answer_http(scope, receive, send)
-
-
-def _find_holder(url: str, token: str) -> Holder | None:
-    try:
-        return find_holder(url, token)
-    except GraftError as error:
-        raise refuse(error, url) from None
 
 
 def _refuse(request: Request, error: Exception) -> Response:

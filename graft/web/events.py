@@ -53,19 +53,12 @@ class Follower:
         if seen == self._seen and not more and now < self._read_at + _SECONDS:
             return None
         self._seen, self._read_at = seen, now
-        change = self._read(study)
-        if self._told and not change.ended and change == self._told.model_copy(update={"ended": [], "more": False}):
-            return None
-        self._told = change
-        return change
-
-    def _read(self, study: StudyReader) -> Change:
         columns = ("number", "state", "steps", "objective", "ended")
         rows = study.trials(f"ended > {self.cursor}", "ended", MOST_ENDED, columns)
         if rows.height:
             self.cursor = rows["ended"][-1]
         best, number = read_best(self._reader, study.row)
-        return Change(
+        change = Change(
             state=read_state(self._reader, study.row),
             counts={**study.counts()},
             planned=study.row["trials"],
@@ -74,3 +67,7 @@ class Follower:
             ended=[EndedTrial(**row) for row in rows.drop("ended").iter_rows(named=True)],
             more=rows.height == MOST_ENDED,
         )
+        if self._told and not change.ended and change == self._told.model_copy(update={"ended": [], "more": False}):
+            return None
+        self._told = change
+        return change

@@ -21,8 +21,9 @@ from storage.databases import find_database
 from storage.databases.database import AwayError
 from storage.frames import Reader, open_reader
 from storage.frames.study import StudyReader
+from storage.new_study import NAME
 
-StudyName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Name of a study.")]
+StudyName = Annotated[str, Path(pattern=f"^{NAME}$", description="Name of a study.")]
 Number = Annotated[int, Path(ge=0, lt=MOST_TRIALS, description="Number of a trial.")]
 
 

@@ -61,14 +61,14 @@ def serve(settings: Settings, host: str, port: int, announce: Callable[[str], No
     os.nice(LOWEST_PRIORITY)
     with _listen(host, port) as listener:
         announce(_address(listener))
-        _answer(settings, listener)
+        uvicorn.Server(configure(settings)).run(sockets=[listener])
 
 
 @contextmanager
 def serving(
     settings: Settings, host: str, port: int, say: Callable[[str], None], trains: Callable[[], bool] = lambda: True
 ) -> Generator[str]:
-    """Answer requests beside what the block does; the address. Raises AddressError as `serve` does.
+    """Answer requests beside the block and yield the address; raises AddressError as `serve` does.
 
     A process of its own does, of the lowest priority: a thread would take the interpreter's lock from the threads that
     train. It ends with this process, however this one ends; should it end before, `say` is called with a line.
@@ -102,24 +102,21 @@ def serving(
 
 
 def _answer_beside(settings: Settings, listener: socket.socket, is_training: ctypes.c_byte) -> None:
+    """Answer requests in a process of its own, until the one that started it ends."""
+
+    def end_with_parent() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent
+        parent.join()
+        os._exit(0)
+
     warm_up()
     os.nice(LOWEST_PRIORITY)
     # Ctrl-C stops training first, and this process when nothing trains any more. Not by a session of its own: Linux
     # shares the processor out among sessions first (autogroup), and this one would have as much as all that trains.
     os.setpgid(0, 0)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _answer(settings, listener, lambda: bool(is_training.value))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent
-    parent.join()
-    os._exit(0)
-
-
-def _answer(settings: Settings, listener: socket.socket, trains: Callable[[], bool] = lambda: True) -> None:
-    uvicorn.Server(configure(settings, trains)).run(sockets=[listener])
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    uvicorn.Server(configure(settings, lambda: bool(is_training.value))).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -136,7 +133,7 @@ def _address(listener: socket.socket) -> str:
 
 
 def configure(settings: Settings, trains: Callable[[], bool] = lambda: True) -> uvicorn.Config:
-    """How uvicorn answers for an application with these settings; `trains` as of `create_app`."""
+    """Return how uvicorn answers with these settings; `trains` as of `create_app`."""
     return uvicorn.Config(
         create_app(settings, trains),
         http=_limit_connections(settings),
@@ -153,7 +150,7 @@ def configure(settings: Settings, trains: Callable[[], bool] = lambda: True) -> 
 
 
 def _limit_connections(settings: Settings) -> type[H11Protocol]:
-    """HTTP in which a client has so long to send the head of a request, and an address so many connections.
+    """Return HTTP with limits: seconds for the head of a request, connections of an address.
 
     The guard sees a request only after its head. uvicorn waits for a head without end: clients that send a byte now
     and then would keep all connections, as would one client that opens as many as there are.

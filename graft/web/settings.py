@@ -43,7 +43,7 @@ class Quotas:
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> Quotas:
-        """From `trials=500` and the like; raises AddressError for what is none."""
+        """Return the quotas of `trials=500` and the like; raises AddressError for what is none."""
         known = {one.name for one in fields(cls)}
         values: dict[str, float] = {}
         for setting in settings:

@@ -56,7 +56,7 @@ def write(
 
 
 def read(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[Checkpoint, ...]]:
-    """Id of a trial -> the checkpoints that it can resume from, the newest first; only of those that have any."""
+    """Map ids of trials to the checkpoints that each can resume from, the newest first, if it has any."""
     c = checkpoints.c
     number = select(trials.c.number).where(trials.c.id == c.trial_id).scalar_subquery()
     these = select(c.trial_id, number, c.fence, c.step, c.path, c.place, c.sha256, c.known).where(c.trial_id.in_(ids))
@@ -67,7 +67,7 @@ def read(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[Checkpoi
 
 
 def read_pasts(connection: Connection, ids: Sequence[int]) -> dict[int, Past]:
-    """Id of a trial -> what its history knew at its furthest checkpoint."""
+    """Map ids of trials to what the history of each knew at its furthest checkpoint."""
     c = checkpoints.c
     these = select(c.trial_id, c.past).where(c.trial_id.in_(ids)).order_by(c.step)
     return {trial: Past.from_json(past) for trial, past in connection.execute(these)}

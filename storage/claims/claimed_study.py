@@ -127,7 +127,12 @@ class ClaimedStudy:
             rows.report(connection, self._database, self.id, plan.reports, assigned.numbers)
             rows.forget(connection, self.id, plan.superseded)
             current = [one for one in saved if fences.get(one.number) == (one.fence, "running")]
-            self._write_checkpoints(connection, current, plan)
+            # None of a trial that was requeued and resumed from an older file, until it has caught up
+            # with its reports: the next resume would delete reports that are already recorded, and
+            # the checkpoint would count as progress, which forgives worker crashes.
+            pasts = {one.number: plan.pasts.get(one.number) or self._past(one.number) for one in current}
+            further = [one for one in current if one.step >= pasts[one.number].last]
+            checkpointing.write(connection, self._database.insert(checkpoints), self.id, further, pasts)
             self._end(connection, results, fences)
             sent = ((one.number, one.fence) for one in (*reports, *results, *saved))
             written = frozenset(number for number, fence in sent if fence == fences.get(number, (None,))[0])
@@ -211,16 +216,6 @@ class ClaimedStudy:
         if now >= self._rang_at + _RING_SECONDS:
             self._rang_at = now
             self._database.ring(connection, study_topic(self.id))
-
-    def _write_checkpoints(self, connection: Connection, saved: Sequence[Checkpoint], plan: _Plan) -> None:
-        """Write checkpoints, but none of a trial that was requeued and has not yet caught up with its reports.
-
-        Such a trial resumed from an older file. A checkpoint from behind its reports would make the next resume delete
-        reports that are already recorded, and would count as progress, which forgives worker crashes.
-        """
-        pasts = {one.number: plan.pasts.get(one.number) or self._past(one.number) for one in saved}
-        further = [one for one in saved if one.step >= pasts[one.number].last]
-        checkpointing.write(connection, self._database.insert(checkpoints), self.id, further, pasts)
 
     def _plan(self, reports: Sequence[Report]) -> _Plan:
         """Decide which new reports are written and which stored ones they supersede; a report that was recorded

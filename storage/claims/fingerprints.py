@@ -96,7 +96,7 @@ class FingerprintTable:
                 self._numbers[report.number] = number
 
     def resume(self, numbers: Mapping[int, int]) -> None:
-        """Trials that resume from checkpoints have these rows."""
+        """Remember the rows of trials that resume from checkpoints."""
         self._numbers.update(numbers)
 
     def forget(self, numbers: Iterable[int]) -> None:

@@ -78,7 +78,7 @@ def follow(policy: History, past: Past, step: int, score: float) -> tuple[Past, 
 
 
 def predict_rows(policy: History, validations: int, metrics_per_validation: int) -> int:
-    """Metric rows that one trial of `validations` reports leaves; at most two reports too many, never too few."""
+    """Return the metric rows that a trial of `validations` reports leaves, or up to two reports more."""
     if policy == "full":
         return validations * metrics_per_validation
     if policy == "last":
@@ -97,11 +97,11 @@ def _landmarks(validations: int) -> int:
 
 
 def predict_bytes(trial: Trial, trials: int, rows: int) -> int:
-    """Size in bytes of a SQLite file of `trials` trials like `trial`, `rows` metric rows each; good to 30 percent."""
+    """Return the bytes of a SQLite file of `trials` trials like `trial`, `rows` metric rows each.
+
+    It is good to 30 percent.
+    """
     row = _TRIAL_BYTES + sum(len(canonical_json(value)) for value in (trial.params, trial.draws, trial.config))
-    return trials * (_in_pages(row) + rows * _METRIC_BYTES)
-
-
-def _in_pages(row: int) -> int:
-    """Room for a row of a table: a page holds whole rows, and what is longer than a page goes to pages of its own."""
-    return _PAGE // (_PAGE // row) if row < _PAGE else row
+    if row < _PAGE:  # a page holds whole rows; what is longer goes to pages of its own
+        row = _PAGE // (_PAGE // row)
+    return trials * (row + rows * _METRIC_BYTES)

@@ -117,8 +117,13 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
 
     A queued trial's row is replaced by what is trained now: another version may have filled in other defaults.
     """
-    sources = [trial.architecture_trial for trial in started if trial.architecture_trial is not None]
-    learned = _architecture_ids(connection, study_id, sources) if sources else {}
+    sources = {trial_id(study_id, one.architecture_trial) for one in started if one.architecture_trial is not None}
+    learned: dict[int | None, int] = {}
+    """Number of a trial -> the first architecture that it learned."""
+    if sources:
+        c = architectures.c
+        first = select(c.trial_id, func.min(c.id)).where(c.trial_id.in_(sources)).group_by(c.trial_id)
+        learned = {trial - trial_id(study_id, 0): one for trial, one in connection.execute(first)}
     rows = [
         {**_trial_row(study_id, trial, worker), "architecture_id": learned.get(trial.architecture_trial)}
         for trial in started
@@ -152,14 +157,6 @@ _FIRST_STEP = literal_column("excluded.steps")
 _HAS_STATE = trials.c.steps > _FIRST_STEP
 _FURTHER = case((_HAS_STATE, trials.c.steps), else_=_FIRST_STEP)
 """A queued trial with a checkpoint stays at the checkpoint's step; any other starts at its first step."""
-
-
-def _architecture_ids(connection: Connection, study_id: int, numbers: Sequence[int]) -> Mapping[int | None, int]:
-    """Map the numbers of trials to the ids of the architectures that they learned, the first of each."""
-    c = architectures.c
-    ids = {trial_id(study_id, number): number for number in numbers}
-    found = select(c.trial_id, func.min(c.id)).where(c.trial_id.in_(ids)).group_by(c.trial_id)
-    return {ids[trial]: architecture for trial, architecture in connection.execute(found)}
 
 
 def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:

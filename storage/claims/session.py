@@ -56,7 +56,8 @@ class Session:
 
         Raises StudyError if another process is.
         """
-        name = self.transact(lambda connection: _name_of(connection, study_id))
+        query = select(studies.c.name).where(studies.c.id == study_id)
+        name: str = self.transact(lambda connection: connection.execute(query).scalar_one())
 
         def lock(connection: Connection) -> int:
             self.database.locks.lock(connection, study_id, name)
@@ -164,10 +165,6 @@ class Session:
     def _hang_up(self) -> None:
         with suppress(Exception):  # what is broken cannot even be closed
             self._connection.close()
-
-
-def _name_of(connection: Connection, study_id: int) -> str:
-    return connection.execute(select(studies.c.name).where(studies.c.id == study_id)).scalar_one()
 
 
 class HasSession(Protocol):

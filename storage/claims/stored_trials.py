@@ -67,7 +67,7 @@ def check_parent(number: int, parent: int) -> None:
 
 
 def read_splines(connection: Connection, study_id: int) -> dict[int, tuple[LearnedSpline, ...]]:
-    """Id of a trial -> what it learned, in order of component."""
+    """Map ids of trials to what each learned, in order of component."""
     c = architectures.c
     found = select(c.trial_id, c.component, c.low, c.high, c.knots).where(c.study_id == study_id)
     learned: dict[int, tuple[LearnedSpline, ...]] = {}

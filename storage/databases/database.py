@@ -174,7 +174,7 @@ class Database(ABC):
 
     @abstractmethod
     def insert(self, table: Table) -> Insert:
-        """INSERT INTO table, in this database's dialect."""
+        """Return INSERT INTO table, in this database's dialect."""
 
     @abstractmethod
     def insert_metrics(self, connection: Connection, rows: Sequence[MetricRow]) -> None:

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple, NoReturn, final
+from typing import NamedTuple, final
 
 from spaces.errors import StudyError
 from storage.databases.database import who_am_i
@@ -87,7 +87,10 @@ class FileLock:
         try:
             while not (_try_lock(self._note) and self._try_file()):
                 if time.monotonic() > deadline:
-                    self._refuse()
+                    raise StudyError(
+                        f"{self._database} is being written by {self._read_note()}; stop it first, "
+                        "or use another --storage"
+                    )
                 time.sleep(_LOCK_SECONDS / 10)
             self.note(text)
         except BaseException:
@@ -145,11 +148,6 @@ class FileLock:
             return self._path.read_text().strip() or UNKNOWN
         except OSError:
             return UNKNOWN
-
-    def _refuse(self) -> NoReturn:
-        raise StudyError(
-            f"{self._database} is being written by {self._read_note()}; stop it first, or use another --storage"
-        )
 
 
 def _try_lock(file: int) -> bool:

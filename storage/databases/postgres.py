@@ -60,7 +60,10 @@ class Postgres(Database):
     def writer(self) -> Connection:
         connection = self._connect(read_only=False)
         try:
-            self._check_durability(connection)
+            with self.readable_errors(), connection.begin():
+                off = [name for name in _DURABLE if connection.scalar(text(f"SHOW {name}")) == "off"]
+            if off:
+                raise StorageError(f"{self.name}: {', '.join(off)} is off, so a commit may be lost; switch it on")
         except StorageError:
             connection.close()
             raise
@@ -71,12 +74,9 @@ class Postgres(Database):
         """Do nothing: a server knows its own files."""
 
     def reader(self, seconds: float | None = None) -> PostgresReading:
-        from psycopg import IsolationLevel
         from psycopg.types.json import set_json_loads
 
-        connection = self._connect(read_only=True)
-        # What is read in one transaction is as of one moment, as it is in SQLite.
-        driver_of(connection).isolation_level = IsolationLevel.REPEATABLE_READ
+        connection = self.snapshot()  # what is read in one transaction is as of one moment, as it is in SQLite
         if seconds is not None:
             with self.readable_errors(), connection.begin():
                 connection.execute(text(f"SET statement_timeout = {math.ceil(1000 * seconds)}"))
@@ -136,9 +136,3 @@ class Postgres(Database):
             connection = engine.connect()
             driver_of(connection).read_only = read_only
             return connection
-
-    def _check_durability(self, connection: Connection) -> None:
-        with self.readable_errors(), connection.begin():
-            off = [name for name in _DURABLE if connection.scalar(text(f"SHOW {name}")) == "off"]
-        if off:
-            raise StorageError(f"{self.name}: {', '.join(off)} is off, so a commit may be lost; switch it on")

@@ -132,7 +132,8 @@ class Sqlite(Database):
         engine = create_engine(
             "sqlite://", creator=self._file.writer, poolclass=NullPool, json_serializer=canonical_json
         )
-        event.listen(engine, "begin", _begin)
+        # It takes the write lock at once, and lets table definitions be part of the transaction.
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
         try:
             with self.readable_errors():
                 connection = engine.connect()
@@ -221,13 +222,8 @@ class Sqlite(Database):
         return next((words for sign, words in _WORDS.items() if sign in text.lower()), text)
 
     def is_away(self, error: BaseException) -> bool:
-        """Never: a file is there, or broken."""
+        """Return False: a file is there, or broken."""
         return False
 
     def close(self) -> None:
         self._lock.release()
-
-
-def _begin(connection: Connection) -> None:
-    """Take the write lock at once, and let table definitions be part of the transaction."""
-    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -58,8 +58,19 @@ class SqliteFile:
             raise StorageError(f"{self.path} is on a network file system ({kind}); use a local disk, or PostgreSQL")
 
     def writer(self) -> sqlite3.Connection:
-        """Return a connection that writes, durably; the file is made if there is none. Its caller holds the lock."""
-        self._check_names()
+        """Return a connection that writes, durably; the file is made if there is none.
+
+        The caller holds the lock. Raises StorageError for a file of several names: SQLite would look for its
+        log beside another one.
+        """
+        names = self.path.stat().st_nlink
+        if names > 1:
+            raise StorageError(
+                f"{self.path} has {names} names (hard links), and its log would lie beside one of them alone; "
+                f"keep one name: `find / -xdev -samefile {self.path}` lists them"
+            )
+        if self.path in mount_points():
+            raise StorageError(f"{self.path} is mounted by itself, without its log; mount its folder instead")
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         if mode != "wal":
@@ -125,17 +136,6 @@ class SqliteFile:
         for path in self._files[1:]:
             if self._opened[path] and Identity.at(path) == self._opened[path]:
                 path.unlink(missing_ok=True)
-
-    def _check_names(self) -> None:
-        """Raise StorageError for a file of several names: SQLite would look for its log beside another one."""
-        names = self.path.stat().st_nlink
-        if names > 1:
-            raise StorageError(
-                f"{self.path} has {names} names (hard links), and its log would lie beside one of them alone; "
-                f"keep one name: `find / -xdev -samefile {self.path}` lists them"
-            )
-        if self.path in mount_points():
-            raise StorageError(f"{self.path} is mounted by itself, without its log; mount its folder instead")
 
     def stop_file(self, study_id: int) -> Path:
         """Return the file whose existence asks the controller of a study to stop."""

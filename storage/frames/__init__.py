@@ -103,24 +103,20 @@ class Reader:
         mailbox = self.database.mailbox
         return mailbox.refused() if mailbox else []
 
-    def _revoked(self) -> set[str]:
-        """Return the names of tokens whose revocation was asked and is not in the database yet."""
-        mailbox, names = self.database.mailbox, set[str]()
-        for name in mailbox.names(REVOCATION) if mailbox else ():
-            assert mailbox
-            with suppress(OSError, StudyError):
-                request = QueueRequest.from_json(mailbox.read(name))
-                names.update([request.study] if request.action == "revoke_token" else ())
-        return names
-
     def find_token(self, digest: str) -> Token | None:
         """Return the token of a digest, if it was not revoked and has not expired.
 
         A revocation counts from its request on: the process that may write the database may be a launch, which takes
         in no requests.
         """
+        mailbox, revoked = self.database.mailbox, set[str]()
         with self._answers.transaction() as connection:
-            return tokens.find(connection, digest, self._revoked())
+            for name in mailbox.names(REVOCATION) if mailbox else ():
+                assert mailbox
+                with suppress(OSError, StudyError):
+                    request = QueueRequest.from_json(mailbox.read(name))
+                    revoked.update([request.study] if request.action == "revoke_token" else ())
+            return tokens.find(connection, digest, revoked)
 
     def query(self, sql: str) -> pl.DataFrame:
         """Return the answer to one SELECT of the user's; StorageError with the database's words if it is refused.
@@ -135,12 +131,12 @@ class Reader:
         return self._answers.rows(sql)
 
     def listen(self, topic: str) -> int | None:
-        """As of `ReadingConnection`."""
+        """Return a file descriptor that is readable once a topic rang (`ReadingConnection.listen`)."""
         with self.database.readable_errors():
             return self._answers.reading.listen(topic)
 
     def hush(self) -> None:
-        """As of `ReadingConnection`."""
+        """Have the descriptor of `listen` wait again; raises AwayError if the connection is lost."""
         with self.database.readable_errors():
             self._answers.reading.hush()
 

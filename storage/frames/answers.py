@@ -34,7 +34,7 @@ class Answers:
 
     @contextmanager
     def transaction(self) -> Generator[Connection]:
-        """One of its own, or the one of a `moment`; errors of the driver inside become StorageErrors."""
+        """Open a transaction, or use a `moment`'s; errors of the driver become StorageErrors."""
         connection = self.reading.connection
         with self.database.readable_errors(), nullcontext() if connection.in_transaction() else connection.begin():
             yield connection
@@ -65,11 +65,7 @@ class Answers:
                 raise
 
     def infer(self, sql: str) -> pl.DataFrame:
-        """Return the answer to one SELECT of the user's; StorageError with the database's words if it is refused.
-
-        PostgreSQL gives the types. SQLite's come from the values; a column without any has the type of the trials' or
-        metrics' column of that name, else text. StorageError also for an answer that is too large.
-        """
+        """Return the answer to one SELECT of the user's, as `Reader.query` says."""
         with self._select(sql) as answer:
             values = transpose(_fetch(answer) if answer.names else [], len(answer.names))
         if len(set(answer.names)) < len(answer.names):
@@ -103,14 +99,11 @@ def _fetch(answer: Rows) -> list[tuple[Any, ...]]:
     taken, count = 0, 1
     while rows := answer.cursor.fetchmany(count):
         fetched += rows
-        taken += sum(map(_size_of, itertools.chain.from_iterable(rows)))
+        for value in itertools.chain.from_iterable(rows):
+            taken += _VALUE + (len(value) if isinstance(value, str | bytes) else 0)
         if taken > LARGEST_ANSWER:
             raise StorageError(
                 f"the answer has more than {LARGEST_ANSWER >> 20:,} MiB; add a LIMIT, or use `search export`"
             )
         count = max(1, min(_CHUNK, len(fetched) * (LARGEST_ANSWER >> 4) // taken))
     return fetched
-
-
-def _size_of(value: Any) -> int:
-    return _VALUE + (len(value) if isinstance(value, str | bytes) else 0)

@@ -34,7 +34,7 @@ class LearnedArchitectures:
         return self._read(f"SELECT {_COLUMNS} FROM {self._learned}")
 
     def read_best(self, most: int, directions: Mapping[str, Direction]) -> pl.DataFrame:
-        """Of each task and component the architectures of the `most` best trials; columns ARCHITECTURES.
+        """Return the architectures of each task's and component's `most` best trials, as `read` does.
 
         `directions`: task -> direction, of a transfer whose tasks do not share the study's.
         """
@@ -47,7 +47,7 @@ class LearnedArchitectures:
         return self._read(f"SELECT {_COLUMNS} FROM {self._learned} AND {best}")
 
     def count(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return self._answers.read(f"SELECT count(*) FROM architectures WHERE {self._is_mine}", {"n": pl.Int64()}).item()
 
     def exist(self) -> bool:

@@ -15,21 +15,16 @@ Schema = Mapping[str, pl.DataType]
 _TIME = pl.Datetime("us", "UTC")
 
 
-def _dtype(column_type: Any) -> pl.DataType:
-    """Return the Polars type of a column; JSON stays text."""
-    if isinstance(column_type, DateTime):
-        return _TIME
-    if isinstance(column_type, Boolean):
-        return pl.Boolean()
-    if isinstance(column_type, Double):
-        return pl.Float64()
-    if isinstance(column_type, Integer):
-        return pl.Int64()
-    return pl.String()
+_KINDS = {DateTime: _TIME, Boolean: pl.Boolean(), Double: pl.Float64(), Integer: pl.Int64()}
+"""Type of a column -> that of its values in a frame; every other type, JSON too, is text."""
 
 
 def _schema(table: Table) -> Schema:
-    return {column.name: _dtype(column.type) for column in table.columns}
+    found: dict[str, pl.DataType] = {}
+    for column in table.columns:
+        kinds = (kind for sql, kind in _KINDS.items() if isinstance(column.type, sql))
+        found[column.name] = next(kinds, pl.String())
+    return found
 
 
 STUDIES: Schema = {name: kind for name, kind in _schema(studies).items() if name != "data"}

@@ -45,15 +45,9 @@ def spell_paths(answers: Answers, study_id: int, sql: str) -> str:
     with answers.transaction():
         spelled = _PATH.sub(spell, sql)
     if unknown:
-        raise StudyError(no_such("value of the study's trials", unknown[0], _known_paths(answers, study_id)))
+        # The choices: what was drawn for the study's first trial, and facts that follow from it.
+        first = f"SELECT params FROM trials WHERE study_id = {study_id} ORDER BY number LIMIT 1"
+        params = answers.read(first, {"params": pl.String()})["params"]
+        known = sorted(path for text in params for path in json.loads(text))
+        raise StudyError(no_such("value of the study's trials", unknown[0], known))
     return spelled
-
-
-def _known_paths(answers: Answers, study_id: int) -> list[str]:
-    """Return the paths of the values that were drawn for the study's first trial, and of the facts that follow from
-    them.
-    """
-    found = answers.read(
-        f"SELECT params FROM trials WHERE study_id = {study_id} ORDER BY number LIMIT 1", {"params": pl.String()}
-    )
-    return sorted(json.loads(found.item())) if found.height else []

@@ -50,12 +50,12 @@ class StudyReader:
         self._id: int = row["id"]
 
     def counts(self) -> dict[State, int]:
-        """How many trials are in each state that occurs."""
+        """Count the trials in each state that occurs."""
         with self._answers.transaction() as connection:
             return count_trials(connection, self._id)
 
     def count_numbers(self) -> int:
-        """How many numbers its trials have had: one more than the highest."""
+        """Return how many numbers its trials have had: one more than the highest."""
         sql = f"SELECT coalesce(max(number) + 1, 0) FROM trials WHERE study_id = {self._id}"
         return self._answers.read(sql, {"n": pl.Int64()}).item()
 
@@ -100,7 +100,7 @@ class StudyReader:
         columns: Sequence[str] = tuple(TRIALS),
     ) -> Iterator[pl.DataFrame]:
         """Return the rows of `trials`, BATCH_OF_TRIALS at a time; at least one frame."""
-        condition = _spell_condition(self._answers, self._id, where)
+        condition = self._spell_condition(where)
         is_ranking = top is not None and (sort is None or _bare(sort) == "objective")
         if is_ranking:
             sort = "objective"
@@ -117,12 +117,12 @@ class StudyReader:
     def trial_page(
         self, where: str | None, sort: str | None, after: int, rows: int, columns: Sequence[str]
     ) -> pl.DataFrame:
-        """At most `rows` of the trials that `trials` gives, by number or by `sort`.
+        """Return at most `rows` of the trials that `trials` gives, by number or by `sort`.
 
         `after`: by number, that of the last trial before the page, -1 for the first page; by `sort`, how many trials
         come before the page.
         """
-        condition = _spell_condition(self._answers, self._id, where)
+        condition = self._spell_condition(where)
         if sort:
             position = f" ORDER BY {self._spell_order(sort)}id LIMIT {int(rows)} OFFSET {int(after)}"
         else:
@@ -135,7 +135,7 @@ class StudyReader:
 
         A condition on a path makes the database read every trial, so that to count them apart would take twice as long.
         """
-        condition, order = _spell_condition(self._answers, self._id, where), self._spell_order(sort)
+        condition, order = self._spell_condition(where), self._spell_order(sort)
         sql = f"{self._choose(['number'])}{condition} ORDER BY {order}number"
         return self._answers.read(sql, {"number": pl.Int64()})["number"]
 
@@ -145,7 +145,7 @@ class StudyReader:
         Columns and paths in it, and `where`, are as in `trials`.
         """
         spelled = spell_paths(self._answers, self._id, expression)
-        condition = _spell_condition(self._answers, self._id, where)
+        condition = self._spell_condition(where)
         return self._answers.infer(
             f"{self._choose([f'({spelled}) AS value', 'objective'])} AND objective IS NOT NULL{condition}"
         )
@@ -210,7 +210,7 @@ class StudyReader:
         return self._read_table("workers", WORKERS, "id")
 
     def count_steps(self) -> tuple[int, int]:
-        """Model-steps of all launches, and the room for them: what they would be with no lane free."""
+        """Return the model-steps of all launches, and their room: what they would be with no lane free."""
         counts = self.workers()
         return int(counts["steps"].sum()), int(counts["room"].sum())
 
@@ -288,6 +288,9 @@ class StudyReader:
         mine = f"study_id = {self._id}"
         return self._answers.read(f"SELECT {', '.join(schema)} FROM {table} WHERE {mine} ORDER BY {order}", schema)
 
+    def _spell_condition(self, where: str | None) -> str:
+        return f" AND ({spell_paths(self._answers, self._id, where)}\n)" if where else ""
+
     def _spell_order(self, sort: str | None) -> str:
         """Return what stands before the last column of an ORDER BY; NULL sorts last, and the best objective first."""
         if not sort:
@@ -300,10 +303,6 @@ class StudyReader:
             sort = f"{_bare(sort)} DESC"
         nulls = "" if "nulls" in sort.lower() else "NULLS LAST"
         return f"{spell_paths(self._answers, self._id, sort)}\n{nulls}, "
-
-
-def _spell_condition(answers: Answers, study_id: int, where: str | None) -> str:
-    return f" AND ({spell_paths(answers, study_id, where)}\n)" if where else ""
 
 
 def _bare(sort: str) -> str:

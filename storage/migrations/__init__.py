@@ -7,25 +7,39 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from spaces.errors import StorageError
+from storage.databases.database import Database
 from storage.schema import VERSION, VERSION_TABLE, metadata
 
 _LOCK = 7_215_902
 """Key of the lock that a PostgreSQL migration holds for its transaction."""
 
 
-def upgrade(connection: Connection, name: str) -> None:
-    """Bring the database to VERSION, inside the caller's transaction; `name` is how errors call the database.
+def upgrade(connection: Connection, database: Database) -> None:
+    """Bring the database to VERSION, inside the caller's transaction.
 
-    Raises StorageError if the database is newer than this code.
+    Raises StorageError if it is newer than this code, StudyError if it is older and a study is being run.
     """
+    if is_older(connection):
+        database.locks.check_idle(connection)
     if connection.dialect.name == "postgresql":  # two first launches at one instant: one makes the tables
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
     found = version_of(connection)
-    _refuse_newer(found, name)
+    _refuse_newer(found, database.name)
     if found is None:
-        _make(connection)
+        # The tables as the migrations would leave them, in a tenth of their time. Unchecked, so that
+        # another program's table of one of these names is an error, as in a migration.
+        metadata.create_all(connection, checkfirst=False)
+        connection.execute(text(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
+        connection.execute(text(f"INSERT INTO {VERSION_TABLE} VALUES ('{VERSION}')"))
     elif found != VERSION:
-        _run(connection)
+        from alembic import command  # a fifth of a second that an up-to-date database need not pay
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+        config.set_main_option("path_separator", "os")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
 
 
 def check(connection: Connection, name: str) -> None:
@@ -63,22 +77,3 @@ def steps_from(version: str) -> list[str]:
 def _refuse_newer(found: str | None, name: str) -> None:
     if found is not None and found > VERSION:
         raise StorageError(f"{name} has schema {found}, newer than the {VERSION} of this program; update Graft")
-
-
-def _make(connection: Connection) -> None:
-    """Create the tables as the migrations would leave them, in a tenth of their time."""
-    # Unchecked, so that another program's table of one of these names is an error, as in a migration.
-    metadata.create_all(connection, checkfirst=False)
-    connection.execute(text(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
-    connection.execute(text(f"INSERT INTO {VERSION_TABLE} VALUES ('{VERSION}')"))
-
-
-def _run(connection: Connection) -> None:
-    from alembic import command  # a fifth of a second that an up-to-date database need not pay
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")

@@ -54,26 +54,22 @@ def view_arms(reader: Reader, studies: Sequence[str], baseline: str | None = Non
     ]
     table = experiment.comparison.table.with_columns(shown=pl.col("condition").replace("", "validation"))
     chosen, label = experiment.comparison.baseline, experiment.label
+    effects: list[tuple[str, Chart]] = []
+    for (condition,), own in table.group_by("shown", maintain_order=True):
+        differences = own.filter(pl.col("arm") != chosen).drop_nulls("difference")
+        verdict = pl.col("verdict").fill_null(MISSING)
+        shown = differences.select("arm", "difference", "difference_low", "difference_high", verdict)
+        title = f"difference of each arm from {chosen}, {condition}, with 95 % intervals"
+        # None where no two arms have seeds in common.
+        if chart := draw_effects(shown, f"{label}, minus {chosen}", title):
+            effects.append((str(condition), chart))
     pairs = experiment.comparison.pairs.filter(condition=experiment.condition).drop_nulls("difference")
     return ArmsView(
         arms=read_arms(comparison.data.trials)["arm"].unique(maintain_order=True).to_list(),
         baseline=chosen,
         sentences=comparison.sentences(),
         rows=table.to_dicts(),
-        effects=[
-            (str(condition), chart)
-            for (condition,), own in table.group_by("shown", maintain_order=True)
-            if (chart := _draw_effects(own, chosen, label, str(condition)))
-        ],
+        effects=effects,
         curves=draw_curves(lines, ("step", label), "mean of each arm's seeds") if lines else None,
         pairs=draw_pairs(pairs, chosen, label) if pairs.height else None,
     )
-
-
-def _draw_effects(table: pl.DataFrame, baseline: str, label: str, condition: str) -> Chart | None:
-    """Return the differences under a condition; None where no two arms have seeds in common."""
-    compared = table.filter(pl.col("arm") != baseline).drop_nulls("difference")
-    verdict = pl.col("verdict").fill_null(MISSING)
-    effects = compared.select("arm", "difference", "difference_low", "difference_high", verdict)
-    title = f"difference of each arm from {baseline}, {condition}, with 95 % intervals"
-    return draw_effects(effects, f"{label}, minus {baseline}", title)

@@ -55,7 +55,9 @@ def _check(text: str | None, what: str, keywords: frozenset[str]) -> str | None:
             raise StudyError(f"{what}: {shorten(rest, 20)!r} is no value, path, word or sign of a condition on trials")
         token = match[0]
         if match["word"]:
-            token = _check_word(token, what, keywords)
+            if token.upper() not in keywords and token not in _COLUMNS and not _PATH.fullmatch(token):
+                hint = no_such("column of trials", token, _COLUMNS)
+                raise StudyError(f"{what}: {hint}, or a path such as params.task.length")
         elif token == "(" and tokens and tokens[-1][0].isidentifier() and tokens[-1].upper() not in _BEFORE_PARENTHESIS:
             raise StudyError(f"{what}: {tokens[-1]!r} is no function; there is none")
         depth += {"(": 1, ")": -1}.get(token, 0)
@@ -67,9 +69,3 @@ def _check(text: str | None, what: str, keywords: frozenset[str]) -> str | None:
         raise StudyError(f"{what}: {shorten(text)!r} needs a ')' for each '(', after it")
     # Put together again with spaces, so that no two signs become a comment.
     return " ".join(tokens)
-
-
-def _check_word(word: str, what: str, keywords: frozenset[str]) -> str:
-    if word.upper() in keywords or word in _COLUMNS or _PATH.fullmatch(word):
-        return word
-    raise StudyError(f"{what}: {no_such('column of trials', word, _COLUMNS)}, or a path such as params.task.length")

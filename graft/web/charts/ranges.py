@@ -30,7 +30,7 @@ class Ranges:
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> Self:
-        """Of the names and values of an address, of which others are left out; refused with 400 for no number."""
+        """Read the ranges among an address's values; refused with 400 for a bound that is no number."""
         found: dict[str, tuple[float, float]] = {}
         given = [(match, text) for name, text in query if text.strip() and (match := _BOUND.fullmatch(name))]
         if len(given) > _MOST:
@@ -47,7 +47,7 @@ class Ranges:
         return cls(found)
 
     def __str__(self) -> str:
-        """As an address has them; empty: there are none."""
+        """Return the ranges as an address has them; empty: there are none."""
         ends = [
             (f"{side}.{path}", bound)
             for path in self.bounds
@@ -62,7 +62,7 @@ class Ranges:
         return low, high
 
     def keep(self, trials: pl.DataFrame) -> pl.Series:
-        """Which trials are in all ranges; one without such a number is in none."""
+        """Return which trials are in all ranges; one without such a number is in none."""
         kept = pl.Series([True]).new_from_index(0, trials.height)
         for path, (low, high) in self.bounds.items():
             name = path if path in OBJECTIVES else PARAMS_PREFIX + path

@@ -92,7 +92,7 @@ def draw_history(trials: pl.DataFrame, best: Line, labels: tuple[str, str], titl
     axes, note = _axes([], trials["objective"].drop_nulls().to_list(), labels)
     line = {"dimensions": labels, "source": [*zip(best.x, best.y, strict=True)], "name": best.name}
     own: Option = {"type": "line", "name": best.name, "datasetIndex": 2, "step": "end", "showSymbol": False}
-    series = [*_marks("number", "objective"), {**own, "encode": {"x": 0, "y": 1}, "z": 3}]
+    series = [*_marks("number"), {**own, "encode": {"x": 0, "y": 1}, "z": 3}]
     return Chart(title=title, option={"dataset": [*_FRAMES, line], "series": series, **axes}, note=note, link=link)
 
 
@@ -104,7 +104,7 @@ def draw_slice(trials: pl.DataFrame, column: str, objective: str, link: str, wor
     labels = (column.removeprefix("params."), objective)
     x = [] if words else trials[column].drop_nulls().to_list()
     axes, note = _axes(x, trials["objective"].drop_nulls().to_list(), labels, words)
-    option = {"dataset": _FRAMES, "series": _marks(column, "objective"), **axes}
+    option = {"dataset": _FRAMES, "series": _marks(column), **axes}
     return Chart(title=" against ".join(labels), option=option, note=note, link=link, height=240)
 
 
@@ -202,9 +202,9 @@ _FRAMES: Sequence[Option] = ({"frame": "kept"}, {"frame": "others"})
 """Trials in the ranges that a person chose, and the others, which a page writes once for several charts."""
 
 
-def _marks(x: str, y: str) -> list[Option]:
+def _marks(x: str) -> list[Option]:
     """Return the series of the page's frames, the trials in the ranges above the others."""
-    of: Option = {"type": "scatter", "encode": {"x": x, "y": y}, "large": True, "largeThreshold": 4_000}
+    of: Option = {"type": "scatter", "encode": {"x": x, "y": "objective"}, "large": True, "largeThreshold": 4_000}
     return [
         {**of, "name": "trials", "datasetIndex": 0, "z": 2},
         {**of, "name": "trials out of the ranges", "datasetIndex": 1, "z": 1},

@@ -30,7 +30,7 @@ _RETRY = 2_000
 
 
 def take_stream(request: Request) -> Generator[None]:
-    """One of the streams that a server has at a time; refused with 503 if there is none left.
+    """Take one of the streams that a server has at a time; refused with 503 if there is none left.
 
     A person, and a client's address, have some of them at most, so that others find one.
     """

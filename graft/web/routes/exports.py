@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from typing import IO, Literal
+from typing import Literal
 
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
@@ -50,10 +50,10 @@ def export_table(
         "Content-Length": str(file.tell()),
     }
     file.seek(0)
-    return StreamingResponse(_send_parts(file), media_type=_MEDIA[form], headers=headers)
 
+    def read_parts() -> Iterator[bytes]:
+        with file:
+            while part := file.read(_PART):
+                yield part
 
-def _send_parts(file: IO[bytes]) -> Iterator[bytes]:
-    with file:
-        while part := file.read(_PART):
-            yield part
+    return StreamingResponse(read_parts(), media_type=_MEDIA[form], headers=headers)

@@ -81,7 +81,7 @@ def _compress(file: Path, tag: str) -> bytes:
 
 @router.get("/login")
 def show_login() -> HTMLResponse:
-    """Where a person types a token."""
+    """Return the page on which a person types a token."""
     return render("login", title="Log in", wrong=False)
 
 

@@ -180,6 +180,13 @@ def _compare(reader: Reader, stored: list[StudyReader]) -> dict[str, Any]:
         if sample.trials.height and has_one
     ]
     scores = {one.row["name"]: one.scores() for one in stored} if has_one else {}
+    differences: list[tuple[str, list[str]]] = []
+    for one in stored[1:]:
+        try:
+            told = [*map(str, compare_spaces(first["space"], one.row["space"]))]
+        except SpaceError as error:  # of an older version, perhaps
+            told = [f"not known: {error}"]
+        differences.append((one.row["name"], told))
     portions = summarise_best(scores, maximize=first["direction"] == "maximize") if has_one else pl.DataFrame()
     return {
         "sides": [
@@ -189,12 +196,5 @@ def _compare(reader: Reader, stored: list[StudyReader]) -> dict[str, Any]:
         "same_objective": has_one,
         "chart": draw_curves(lines, ("trial", first["objective"]), "best so far", steps=True) if lines else None,
         "portions": [own.to_dicts() for own in portions.partition_by("portion")] if portions.height else [],
-        "differences": [(one.row["name"], _list_differences(first["space"], one.row["space"])) for one in stored[1:]],
+        "differences": differences,
     }
-
-
-def _list_differences(before: str, after: str) -> list[str]:
-    try:
-        return [str(one) for one in compare_spaces(before, after)]
-    except SpaceError as error:  # of an older version, perhaps
-        return [f"not known: {error}"]

@@ -207,7 +207,7 @@ def _list_fixed(stored: StudyReader, sample: Sample) -> list[tuple[str, str]]:
 
 @router.get("/studies/{study}/trials/{number}")
 def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, request: Request) -> HTMLResponse:
-    """One trial: what it is, how it went, and where it comes from."""
+    """Return the page of a trial: what it is, how it went, and where it comes from."""
     name: str = stored.row["name"]
     found = show_trial(stored, number, reader)
     trial, sample = found.trial.root, read_sample(stored)
@@ -242,7 +242,13 @@ def _list_params(params: Mapping[str, Any], trials: pl.DataFrame, best: pl.DataF
         known = trials[column].drop_nulls() if column in trials.columns else pl.Series([], dtype=pl.Null)
         of_best = best[column].item() if known.len() and best.height else None
         differs = "yes" if value != of_best else ""
-        texts = {"value": cell(value), "best": cell(of_best), "place": _place(known, value)}
+        place = ""
+        if value is not None and known.n_unique() > 1:
+            sign, same = ("above", known < value) if known.dtype.is_numeric() else ("same as", known == value)
+            place = f"{sign} {100 * same.sum() / known.len():.0f} %"
+        elif value is not None and known.len():
+            place = "all alike"
+        texts = {"value": cell(value), "best": cell(of_best), "place": place}
         rows.append({"path": path, "differs": differs, **texts})
     return sorted(rows, key=lambda row: not row["differs"])
 
@@ -253,16 +259,6 @@ def _rank(others: pl.Series, value: float | None, *, maximize: bool) -> str:
     if value is None or known.n_unique() < 2:
         return ""
     return f"better than {100 * (known < value if maximize else known > value).sum() / known.len():.0f} % of the trials"
-
-
-def _place(others: pl.Series, value: Any) -> str:
-    """Return where a value stands among those of other trials."""
-    known = others.drop_nulls()
-    if value is None or known.n_unique() < 2:
-        return "all alike" if known.len() and value is not None else ""
-    if known.dtype.is_numeric():
-        return f"above {100 * (known < value).sum() / known.len():.0f} %"
-    return f"same as {100 * (known == value).sum() / known.len():.0f} %"
 
 
 def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:

@@ -53,7 +53,7 @@ def show_trials(
     column: Annotated[list[str], Query(max_length=100)] = [],  # noqa: B006 - FastAPI copies it
     cursor: Annotated[int, Query(ge=-1, le=MOST_TRIALS)] = -1,
 ) -> HTMLResponse:
-    """Trials by a condition and an order, a page at a time, and their objectives grouped by a value.
+    """Return a page of trials by a condition and an order, and their objectives grouped by a value.
 
     A condition that cannot be read is told above the table, beside what was typed.
     """

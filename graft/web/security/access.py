@@ -62,7 +62,7 @@ def read_tokens(url: str) -> list[Token]:
 
 
 def find_holder(url: str, token: str) -> Holder | None:
-    """Whose token it is; None: it is not known, was revoked, or has expired."""
+    """Return whose token it is; None: it is not known, was revoked, or has expired."""
     digest = _digest(token)
     with open_reader(url) as reader:
         found = reader.find_token(digest)

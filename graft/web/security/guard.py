@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from http.cookies import CookieError, SimpleCookie
 from typing import final
 from urllib.parse import urlsplit
@@ -95,7 +95,13 @@ class Guard:
     async def _authenticate(self, path: str, headers: Headers) -> Holder | None:
         if not self._settings.needs_token:
             return LOCAL
-        token = _token_of(headers)
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        token = token.strip()
+        if kind.lower() != "bearer":  # a browser sends its cookie
+            token = ""
+            with suppress(CookieError):
+                if found := SimpleCookie(headers.get("cookie", "")).get(COOKIE):
+                    token = found.value
         holder = await anyio.to_thread.run_sync(self._find_holder, token) if token else None
         if holder is None and not path.startswith(_FREE):
             reason = "this token is not known, or was revoked" if token else "a token is needed: Authorization: Bearer"
@@ -155,7 +161,7 @@ class Counts:
         self._of = Counter[str]()
 
     def of(self, key: str) -> int:
-        """How many of a key are open."""
+        """Return how many of a key are open."""
         return self._of[key]
 
     def take(self, *keys: str) -> bool:
@@ -211,45 +217,27 @@ def name_client(scope: Scope) -> str:
 
 
 def _check_host(headers: Headers, hosts: frozenset[str]) -> None:
+    """Refuse a request that calls the server by a foreign name, or by none or several."""
     given = headers.getlist("host")
-    name = _host_name(given[0]) if len(given) == 1 else ""
+    host = given[0] if len(given) == 1 else ""
+    name, colon, port = host.rpartition(":")  # of [::1]:8000 the port, of [::1] none
+    name = (name if colon and port.isdecimal() else host).lower()
     if name not in hosts:
         raise RefusalError(421, f"this server is not called {name[:60]!r}; --allow-host adds a name")
-
-
-def _host_name(host: str) -> str:
-    """`localhost:8000` -> `localhost`, `[::1]:8000` -> `[::1]`."""
-    name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdecimal() else host).lower()
 
 
 def _check_origin(method: str, headers: Headers) -> None:
     """Refuse what a page of another site asks for; only to follow a link from there is allowed."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-    if origin is not None and _host_of(origin) != headers["host"].lower():
-        raise RefusalError(403, "a request of a page from another origin")
+    if origin is not None:
+        asking = None  # what is no URL
+        with suppress(ValueError):
+            asking = urlsplit(origin).netloc.lower()
+        if asking != headers["host"].lower():
+            raise RefusalError(403, "a request of a page from another origin")
     follows = method in _READING and headers.get("sec-fetch-mode") == "navigate"
     if site not in ("same-origin", "none") and not follows:
         raise RefusalError(403, "a request of a page from another site")
-
-
-def _host_of(origin: str) -> str | None:
-    """Host and port of an origin; None: it is no URL."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return None
-
-
-def _token_of(headers: Headers) -> str | None:
-    kind, _, token = headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer":
-        return token.strip()
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return None
-    return found.value if found else None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

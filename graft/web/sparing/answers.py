@@ -45,7 +45,7 @@ class Answers:
         """How often an answer was given again."""
 
     def forget(self) -> None:
-        """Something has changed: keep nothing that was answered before."""
+        """Forget what was answered before, as something has changed."""
         self._kept.clear()
         self._era += 1
 

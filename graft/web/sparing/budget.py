@@ -59,7 +59,7 @@ class Bucket:
         return self._is_needed()
 
     def level(self) -> float:
-        """Seconds that are left; below 0: as much is owed."""
+        """Return the seconds that are left; below 0: as much is owed."""
         since, counted = self._since, self._counted
         self._since, self._counted = self._clock(), self.used()
         left = self._left + (self._since - since) * self.rate - (self._counted - counted)
@@ -120,7 +120,7 @@ class Budget:
         await self._answer(scope, receive, send)
 
     async def _wait(self) -> None:
-        """Until the bucket has what the answers being made will cost, and more; TimeoutError after the longest time."""
+        """Wait until the bucket has more than open answers will cost; TimeoutError after LONGEST_WAIT."""
         if self._missing() < 0 and not self._turn.locked():
             return
         began = self._clock()

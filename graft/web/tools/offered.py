@@ -36,11 +36,12 @@ from spaces.messages import no_such
 from spaces.reading import catalogue
 from storage import QueueRequest, reveal_study
 from storage.frames import Reader
+from storage.new_study import NAME
 from storage.queue_entries import OPEN
 
 __all__ = ["TOOLS"]
 
-Study = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Name of a study.")]
+Study = Annotated[str, Field(pattern=f"^{NAME}$", description="Name of a study.")]
 Space = Annotated[
     str, Field(max_length=200_000, description="YAML text of a space, or the name of a packaged one: quick/every.")
 ]
