@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +27,12 @@ _OF_RUST = re.compile(r" \(os error \d+\)$")
 
 class OutputError(GraftError):
     """A file cannot be written, or its name does not say in which format."""
+
+
+def check_ending(path: Path, endings: Collection[str]) -> None:
+    """Raise OutputError if the path ends in none of these."""
+    if path.suffix not in endings:
+        raise OutputError(f"{path}: the ending must be one of {', '.join(endings)}")
 
 
 @contextmanager

@@ -72,11 +72,7 @@ def collect_plugins(plugins: Sequence[str | Path | Plugin | type]) -> Outside:
             if len(texts) == 1 or one.has_class:
                 asked.append(str(path))
         outside = plugins_asked_for(asked)
-    return _without_folder(outside, folder)
-
-
-def _without_folder(outside: Outside, folder: Path) -> Outside:
-    """Return the same, with `<source of NAME>` in place of files that are gone."""
+    # The files are gone: `<source of NAME>` stands in their place.
     bundles = [
         replace(
             bundle,
@@ -107,7 +103,8 @@ def _read_cell(member: type) -> str:
     while grows:
         grows = False
         for index, (node, names) in enumerate(provided):
-            if index not in kept and (names & needed or _is_future(node)):
+            is_future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+            if index not in kept and (names & needed or is_future):
                 kept.add(index)
                 needed |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
                 grows = True
@@ -140,10 +137,6 @@ def _provides(node: ast.stmt) -> Iterator[str]:
     elif isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
-
-
-def _is_future(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def _lines_of(node: ast.stmt) -> range:

@@ -149,14 +149,11 @@ def read_environment(file: str) -> Mapping[str, Any]:
         raise StudyError(f"--ray-env: {file} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(environment, dict) or not set(environment) <= {*ENVIRONMENT}:
         raise StudyError(f"--ray-env: {file} must say some of {', '.join(ENVIRONMENT)}, and nothing else")
-    _check_variables(file, environment.get("env_vars", {}))
-    return environment
-
-
-def _check_variables(file: str, variables: Any) -> None:
+    variables = environment.get("env_vars", {})
     if not isinstance(variables, dict) or not all(isinstance(text, str) for text in (*variables, *variables.values())):
         raise StudyError(f"--ray-env: env_vars of {file} must be texts by name, such as OMP_NUM_THREADS: '1'")
     if settings := [name for name in variables if name.startswith("RAY_AUTH_")]:
         raise StudyError(
             f"--ray-env: {settings[0]} in {file} would be stored with the job; set it where Ray is started"
         )
+    return environment

@@ -30,7 +30,12 @@ class ProgressText:
         the count and the time left stay longest. A study of which no trial has ended shows the steps made so far.
         """
         now = self._clock()
-        rate = self._measure_rate(study, now)
+        # Model-steps per second of the last half minute; 0 where none is known.
+        self._rates.append((now, study.model_steps))
+        while self._rates[0][0] < now - WINDOW_SECONDS and len(self._rates) > 2:
+            self._rates.popleft()
+        then, steps = self._rates[0]
+        rate = (study.model_steps - steps) / (now - then) if now > then else 0.0
         left = f"ETA {describe_time_left(study.time_left)}" if study.time_left else None
         count = f"{study.ended:,}/{study.planned:,}"
         best = f"{study.best:.4g}" if study.best is not None else None
@@ -44,14 +49,6 @@ class ProgressText:
         ]
         texts = [", ".join(filter(None, ["stopping" if study.stopping else None, *parts])) for parts in variants]
         return next((text for text in texts if room is None or len(text) <= room), texts[-1])
-
-    def _measure_rate(self, study: Progress, now: float) -> float:
-        """Model-steps per second of the last half minute; 0 where none is known."""
-        self._rates.append((now, study.model_steps))
-        while self._rates[0][0] < now - WINDOW_SECONDS and len(self._rates) > 2:
-            self._rates.popleft()
-        then, steps = self._rates[0]
-        return (study.model_steps - steps) / (now - then) if now > then else 0.0
 
 
 def _lanes(study: Progress) -> str:

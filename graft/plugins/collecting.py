@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from graft.plugins.families import FAMILIES, packaged_names
@@ -54,7 +54,8 @@ def _collect(entries: Iterable[Entry], folder: Path | None = None) -> Outside:
         except PluginError as error:
             raise SpaceError(f"{entry.location}: {error}") from error
     faults: list[str] = []
-    for offer in _offers():
+    # In an order that does not depend on how packages were installed.
+    for offer in sorted(entry_points(group=GROUP), key=lambda offer: (offer.value, offer.name)):
         origin = f"{offer.dist.name} {offer.dist.version}" if offer.dist else offer.value
         more = indexer.copy()
         try:
@@ -65,11 +66,6 @@ def _collect(entries: Iterable[Entry], folder: Path | None = None) -> Outside:
         else:
             indexer = more
     return Outside(bundles=indexer.bundles, faults=tuple(faults), folder=folder)
-
-
-def _offers() -> list[EntryPoint]:
-    """Return the entry points, in an order that does not depend on how packages were installed."""
-    return sorted(entry_points(group=GROUP), key=lambda offer: (offer.value, offer.name))
 
 
 def _check_names(bundles: Iterable[Bundle]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from graft.plugins.families import FAMILIES
@@ -74,7 +74,7 @@ def describe_changes(study: str, outside: Outside) -> str | None:
 
     A file that is not on this machine has not changed: the study needs none.
     """
-    changed = [source for source in _sources(outside.bundles) if _has_changed(source)]
+    changed = [source for bundle in outside.bundles for source in bundle.sources if _has_changed(source)]
     if not changed:
         return None
     names = ", ".join(source.path for source in changed[:_NAMED])
@@ -84,10 +84,6 @@ def describe_changes(study: str, outside: Outside) -> str | None:
         f"{names}{more} {verb} changed since {study} was launched; what is stored with it is run, `search plugin show "
         f"{study}` prints it; `search resume {study} --accept-changes` or another name (--study) takes the new one"
     )
-
-
-def _sources(bundles: Iterable[Bundle]) -> Iterable[Source]:
-    return (source for bundle in bundles for source in bundle.sources)
 
 
 def _has_changed(source: Source) -> bool:

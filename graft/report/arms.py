@@ -11,11 +11,11 @@ from typing import Any
 
 import polars as pl
 
-from graft.files import OutputError, writing
+from graft.files import check_ending
 from graft.report.data import StudyData
 from graft.report.rendering.document import Block, Document, Paragraph
 from graft.report.sections import Section
-from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
+from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read, write_document
 from search.analysis.arms.experiment import read_arms
 from spaces.bounds import MOST_TRIALS
 from spaces.errors import StudyError
@@ -37,11 +37,8 @@ class Comparison:
 
     def write(self, path: Path) -> None:
         """Write the report to `path`, .html or .md; raises OutputError for another ending."""
-        if path.suffix not in WRITERS:
-            raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
-        page = self.document()
-        with writing(path):
-            WRITERS[path.suffix](page, path)
+        check_ending(path, WRITERS)
+        write_document(self.document(), path)
 
     def document(self) -> Document:
         """Return the report in no format yet."""
@@ -102,7 +99,14 @@ def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None
     separate = [read(reader, study) for study in names]
     whole = _join(separate) if len(separate) > 1 else separate[0]
     data = replace(whole, baseline=baseline)
-    _check(data)
+    name = data.study["name"]
+    arms: list[str] = read_arms(data.trials)["arm"].unique(maintain_order=True).to_list()
+    if not arms:
+        raise StudyError(f"{name}: no trial belongs to an arm; a space with arms: or seeds: makes such studies")
+    if data.baseline is not None and data.baseline not in arms:
+        raise StudyError(f"--baseline: {no_such('arm', data.baseline, arms)}")
+    if data.experiment is None:
+        raise StudyError(f"{name}: arm {data.baseline or arms[0]!r} has no result yet, so there is no baseline")
     return Comparison(studies=names, data=data)
 
 
@@ -209,24 +213,10 @@ def _renumber(frame: pl.DataFrame, study: int) -> pl.DataFrame:
 def _rename_arms(data: StudyData, study: int) -> pl.DataFrame:
     """Return the study's trials, each arm named after its study too."""
     name = data.study["name"]
-    renamed = [_rename_arm(params, name) for params in data.trials["params"]]
+    renamed: list[str] = []
+    for params in data.trials["params"]:
+        found: dict[str, Any] = json.loads(params)
+        arm = found.get(ARM)
+        # The only arm of a study that names none has the study's own name.
+        renamed.append(params if arm in (None, name) else json.dumps(found | {ARM: f"{name}: {arm}"}))
     return _renumber(data.trials.with_columns(params=pl.Series(renamed, dtype=pl.String)), study)
-
-
-def _rename_arm(params: str, study: str) -> str:
-    found: dict[str, Any] = json.loads(params)
-    arm = found.get(ARM)
-    # The only arm of a study that names none has the study's own name.
-    return params if arm in (None, study) else json.dumps(found | {ARM: f"{study}: {arm}"})
-
-
-def _check(data: StudyData) -> None:
-    """Raise StudyError if there is nothing to compare."""
-    name = data.study["name"]
-    arms: list[str] = read_arms(data.trials)["arm"].unique(maintain_order=True).to_list()
-    if not arms:
-        raise StudyError(f"{name}: no trial belongs to an arm; a space with arms: or seeds: makes such studies")
-    if data.baseline is not None and data.baseline not in arms:
-        raise StudyError(f"--baseline: {no_such('arm', data.baseline, arms)}")
-    if data.experiment is None:
-        raise StudyError(f"{name}: arm {data.baseline or arms[0]!r} has no result yet, so there is no baseline")

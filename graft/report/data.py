@@ -93,12 +93,10 @@ class StudyData:
     @cached_property
     def ended(self) -> pl.DataFrame:
         """The feasible trials with an objective."""
-        kept = self.trials.filter(pl.col("feasible").fill_null(value=True)) if self._constrained else self.trials
-        return kept.filter(pl.col("objective").is_not_null())
-
-    @property
-    def _constrained(self) -> bool:
-        return "feasible" in self.trials.columns
+        kept = self.trials.filter(pl.col("objective").is_not_null())
+        if "feasible" in kept.columns:
+            kept = kept.filter(pl.col("feasible").fill_null(value=True))
+        return kept
 
     @property
     def metric(self) -> str:

@@ -143,7 +143,11 @@ class Comparison:
 
 def compare(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> list[MetricPair]:
     """Return a pair for each stored metric, in the order of steps."""
-    found = {(report.step, *metric[:3]): _finite(metric.value) for report in replayed for metric in report.metrics}
+    found = {
+        (report.step, *metric[:3]): metric.value if math.isfinite(metric.value) else None
+        for report in replayed
+        for metric in report.metrics
+    }
     return [
         MetricPair(*key, value, found.get(key), relative_difference(value, found[key]) if key in found else math.inf)
         for key, value in sorted(stored.items())
@@ -175,10 +179,6 @@ _COLUMNS = {
     "replayed": pl.Float64(),
     "difference": pl.Float64(),
 }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _exact(value: float | None) -> str:

@@ -27,7 +27,6 @@ from storage import QueueEntry, Store
 
 if TYPE_CHECKING:
     from search.steering.controller import Controller
-    from workers.pool import Saving
     from workers.pool.ray.relay import SharedCluster
     from workers.pool.shared_packs import SharedPacks, StudyDevice
     from workers.pool.turns import Turns
@@ -123,20 +122,17 @@ class StudyRun:
         saving = pool.checkpoints.saving(pool.database, row)
         url = pool.checkpoints.absolute_url()
         controller = begin_controller(pool.store, row, saving, url, self._crash, keep_open=True)
+        shared, placement = SharedController(controller, entry.study_id, pool.shares), pool.placement
         try:
-            self._employ(SharedController(controller, entry.study_id, pool.shares), saving, controller.makes_copies)
+            if pool.cluster:
+                outside = current() if placement.ray_address is None else with_contents(current())
+                pool.cluster.run(shared, width=placement.width, saving=saving, watch=self._watch, outside=outside)
+            else:
+                share_of = partial(self._share_of, makes_copies=controller.makes_copies)
+                train_here(shared, placement, saving, self._watch, share_of)
             self.progress = controller.progress()
         finally:
             controller.close()
-
-    def _employ(self, controller: SharedController, saving: Saving | None, makes_copies: bool) -> None:
-        """Train by workers of the cluster, if there is one, else of this machine."""
-        placement, cluster = self._pool.placement, self._pool.cluster
-        if cluster:
-            outside = current() if placement.ray_address is None else with_contents(current())
-            cluster.run(controller, width=placement.width, saving=saving, watch=self._watch, outside=outside)
-        else:
-            train_here(controller, placement, saving, self._watch, partial(self._share_of, makes_copies=makes_copies))
 
     def _watch(self, progress: Progress) -> bool:
         self.progress = progress

@@ -119,7 +119,10 @@ class Service:
         Studies that run are then stopped with everything kept, and wait for the next service. Raises StorageError if
         the database cannot be written any more, ClusterError if the cluster is gone.
         """
-        crashes = self._find_crash()
+        # A study that the last service ran alone when it crashed by itself: its id, and how.
+        crash = self._record.read()
+        interrupted = [entry.study_id for entry in self._read_queue() if entry.state == "running"]
+        crashes = {interrupted[0]: crash} if crash and len(interrupted) == 1 else {}
         with self._record:
             try:
                 while not stop_requested():
@@ -166,12 +169,6 @@ class Service:
             self._slots = self._cluster.slots
             self._shares.use_slots(self._slots)
             self._say(f"the cluster has {len(self._slots):,} workers now, {self.lanes:,} lanes")
-
-    def _find_crash(self) -> dict[int, str]:
-        """Return the study that the last service ran alone when it crashed by itself: its id, and how."""
-        crash = self._record.read()
-        interrupted = [entry.study_id for entry in self._read_queue() if entry.state == "running"]
-        return {interrupted[0]: crash} if crash and len(interrupted) == 1 else {}
 
     # ------------------------------------------------------------------------------------------ studies that are run
 

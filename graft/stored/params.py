@@ -41,7 +41,16 @@ class Renewal:
         rows = trials.select("number", "params").rows()
         where = f"number BETWEEN {trials['number'].min()} AND {trials['number'].max()}"
         draws = dict(self._study.trials(where=where, columns=("number", "draws")).rows())
-        renewed = [_renew(space, number, json.loads(draws[number]), json.loads(params)) for number, params in rows]
+        renewed: list[str] = []
+        for number, params in rows:
+            known: dict[str, Any] = json.loads(params)
+            found: Mapping[str, Any] = {}
+            with suppress(GraftError):  # a trial that this version makes no more is shown as it was stored
+                found = space.resolve(number, json.loads(draws[number])).params
+            for path, value in known.items():
+                if isinstance(value, str):
+                    known[path] = found.get(path, value)
+            renewed.append(json.dumps(known))
         return trials.with_columns(params=pl.Series(renewed, dtype=pl.String))
 
     @property
@@ -62,11 +71,3 @@ class Renewal:
 
 def _has_choice(params: str) -> bool:
     return any(isinstance(value, str) for value in json.loads(params).values())
-
-
-def _renew(space: Space, number: int, draws: Mapping[str, float], params: Mapping[str, Any]) -> str:
-    found: Mapping[str, Any] = {}
-    with suppress(GraftError):  # a trial that this version makes no more is shown as it was stored
-        found = space.resolve(number, draws).params
-    known = {path: found.get(path, value) if isinstance(value, str) else value for path, value in params.items()}
-    return json.dumps(known)

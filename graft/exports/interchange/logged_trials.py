@@ -64,13 +64,13 @@ def _make(row: Mapping[str, Any], metrics: pl.DataFrame) -> LoggedTrial:
     return LoggedTrial(
         name=f"trial-{row['number']:04}",
         params=json.loads(row["params"]),
-        config={path: _write(value) for path, value in flatten_config(json.loads(row["config"])) if value is not None},
+        config={
+            path: value if isinstance(value, int | float | str) else json.dumps(value)
+            for path, value in flatten_config(json.loads(row["config"]))
+            if value is not None
+        },
         facts={name: row[name] for name in _FACTS if row[name] is not None},
         started=started,
         ended=row["finished_at"] or started,
         validations=sorted(validations.items()),
     )
-
-
-def _write(value: Any) -> Scalar:
-    return value if isinstance(value, int | float | str) else json.dumps(value)

@@ -83,7 +83,7 @@ class DatabaseStudies:
         """Return the trials to show; rows and validations only of those whose version is not the known one."""
         with open_reader(self._url) as reader, reader.moment():
             stored = reader.study(study)
-            versions = {number: _version(rest) for number, *rest in self._choose(stored).iter_rows()}
+            versions = {number: tuple(rest) for number, *rest in self._choose(stored).iter_rows()}
             # A trial that trains has another validation each time.
             stale = [number for number, one in versions.items() if one[0] == "running" or known.get(number) != one]
             rows: list[dict[str, Any]] = []
@@ -105,10 +105,6 @@ class DatabaseStudies:
         newest = stored.trials(sort="number DESC", top=self._most, columns=columns)
         others = newest.join(best, on="number", how="anti", maintain_order="left")
         return pl.concat([best, others.head(self._most - best.height)])
-
-
-def _version(columns: Sequence[Any]) -> Version:
-    return tuple(columns)
 
 
 def _read_space(reader: Reader, study: str, text: str) -> Iterator[Space]:

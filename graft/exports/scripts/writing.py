@@ -87,7 +87,9 @@ def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path
     if is_from_outside:
         with TemporaryDirectory() as folder:
             _write(Path(folder) / output.name, text, arrays)
-            _check_that_it_runs(Path(folder) / output.name)
+            with open_file(Path(folder) / output.name) as script:
+                stages = [script.build(plan) for plan in script.STAGES]
+                script.train(stages, evaluation_seed=script.EVALUATION_SEED, until=1, steps=())
     return _write(output, text, arrays)
 
 
@@ -101,13 +103,6 @@ def _write(output: Path, text: str, arrays: Mapping[str, NDArray[Any]]) -> list[
     with writing(data_file(output)):
         np.savez_compressed(data_file(output), allow_pickle=False, **arrays)
     return [output, data_file(output)]
-
-
-def _check_that_it_runs(output: Path) -> None:
-    """Make one step of a script; raises StudyError if its code needs something that is not there."""
-    with open_file(output) as script:
-        stages = [script.build(plan) for plan in script.STAGES]
-        script.train(stages, evaluation_seed=script.EVALUATION_SEED, until=1, steps=())
 
 
 def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> str:
@@ -135,7 +130,9 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
         for seed, until, recipe in stages
     ]
     diverged = restored.row["error"] if restored.row["state"] == "diverged" else None
-    rows = "\n".join(f"    {(step, *name)!r}: {value!r}," for step, *name, value in sorted(metrics, key=_place))
+    rows = "\n".join(
+        f"    {(step, *name)!r}: {value!r}," for step, *name, value in sorted(metrics, key=lambda metric: metric[:4])
+    )
     needed = [*_PACKAGES, *(one for one in shaken.packages if one not in (*sys.stdlib_module_names, *_PACKAGES))]
     constants = [
         f"STAGES = {pprint.pformat(plans, width=_WIDTH, sort_dicts=False)}",
@@ -155,10 +152,6 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
             f'if __name__ == "__main__":\n    sys.exit({call})\n',
         ]
     )
-
-
-def _place(metric: tuple[int, str, str, str, float | None]) -> tuple[int, str, str, str]:
-    return metric[:4]
 
 
 def _describe(restored: RestoredTrial, study: str, needed: list[str], *, left_out: bool, with_data: bool) -> str:

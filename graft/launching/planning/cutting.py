@@ -153,7 +153,10 @@ def _cut_experiment(space: ExperimentSpace, origin: str, steps: int) -> Cut:
 def _cut_transfer(space: TransferSpace, origin: str, steps: int) -> dict[str, str]:
     configs = {domain.name: _config(domain.baseline) for domain in space.domains}
     share = steps / max(config["training"]["steps"] for config in configs.values())
-    named = _spaces_by_name(origin)
+    # The tasks that are a space's name alone.
+    root: Any = read(compose(catalogue.read_text(origin), origin))
+    tasks = root.content["transfer"].content["tasks"].content
+    named = {name: task.word for name, task in tasks.items() if isinstance(task.content, str)}
     cut: dict[str, str] = {}
     for domain in space.domains:
         here = f"transfer.tasks.{domain.name}"
@@ -166,13 +169,6 @@ def _cut_transfer(space: TransferSpace, origin: str, steps: int) -> dict[str, st
         else:
             cut |= {f"{here}.{part}.{path}": value for part, values in parts.items() for path, value in values.items()}
     return cut
-
-
-def _spaces_by_name(origin: str) -> dict[str, str]:
-    """Return the tasks of a transfer that are a space's name alone."""
-    root: Any = read(compose(catalogue.read_text(origin), origin))
-    tasks = root.content["transfer"].content["tasks"].content
-    return {name: task.word for name, task in tasks.items() if isinstance(task.content, str)}
 
 
 def _join(values: Mapping[str, str]) -> str:

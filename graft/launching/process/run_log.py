@@ -59,7 +59,11 @@ class RunLog:
                 file.write(json.dumps(entry._asdict()) + "\n")
                 size = file.tell()
             if size > _LONGEST:
-                self._cut()
+                # The newest quarter is kept.
+                kept = self._path.read_bytes()[-_LONGEST // 4 :].partition(b"\n")[2]
+                part = self._path.with_name(self._path.name + ".part")
+                part.write_bytes(kept)
+                os.replace(part, self._path)
 
     def read(self, study: str, lines: int) -> list[LogLine]:
         """Return the last lines of a study, the oldest first; none where there is no file."""
@@ -82,13 +86,6 @@ class RunLog:
             raise
         finally:
             _recording.reset(token)
-
-    def _cut(self) -> None:
-        """Keep the newest quarter."""
-        kept = self._path.read_bytes()[-_LONGEST // 4 :].partition(b"\n")[2]
-        part = self._path.with_name(self._path.name + ".part")
-        part.write_bytes(kept)
-        os.replace(part, self._path)
 
 
 _recording: contextvars.ContextVar[tuple[RunLog, str] | None] = contextvars.ContextVar("graft_run_log", default=None)

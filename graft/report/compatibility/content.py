@@ -110,12 +110,9 @@ def cautions(transfer: Transfer) -> list[str]:
     if len(bare):
         found.append(f"Without any pair: {', '.join(bare)}.")
     if transfer.left_out:
-        found.append(f"{number(transfer.left_out)} trials have no {_paths(transfer)} and were left out.")
+        paths = f"{transfer.paths.source}, {transfer.paths.target} or {transfer.paths.pair}"
+        found.append(f"{number(transfer.left_out)} trials have no {paths} and were left out.")
     return found
-
-
-def _paths(transfer: Transfer) -> str:
-    return f"{transfer.paths.source}, {transfer.paths.target} or {transfer.paths.pair}"
 
 
 def _findings(matrix: Matrix) -> Iterable[str]:

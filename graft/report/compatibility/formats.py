@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from graft.files import OutputError, writing
+from graft.files import check_ending, writing
 from graft.files import write as write_frame
 from graft.report.compatibility import heatmap, latex, page
 from graft.report.compatibility.cells import Cell
@@ -21,8 +21,7 @@ def render(transfer: Transfer, path: Path, learned: Learned | None = None) -> No
 
     `learned`: the non-linearities that trials of the study learned, for html, md and tex.
     """
-    if path.suffix not in ENDINGS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(ENDINGS)}")
+    check_ending(path, ENDINGS)
     with writing(path):
         _WRITERS[path.suffix](transfer, learned, path)
 

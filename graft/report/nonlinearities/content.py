@@ -38,17 +38,15 @@ def list_drawn(learned: Learned) -> list[Nonlinearity]:
 
 def table(learned: Learned) -> Table:
     """One row for each of `list_drawn`; after two labels the trial's number."""
-    rows = list(map(_row, list_drawn(learned)))
+    rows: list[list[str]] = []
+    for one in list_drawn(learned):
+        cells = [one.task, one.component, str(one.number), number(one.objective), number(len(one.knots))]
+        cells += [_range(one.low, one.high), _range(*one.active_range), number(one.variation), number(one.slope)]
+        rows.append([*cells, number(one.distance), *([number(one.version.error)] if one.version else [])])
     header = ["Task", "Component", "Trial", learned.objective, "Knots", "Range", "Moves on", "Total variation"]
     header += ["Largest slope", "Most off GELU", *([f"Most off {learned.version.name}"] if learned.version else [])]
     words = "The learned splines, best first; the distance to GELU is the largest where they move"
     return Table(caption=words, header=header, rows=rows, labels=2, folded=len(rows) > _FOLDED)
-
-
-def _row(one: Nonlinearity) -> list[str]:
-    cells = [one.task, one.component, str(one.number), number(one.objective), number(len(one.knots))]
-    cells += [_range(one.low, one.high), _range(*one.active_range), number(one.variation), number(one.slope)]
-    return [*cells, number(one.distance), *([number(one.version.error)] if one.version else [])]
 
 
 def _range(low: float, high: float) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
-from graft.files import OutputError, writing
+from graft.files import check_ending
 from graft.report.rendering.document import Document, Paragraph, Table
 from graft.report.rendering.formatting import MISSING, with_margin
-from graft.report.study import WRITERS
+from graft.report.study import WRITERS, write_document
 from spaces.errors import StudyError
 
 _SCHEMA = {
@@ -79,8 +79,7 @@ def summarize_evaluations(scores: pl.DataFrame) -> pl.DataFrame:
 
 def write_evaluations(scores: pl.DataFrame, path: Path) -> None:
     """Write the table to `path`, .html or .md; raises OutputError for another ending."""
-    if path.suffix not in WRITERS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
+    check_ending(path, WRITERS)
     found = summarize_evaluations(scores)
     labels: list[str] = found["label"].unique(maintain_order=True).to_list()
     counts: dict[str, int] = dict(scores.group_by("label").agg(pl.col("model").n_unique()).iter_rows())
@@ -95,5 +94,4 @@ def write_evaluations(scores: pl.DataFrame, path: Path) -> None:
         "of this mean over them. Of one model: the standard error over the examples of the task."
     )
     table = Table(caption="Scores", header=header, rows=rows)
-    with writing(path):
-        WRITERS[path.suffix](Document(title="Scores of language models", blocks=[Paragraph(text=note), table]), path)
+    write_document(Document(title="Scores of language models", blocks=[Paragraph(text=note), table]), path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -33,18 +33,15 @@ class TransferSection(Section, ABC):
             return pl.DataFrame(schema={"number": pl.Int64, **dict.fromkeys(names, pl.String)})
         trials = found.select("number", **{key: pl.col(name) for key, name in names.items()}).drop_nulls()
         ended = trials.join(self.data.ended.select("number"), on="number", how="semi")
-        place = pl.col("source").replace_strict(self._order(ended["source"].unique()), return_dtype=pl.Int64)
-        return ended.sort(place, "number")
+        # The baseline's first, then as the space has the tasks, forms in alphabetic order.
+        places = {name: place for place, name in enumerate([BASELINE, *self.data.transfer_tasks])}
+        ordered = sorted(ended["source"].unique(), key=lambda name: (places.get(_task_of(name), len(places)), name))
+        order = {name: place for place, name in enumerate(ordered)}
+        return ended.sort(pl.col("source").replace_strict(order, return_dtype=pl.Int64), "number")
 
     @property
     def applies(self) -> bool:
         return not self.stage_two.is_empty()
-
-    def _order(self, sources: Iterable[str]) -> dict[str, int]:
-        """Source -> its place: the baseline, then as the space has the tasks, forms in alphabetic order."""
-        places = {name: place for place, name in enumerate([BASELINE, *self.data.transfer_tasks])}
-        ordered = sorted(sources, key=lambda name: (places.get(_task_of(name), len(places)), name))
-        return {name: place for place, name in enumerate(ordered)}
 
     @cached_property
     def sources(self) -> list[str]:

@@ -43,7 +43,9 @@ class Diverged(Section):
     def findings(self) -> Iterable[str]:
         for row in self.counts.filter(_SOME).iter_rows(named=True):
             kinds = [f"{number(row[state])} {state}" for state in ("diverged", "failed") if row[state]]
-            yield f"Of {number(row['ended'])} trials of {row['arm']} {' and '.join(kinds)}, {_say_when(row)}."
+            first, last = row["first"], row["last"]
+            when = f"at step {number(first)}" if first == last else f"between steps {number(first)} and {number(last)}"
+            yield f"Of {number(row['ended'])} trials of {row['arm']} {' and '.join(kinds)}, {when}."
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         rows = [
@@ -61,11 +63,6 @@ class Diverged(Section):
         yield Table(caption=caption, header=["Arm", "Seed", "Trial", "Step", "Why", "Settings"], rows=shown, labels=6)
         if lost.height > _MOST_ROWS:
             yield Paragraph(text=f"These are the first {_MOST_ROWS} of {number(lost.height)}.")
-
-
-def _say_when(row: Mapping[str, Any]) -> str:
-    first, last = row["first"], row["last"]
-    return f"at step {number(first)}" if first == last else f"between steps {number(first)} and {number(last)}"
 
 
 def _settings_table(settings: pl.DataFrame) -> Table:
