@@ -39,8 +39,9 @@ class ProgressText:
         left = f"ETA {describe_time_left(study.time_left)}" if study.time_left else None
         count = f"{study.ended:,}/{study.planned:,}"
         best = f"{study.best:.4g}" if study.best is not None else None
+        in_full = best and f"best {study.objective} {best} (trial {study.best_number})"
         variants = [
-            [f"{count} trials", _lanes(study), _steps(study), _rate(rate, "model-steps/s"), _best(study, best), left],
+            [f"{count} trials", _lanes(study), _steps(study), _rate(rate, "model-steps/s"), in_full, left],
             [count, _lanes(study), _steps(study), _rate(rate, "steps/s"), best and f"best {best}", left],
             [count, _steps(study), _rate(rate, "steps/s"), best and f"best {best}", left],
             [count, _rate(rate, "steps/s"), best and f"best {best}", left],
@@ -61,10 +62,6 @@ def _steps(study: Progress) -> str | None:
 
 def _rate(rate: float, unit: str) -> str | None:
     return f"{rate:,.0f} {unit}" if rate > 0 else None
-
-
-def _best(study: Progress, best: str | None) -> str | None:
-    return best and f"best {study.objective} {best} (trial {study.best_number})"
 
 
 def closing_line(name: str, study: Progress, seconds: float) -> str:

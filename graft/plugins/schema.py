@@ -188,19 +188,18 @@ def _value(rule: Rule) -> Schema:
     if rule.family:
         return _plugin(plugins.title(rule.family))
     if rule.kind in ("knob", "size"):
-        return {"description": rule.describe(), "anyOf": [_number(rule), _EXPRESSION, _DRAW]}
+        bounds: Mapping[str, float] = {
+            "exclusiveMinimum" if rule.open_low else "minimum": rule.low,
+            "exclusiveMaximum" if rule.open_high else "maximum": rule.high,
+        }
+        finite = {name: bound for name, bound in bounds.items() if math.isfinite(bound)}
+        return {
+            "description": rule.describe(),
+            "anyOf": [{"type": "integer" if rule.integer else "number", **finite}, _EXPRESSION, _DRAW],
+        }
     if rule.kind == "option" and rule.choices:
         return {"description": rule.describe(), "anyOf": [{"enum": list(rule.choices)}, _DRAW]}
     kind: object = (
         "boolean" if rule.kind == "flag" else "string" if rule.kind == "file" else ["string", "number", "boolean"]
     )
     return {"description": rule.describe(), "anyOf": [{"type": kind}, _DRAW]}
-
-
-def _number(rule: Rule) -> Schema:
-    bounds: Mapping[str, float] = {
-        "exclusiveMinimum" if rule.open_low else "minimum": rule.low,
-        "exclusiveMaximum" if rule.open_high else "maximum": rule.high,
-    }
-    finite = {name: bound for name, bound in bounds.items() if math.isfinite(bound)}
-    return {"type": "integer" if rule.integer else "number", **finite}

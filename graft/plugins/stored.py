@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from graft.plugins.families import FAMILIES
 from spaces.errors import PluginError
 from spaces.plugins.bundles import Bundle, Outside, Source
-from spaces.plugins.digests import Data
 from spaces.plugins.indexing import Indexer
 from storage.frames import Reader, open_reader
 
@@ -24,15 +23,11 @@ def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> O
     `digests`: of earlier versions that a trial was trained by, which then stand in place of what the study runs now.
     """
     stored = reader.study(study)
-    return Outside(bundles=stored.bundles(digests), folder=Path.cwd(), data=choose_data(stored.data() or {}, digests))
-
-
-def choose_data(stored: Mapping[str, Sequence[Data]], digests: Collection[str] = ()) -> dict[str, Data]:
-    """Return the version of each file that a study reads now, or an earlier one whose digest is among these."""
-    return {
+    data = {
         name: next((one for one in versions if one.digest in digests), versions[-1])
-        for name, versions in stored.items()
+        for name, versions in (stored.data() or {}).items()
     }
+    return Outside(bundles=stored.bundles(digests), folder=Path.cwd(), data=data)
 
 
 def plugins_of_study(url: str, study: str) -> Outside:

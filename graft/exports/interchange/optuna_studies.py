@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
@@ -77,7 +77,12 @@ class DatabaseStudies:
         with open_reader(self._url) as reader:
             stored = reader.study(study)
             texts = [*stored.changes()["space"], stored.row["space"]]
-            return [space for text in texts for space in _read_space(reader, study, text)]
+            spaces: list[Space] = []
+            for text in texts:
+                # What this version of Graft, or this machine, can no longer read is left out.
+                with suppress(GraftError), using(read_outside(reader, study)):
+                    spaces.append(parse(text, f"the space of study {study}", families()))
+            return spaces
 
     def read_trials(self, study: str, known: Mapping[int, Version]) -> Reading:
         """Return the trials to show; rows and validations only of those whose version is not the known one."""
@@ -105,12 +110,6 @@ class DatabaseStudies:
         newest = stored.trials(sort="number DESC", top=self._most, columns=columns)
         others = newest.join(best, on="number", how="anti", maintain_order="left")
         return pl.concat([best, others.head(self._most - best.height)])
-
-
-def _read_space(reader: Reader, study: str, text: str) -> Iterator[Space]:
-    """Yield the space of a text, unless this version of Graft, or this machine, can no longer read it."""
-    with suppress(GraftError), using(read_outside(reader, study)):
-        yield parse(text, f"the space of study {study}", families())
 
 
 def _read_validations(

@@ -60,11 +60,12 @@ def read_settings(file: Path) -> list[dict[str, Any]]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             table = csv.DictReader(lines, strict=True)
-            found = [
-                {path.strip(): parse_value(cell) for path, cell in row.items() if path and cell and cell.strip()}
-                for row in table
-                if _is_whole(file, table, row)
-            ]
+            found: list[dict[str, Any]] = []
+            for row in table:
+                if None in row:
+                    raise StudyError(f"{file}:{table.line_num}: the line has more cells than the first one has paths")
+                cells = {path: cell for path, cell in row.items() if path and cell and cell.strip()}
+                found.append({path.strip(): parse_value(cell) for path, cell in cells.items()})
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise StudyError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not found:
@@ -84,12 +85,6 @@ def parse_value(text: str) -> Any:
         except ValueError:
             return value
     return value
-
-
-def _is_whole(file: Path, table: csv.DictReader[str], row: Mapping[str | None, Any]) -> bool:
-    if None in row:
-        raise StudyError(f"{file}:{table.line_num}: the line has more cells than the first one has paths")
-    return True
 
 
 def _make_trials(

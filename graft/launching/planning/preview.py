@@ -61,9 +61,8 @@ def list_packaged_spaces() -> pl.DataFrame:
     import polars as pl
 
     names = catalogue.packaged_spaces()
-    return pl.DataFrame({"name": names, "about": [_first_comment(name) for name in names]})
-
-
-def _first_comment(name: str) -> str:
-    lines = catalogue.read_text(name).splitlines()
-    return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
+    about: list[str] = []
+    for name in names:
+        lines = catalogue.read_text(name).splitlines()
+        about.append(next((line.lstrip("# ") for line in lines if line.startswith("#")), ""))
+    return pl.DataFrame({"name": names, "about": about})

@@ -68,17 +68,14 @@ def caption(transfer: Transfer) -> str:
     """Describe the matrix in one sentence or two."""
     units = transfer.matrix.cells["unit"].unique(maintain_order=True)
     what = " or ".join(_UNITS[unit] for unit in units).format(objective=transfer.objective)
+    directions = transfer.matrix.cells["direction"].unique().to_list()
+    better = "more is better" if directions == ["maximize"] else "less is better"
+    if len(directions) > 1:
+        better = "blue is better: more where the objective is maximised, less where it is minimised"
     return (
-        f"Change against {transfer.matrix.baseline} in {what}, {_better(transfer)}. "
+        f"Change against {transfer.matrix.baseline} in {what}, {better}. "
         f"Rows are sources ({transfer.paths.source}), columns targets ({transfer.paths.target})."
     )
-
-
-def _better(transfer: Transfer) -> str:
-    found = transfer.matrix.cells["direction"].unique().to_list()
-    if len(found) > 1:
-        return "blue is better: more where the objective is maximised, less where it is minimised"
-    return "more is better" if found == ["maximize"] else "less is better"
 
 
 def opening(transfer: Transfer) -> list[Block]:

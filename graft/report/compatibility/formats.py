@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from graft.files import check_ending, writing
@@ -50,16 +50,13 @@ def _with_interval(cell: Cell) -> str:
 def _latex(transfer: Transfer, learned: Learned | None, path: Path) -> None:
     latex.write(transfer, path)
     if learned:
+        shown = table(learned)
+        lines = ["", r"\begin{table}", r"\centering", rf"\caption{{{latex.escape(shown.caption)}}}"]
+        lines += [rf"\begin{{tabular}}{{{'l' * shown.labels}{'r' * (len(shown.header) - shown.labels)}}}"]
+        lines += [r"\toprule", _latex_row(shown.header), r"\midrule", *map(_latex_row, shown.rows)]
+        lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
         with path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in _latex_table(table(learned)))
-
-
-def _latex_table(shown: Table) -> Iterable[str]:
-    """Yield a `table` environment (package booktabs)."""
-    yield from ("", r"\begin{table}", r"\centering", rf"\caption{{{latex.escape(shown.caption)}}}")
-    yield rf"\begin{{tabular}}{{{'l' * shown.labels}{'r' * (len(shown.header) - shown.labels)}}}"
-    yield from (r"\toprule", _latex_row(shown.header), r"\midrule", *map(_latex_row, shown.rows))
-    yield from (r"\bottomrule", r"\end{tabular}", r"\end{table}")
+            file.writelines(f"{line}\n" for line in lines)
 
 
 def _latex_row(cells: Sequence[str]) -> str:

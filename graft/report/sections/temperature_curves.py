@@ -115,7 +115,14 @@ class TemperatureCurves(Section):
             caption += " Dash-dotted: the error at the temperature that is estimated from inputs alone."
         caption += say_shown(len(shifts), len(every), "shifts; the table has all")
         panels = [(rest or "no shift", self.trained.filter(pl.col("rest") == rest)) for rest in shifts]
-        svg = draw_panels(panels, self._draw, self._keys(), f"figure{figures.own}", self.data.metric)
+        keys = [Line2D([], [], color=_TRAINED, label="trained")]
+        if self.closed:
+            keys.append(Line2D([], [], color=_FORM, linestyle="--", label="closed form"))
+        if self.bayes:
+            keys.append(Line2D([], [], color=INK, linestyle=":", label="Bayes"))
+        if not self.estimated.is_empty():
+            keys.append(Line2D([], [], color=SOFT, linestyle="-.", label="estimated"))
+        svg = draw_panels(panels, self._draw, keys, f"figure{figures.own}", self.data.metric)
         yield Picture(number=figures.own, caption=caption, svg=svg)
         yield self._table()
 
@@ -151,16 +158,6 @@ class TemperatureCurves(Section):
         scale_numbers(axes, numbers)
         fit_scale(axes, frame["mean"].to_list())
         axes.set_xlabel(_NUMBER)
-
-    def _keys(self) -> list[Line2D]:
-        keys = [Line2D([], [], color=_TRAINED, label="trained")]
-        if self.closed:
-            keys.append(Line2D([], [], color=_FORM, linestyle="--", label="closed form"))
-        if self.bayes:
-            keys.append(Line2D([], [], color=INK, linestyle=":", label="Bayes"))
-        if not self.estimated.is_empty():
-            keys.append(Line2D([], [], color=SOFT, linestyle="-.", label="estimated"))
-        return keys
 
 
 def closed_form(temperatures: Numbers, error: float, least: float, optimum: float) -> Numbers:

@@ -39,9 +39,12 @@ class TransferSizes(TransferSection):
         of the objective, and `training`, of objectives that are perplexities, exp(loss) over the steps since the last
         validation, with the gain of that in `training_gain` (paper 002, Figures 13 and 14).
         """
+        by_data: dict[str, list[str]] = {}
+        for target in self.targets:
+            by_data.setdefault(self.data_of(target), []).append(target)
         places = [
             {"target": target, "panel": panel, "across": across, "x": float(self.size_of(target, across))}
-            for targets in self._targets_by_data().values()
+            for targets in by_data.values()
             for across, groups in self._sweeps(targets).items()
             for panel, own in groups.items()
             for target in own
@@ -69,13 +72,6 @@ class TransferSizes(TransferSection):
         others = values.filter(pl.col("source") != BASELINE).join(baseline, on=["target", "pair"])
         sign = pl.when(pl.col("target").is_in(maximized)).then(1.0).otherwise(-1.0)
         return others.with_columns(value=sign * (pl.col("value") - pl.col("baseline"))).drop("baseline")
-
-    def _targets_by_data(self) -> dict[str, list[str]]:
-        """Return the targets of each task and its data."""
-        found: dict[str, list[str]] = {}
-        for target in self.targets:
-            found.setdefault(self.data_of(target), []).append(target)
-        return found
 
     def _sweeps(self, targets: list[str]) -> dict[str, dict[str, list[str]]]:
         """Return the size over which lines go -> title of a panel -> its targets; empty where none differs."""
