@@ -100,7 +100,7 @@ def cell(value: object) -> str:
 
 
 def _write_csv(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
-    """As csv; a text that a spreadsheet would take for a formula gets a ' before it, as the spreadsheets themselves do.
+    """Write csv; a text that a spreadsheet would take for a formula gets a ' before it.
 
     Source: OWASP, "CSV Injection".
     """

@@ -39,7 +39,7 @@ class Plugin:
 
     @property
     def has_class(self) -> bool:
-        """Whether it may define a plug-in; a text without a class is there for others to import."""
+        """True if it may define a plug-in; a text without a class is there for others to import."""
         return re.search(r"^class\s", self.text, flags=re.MULTILINE) is not None
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Where a study runs: `--executor`, `--workers`, `--ray-address` and so on, decided and checked."""
+"""A study's placement: `--executor`, `--workers`, `--ray-address` and so on, decided and checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENVIRONMENT = ("pip", "uv", "conda", "env_vars")
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where a study runs."""
+    """The place where a study runs."""
 
     executor: str = "auto"
     workers: int | None = None

@@ -1,4 +1,4 @@
-"""Which plug-ins from outside there are: those that a space or a command asks for, and those of installed packages."""
+"""Plug-ins from outside: those that a space or a command asks for, and of installed packages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _entries(asked: Iterable[str]) -> Iterator[Entry]:
 
 
 def _folder_of(origin: str) -> Path:
-    """Where the paths of data in a space start: at its file's folder, or else at the working folder."""
+    """Return where paths of data in a space start: at its file's folder, or at the working folder."""
     return (Path(origin).parent if Path(origin).is_file() else Path()).absolute()
 
 

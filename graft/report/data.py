@@ -1,4 +1,4 @@
-"""What the sections of a study's report ask for: the study's frames, and the statistics that many share."""
+"""The data of a study's report: the study's frames, and the statistics that many sections share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from search.analysis.study.scores import Claim, Summaries, study_statistics, sum
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StudyData:
-    """One study. What is read or computed is so when a section first asks for it, and once.
+    """A study. Each frame is read or computed once, when a section first asks for it.
 
     Only feasible trials count that have an objective, finished or pruned ones, except in `trials`.
     """
@@ -77,7 +77,7 @@ class StudyData:
 
     @cached_property
     def conditions(self) -> Sequence[StoredFingerprint]:
-        """Under which its trials were computed, by the number of their fingerprints."""
+        """The conditions that its trials were computed under, by the number of their fingerprints."""
         return self.load_conditions()
 
     @cached_property
@@ -87,7 +87,7 @@ class StudyData:
 
     @cached_property
     def prior(self) -> PriorUse | None:
-        """Return the account of what its prior did, if it has one and a trial has a result."""
+        """The account of what its prior did, if it has one and a trial has a result."""
         return self.load_prior()
 
     @cached_property

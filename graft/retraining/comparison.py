@@ -21,7 +21,7 @@ Key = tuple[int, str, str, str]
 
 
 class MetricPair(NamedTuple):
-    """One metric as it is stored and as it was replayed; None for a number that is not finite, or is not there."""
+    """A metric as stored and as replayed; None for a number that is not finite or not there."""
 
     step: int
     name: str
@@ -58,7 +58,7 @@ class Comparison:
 
     @property
     def reproduced(self) -> bool:
-        """Whether the replay is what is stored: to the bit where bits are promised, else within TOLERANCE."""
+        """True if the replay is what is stored: to the bit where promised, else within TOLERANCE."""
         return self.divergence == self.replayed_divergence and not self._different and not self._objective_differs
 
     @property
@@ -88,7 +88,7 @@ class Comparison:
 
     @cached_property
     def _changes(self) -> Sequence[Changes]:
-        """What is another now than in each of the conditions."""
+        """The differences of the present conditions from each of the stored ones."""
         return [compare_fingerprints([one], self.replayed_under) for one in self.conditions]
 
     def _statements(self) -> Iterable[str]:
@@ -164,7 +164,7 @@ def relative_difference(one: float | None, other: float | None) -> float:
 
 
 def to_frame(comparisons: Iterable[Comparison]) -> pl.DataFrame:
-    """One row per stored metric of each trial."""
+    """Return a row per stored metric of each trial."""
     rows = [(one.number, *pair) for one in comparisons for pair in one.pairs]
     return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
 

@@ -1,4 +1,4 @@
-"""One study of the service: its controller and its workers, in a thread of its own."""
+"""A study of the service: its controller and its workers, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _POLL_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """What all studies of a service share."""
+    """The resources that all studies of a service share."""
 
     database: str
     """Its URL."""
@@ -89,12 +89,12 @@ class StudyRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread has not ended."""
+        """True until the thread has ended."""
         return self._thread.is_alive()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was asked to stop."""
+        """True once it was asked to stop."""
         return self._stop.is_set()
 
     def _run(self) -> None:
@@ -177,17 +177,17 @@ class SharedController:
         self.close = controller.close
 
     def handle_crash(self, worker: str) -> None:
-        """As the controller's; its lanes are free for whichever worker offers some next."""
+        """Handle a crash as the controller does; the worker's lanes are free for the next offer."""
         self._shares.lose(self._study, worker)
         self._controller.handle_crash(worker)
 
     def handle_departure(self, worker: str) -> None:
-        """As `handle_crash`, where no trial is the cause."""
+        """Handle an end as `handle_crash` does, where no trial is the cause."""
         self._shares.lose(self._study, worker)
         self._controller.handle_departure(worker)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        """As the controller's, for as many of the free lanes as the study may fill now."""
+        """Exchange as the controller does, for as many free lanes as the study may fill now."""
         cut = replace(offer, lanes=self._shares.allow(self._study, offer))
         now = time.monotonic()
         says_nothing = not (reports or offer.holds or offer.saved or offer.steps or cut.lanes)

@@ -34,7 +34,7 @@ MOST_STUDIES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much a service runs at a time."""
+    """The limits of what a service runs at a time."""
 
     studies: int = MOST_STUDIES
     """Studies of a class and those above it."""
@@ -105,12 +105,12 @@ class Service:
 
     @property
     def lanes(self) -> int:
-        """How many lanes are shared out now."""
+        """The number of lanes that are shared out now."""
         return self._shares.lanes
 
     @property
     def is_training(self) -> bool:
-        """Whether a study is being run."""
+        """True while a study is being run."""
         return bool(self._runs)
 
     def run(self, stop_requested: Callable[[], bool] = lambda: False, *, until_empty: bool = False) -> None:

@@ -26,7 +26,7 @@ _SINCE = Version("0.2.0.dev0")
 
 @final
 class Renewal:
-    """What makes the params of a study's trials as they would be now, some trials at a time."""
+    """A converter of the params of a study's trials to what they would be now, in batches."""
 
     def __init__(self, study: StudyReader) -> None:
         self._study = study
@@ -55,14 +55,14 @@ class Renewal:
 
     @property
     def _is_old(self) -> bool:
-        """False, too, where the version is none that is known."""
+        """True if an older Graft made the study; False for a version that is not known."""
         with suppress(InvalidVersion):
             return Version(self._study.row["version"]) < _SINCE
         return False
 
     @cached_property
     def _space(self) -> Space | None:
-        """None: this version cannot read the space any more."""
+        """The study's space; None if this version cannot read it any more."""
         from spaces import parse_stored
 
         with suppress(GraftError):

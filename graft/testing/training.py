@@ -156,7 +156,7 @@ def check_nothing_diverges(family: str, configuration: Configuration) -> None:
 
 
 def time_beside(family: str, configuration: Configuration, width: int = 8) -> Speed:
-    """How fast a small trial with the plug-in trains, and one with a packaged plug-in in its place, taking turns.
+    """Time a small trial with the plug-in, and one with a packaged one in its place, in turns.
 
     Raises DoesNotApply for families whose plug-ins are not in an optimizer step.
     """

@@ -30,7 +30,7 @@ _DRAWS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """What is set so that trials train for so many steps."""
+    """The values that are set so that trials train for so many steps."""
 
     overrides: Mapping[str, str]
     """Path -> YAML value."""

@@ -48,7 +48,7 @@ def summarise(space: Space) -> str:
 
 
 def describe_space(space: Space) -> pl.DataFrame:
-    """One row per value of the space: what is drawn, for a group or for a trial, from where, under which condition."""
+    """Return a row per value of the space: the draw, its level, its range and its condition."""
     import polars as pl
 
     rows = [(row.path, row.text, _DRAWN[row.level], row.bounds, row.condition) for row in space.describe()]

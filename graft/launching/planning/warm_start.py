@@ -1,4 +1,4 @@
-"""What the database knows about a new study, written into its space once and for all."""
+"""A prior that the database gives a new study, written into its space once and for all."""
 
 from __future__ import annotations
 

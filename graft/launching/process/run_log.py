@@ -27,7 +27,7 @@ _LOGGERS = ("graft.launching", "graft.pool", "search", "storage", "workers")
 
 
 class LogLine(NamedTuple):
-    """One line."""
+    """A line of the log."""
 
     time: str
     """UTC, ISO 8601."""

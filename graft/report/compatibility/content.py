@@ -1,4 +1,4 @@
-"""What a report says about a compatibility matrix, before it has a format."""
+"""The content of a report about a compatibility matrix, before it has a format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Paths:
-    """Where in a trial the rows, the columns and the pairing of a matrix come from."""
+    """The paths in a trial that a matrix has its rows, its columns and its pairing from."""
 
     source: str
     target: str

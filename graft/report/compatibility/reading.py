@@ -19,7 +19,7 @@ from storage.frames import Reader
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixRequest:
-    """What the rows and columns of a matrix are, and how they are compared."""
+    """A request for a matrix: its rows and columns, and how they are compared."""
 
     source: str = "architecture.source"
     """Rows: the path at which a trial says what it was made for."""

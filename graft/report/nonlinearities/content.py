@@ -1,4 +1,4 @@
-"""What a report says about learned non-linearities, before it has a format."""
+"""The content of a report about learned non-linearities, before it has a format."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def list_drawn(learned: Learned) -> list[Nonlinearity]:
 
 
 def table(learned: Learned) -> Table:
-    """One row for each of `list_drawn`; after two labels the trial's number."""
+    """Return a row for each of `list_drawn`; after two labels comes the trial's number."""
     rows: list[list[str]] = []
     for one in list_drawn(learned):
         cells = [one.task, one.component, str(one.number), number(one.objective), number(len(one.knots))]
@@ -64,7 +64,7 @@ def worst_version(learned: Learned) -> str | None:
 
 
 def frame(learned: Learned) -> pl.DataFrame:
-    """One row for each knot: number, task, component, x, y, and the version's value under its name."""
+    """Return a row per knot: number, task, component, x, y, the version's value under its name."""
     named = {"number": pl.Int64(), "task": pl.String(), "component": pl.String()}
     curves = {name: pl.List(pl.Float64()) for name in ("x", "y", *([learned.version.name] if learned.version else []))}
     rows: list[tuple[object, ...]] = []

@@ -28,7 +28,7 @@ _KEY = ("task", "metric", "filter")
 
 
 def read_evaluations(paths: Iterable[Path]) -> pl.DataFrame:
-    """One row per model and number of the files that `search evaluate -o` wrote, in their order, columns _SCHEMA.
+    """Return a row per model and number of files by `search evaluate -o`, in order, columns _SCHEMA.
 
     `label`: the arm of a trial that has one, else the model itself. Raises StudyError for a file of another kind, and
     for two of one model.

@@ -1,4 +1,4 @@
-"""What the sections about a transfer share: the trials of stage two, and which sources belong to a target."""
+"""Shared by sections about a transfer: the trials of stage two, and the sources of a target."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class TransferSection(Section, ABC):
 
     @cached_property
     def stage_two(self) -> pl.DataFrame:
-        """number, source, target, pair of the trials that have a result, the baseline's first, then source by source.
+        """The trials that have a result: number, source, target, pair.
 
-        Empty for a study that is no transfer.
+        The baseline's come first, then source by source. Empty for a study that is no transfer.
         """
         names = {"source": "architecture.source", "target": "transfer.target", "pair": "pair"}
         found = pl.DataFrame()

@@ -32,7 +32,7 @@ class AttentionEntropy(Section):
 
     @cached_property
     def lines(self) -> pl.DataFrame:
-        """Of all heads (search.analysis.study.condition_lines)."""
+        """The lines of all heads (search.analysis.study.condition_lines)."""
         heads = sorted({name for name, _, _ in self.data.summaries if _HEAD.fullmatch(name)}, key=_place)
         parts = [pl.DataFrame()]
         for name in heads:

@@ -33,7 +33,7 @@ class TransferSizes(TransferSection):
 
     @cached_property
     def lines(self) -> pl.DataFrame:
-        """Of targets on the same data: kind, panel, across, source, x, trials, mean, low, high.
+        """Lines of targets on equal data: kind, panel, across, source, x, trials, mean, low, high.
 
         Of the kinds, `score` is the objective, `gain` the difference to the baseline of the same pair, in the direction
         of the objective, and `training`, of objectives that are perplexities, exp(loss) over the steps since the last
