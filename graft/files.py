@@ -37,7 +37,8 @@ def check_ending(path: Path, endings: Collection[str]) -> None:
 
 @contextmanager
 def writing(name: object) -> Generator[None]:
-    """Turn what goes wrong while `name` is written into an OutputError, and remove a new file that is not whole.
+    """Turn what goes wrong while `name` is written into an OutputError, and remove a new file that
+    is not whole.
 
     A reader that leaves early is no error: BrokenPipeError passes.
     """
@@ -67,7 +68,8 @@ def write(frame: pl.DataFrame, form: str, file: IO[bytes]) -> None:
 
 
 def write_batches(batches: Iterable[pl.DataFrame], form: str, file: IO[bytes]) -> int:
-    """Write frames of one schema as one file, in a form of `write`; the rows. One frame at the least.
+    """Write frames of one schema as one file, in a form of `write`; the rows. One frame at the
+    least.
 
     Only one of them is held at a time, and of parquet a row group.
     """

@@ -44,18 +44,19 @@ class Plugin:
 
     @classmethod
     def of(cls, member: type, name: str | None = None) -> Plugin:
-        """Return a plug-in from a class that a notebook's cell, or a script, defines; `WarmSoftmax` is called
-        `warm_softmax`.
+        """Return a plug-in from a class that a notebook's cell, or a script, defines; `WarmSoftmax`
+        is called `warm_softmax`.
 
-        Its text is what the class needs of its cell: imports, constants, functions and other classes of the same cell.
-        Raises PluginError if the source cannot be found.
+        Its text is what the class needs of its cell: imports, constants, functions and other
+        classes of the same cell. Raises PluginError if the source cannot be found.
         """
         name = name or _CAPITAL.sub("_", member.__name__).lower()
         return cls(name, _read_cell(member))
 
 
 def collect_plugins(plugins: Sequence[str | Path | Plugin | type]) -> Outside:
-    """Return the plug-ins of files, modules, texts and classes, and those of installed packages; none is imported.
+    """Return the plug-ins of files, modules, texts and classes, and those of installed packages;
+    none is imported.
 
     Raises SpaceError or PluginError, one line, as `--plugins` does.
     """

@@ -42,8 +42,8 @@ class Placement:
     def resolve(self) -> Placement:
         """Return the same with `auto` and the device decided, and everything checked.
 
-        `auto` is ray with an address, processes where there are several GPUs (or instances of one) and none is named,
-        else inline. Raises StudyError that names the value and the choices.
+        `auto` is ray with an address, processes where there are several GPUs (or instances of one)
+        and none is named, else inline. Raises StudyError that names the value and the choices.
         """
         from workers.engine.machine import devices
         from workers.engine.machine.locations import locations_of
@@ -110,8 +110,8 @@ class Placement:
         return self.workers or len(self.locations()) * default_workers(str(self.device))
 
     def environment(self) -> Mapping[str, Any]:
-        """Return what the nodes of a cluster are to have, by Ray's names; raises StudyError as `read_environment`
-        does.
+        """Return what the nodes of a cluster are to have, by Ray's names; raises StudyError as
+        `read_environment` does.
         """
         return read_environment(self.ray_env) if self.ray_env else {}
 
@@ -135,9 +135,11 @@ class Placement:
 
 
 def read_environment(file: str) -> Mapping[str, Any]:
-    """Read from a YAML or JSON file what Ray prepares on each node, by the names of Ray's `runtime_env`.
+    """Read from a YAML or JSON file what Ray prepares on each node, by the names of Ray's
+    `runtime_env`.
 
-    Raises StudyError for a file that cannot be read, and for what only Graft or a node's own settings may say.
+    Raises StudyError for a file that cannot be read, and for what only Graft or a node's own
+    settings may say.
     """
     import yaml
 

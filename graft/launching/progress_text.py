@@ -24,10 +24,12 @@ class ProgressText:
         self._rates: deque[tuple[float, int]] = deque()
 
     def describe(self, study: Progress, room: int | None = None) -> str:
-        """Trials, busy lanes, rate, the best trial and the expected end, in at most `room` characters.
+        """Trials, busy lanes, rate, the best trial and the expected end, in at most `room`
+        characters.
 
-        Where there is no room for all, the objective's name goes first, then the lanes, the rate and the best trial:
-        the count and the time left stay longest. A study of which no trial has ended shows the steps made so far.
+        Where there is no room for all, the objective's name goes first, then the lanes, the rate
+        and the best trial: the count and the time left stay longest. A study of which no trial has
+        ended shows the steps made so far.
         """
         now = self._clock()
         # Model-steps per second of the last half minute; 0 where none is known.

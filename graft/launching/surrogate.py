@@ -162,8 +162,8 @@ def run(
 ) -> None:
     """Answer trials until the controller is done.
 
-    `lanes` trials run side by side, and each round reports the next validation of each. `watch` is given the
-    progress after each round; once it returns True, the controller is asked to stop.
+    `lanes` trials run side by side, and each round reports the next validation of each. `watch` is
+    given the progress after each round; once it returns True, the controller is asked to stop.
     """
     surrogate, worker, width = Surrogate(table), "surrogate-0", lanes or LANES
     running: dict[int, list[Report]] = {}  # by trial, what is still to be reported

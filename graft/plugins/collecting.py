@@ -17,10 +17,11 @@ GROUP = "graft.plugins"
 
 
 def plugins_of_space(origin: str, asked: Sequence[str] = (), overrides: Mapping[str, str] | None = None) -> Outside:
-    """Return the plug-ins that a space file names, of `--plugins` (relative to the working folder), and installed ones.
+    """Return the plug-ins that a space file names, of `--plugins` (relative to the working folder),
+    and installed ones.
 
-    No plug-in is imported. Raises SpaceError or PluginError, one line, for what cannot be found or read, defines no
-    plug-in, or has a name that is taken.
+    No plug-in is imported. Raises SpaceError or PluginError, one line, for what cannot be found or
+    read, defines no plug-in, or has a name that is taken.
     """
     return _collect([*read_entries(origin, overrides), *_entries(asked)], _folder_of(origin))
 

@@ -1,7 +1,8 @@
-"""JSON Schema of spaces, with every plug-in and its fields: what editors complete and check as a space is written.
+"""JSON Schema of spaces, with every plug-in and its fields: what editors complete and check as a
+space is written.
 
-It is made from the rules that spaces are read by, but knows no draw's value and no rule between fields: what it lets
-pass may still be refused by `search space check`; what it refuses is no space.
+It is made from the rules that spaces are read by, but knows no draw's value and no rule between
+fields: what it lets pass may still be refused by `search space check`; what it refuses is no space.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ def _search() -> Schema:
 
 
 def _family(family: str) -> Schema:
-    """Return a plug-in in each of the ways to write it: its name, `{name: fields}`, `{name: NAME, field: value}`, a
-    choice.
+    """Return a plug-in in each of the ways to write it: its name, `{name: fields}`, `{name: NAME,
+    field: value}`, a choice.
     """
     members = list(_members(family_of(family)))
     named = [

@@ -16,11 +16,13 @@ _NAMED = 3
 
 
 def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> Outside:
-    """Return the plug-ins that a study runs, wherever their files have gone, and the files that its trials read.
+    """Return the plug-ins that a study runs, wherever their files have gone, and the files that its
+    trials read.
 
     Raises StudyError if there is no such study.
 
-    `digests`: of earlier versions that a trial was trained by, which then stand in place of what the study runs now.
+    `digests`: of earlier versions that a trial was trained by, which then stand in place of what
+    the study runs now.
     """
     stored = reader.study(study)
     data = {
@@ -37,7 +39,8 @@ def plugins_of_study(url: str, study: str) -> Outside:
 
 
 def reread(reader: Reader, study: str) -> dict[int, Bundle]:
-    """Return the bundles that a study runs and whose files have changed, as they are now, by their numbers.
+    """Return the bundles that a study runs and whose files have changed, as they are now, by their
+    numbers.
 
     Raises PluginError for a file that cannot be read any more, or does not define what it did.
     """
@@ -64,8 +67,8 @@ def _read_again(bundle: Bundle) -> Bundle:
 
 
 def describe_changes(study: str, outside: Outside) -> str | None:
-    """Return a line that says which files are no longer what the study was launched with; None: none of those that
-    are here.
+    """Return a line that says which files are no longer what the study was launched with; None:
+    none of those that are here.
 
     A file that is not on this machine has not changed: the study needs none.
     """

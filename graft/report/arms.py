@@ -56,7 +56,8 @@ class Comparison:
         return [opening, *self._findings()]
 
     def differences(self, *, every: bool = False) -> pl.DataFrame:
-        """Return one row per arm under the objective's condition: its mean, and how it differs from the baseline.
+        """Return one row per arm under the objective's condition: its mean, and how it differs from
+        the baseline.
 
         `every`: with all columns of ArmComparison.table.
         """
@@ -92,8 +93,8 @@ class Comparison:
 def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None) -> Comparison:
     """Compare the arms of studies; the baseline is the first arm unless named.
 
-    The arms of several studies are called `study: arm`. Raises StudyError for a study that is no experiment, studies
-    that cannot be compared, or an unknown baseline.
+    The arms of several studies are called `study: arm`. Raises StudyError for a study that is no
+    experiment, studies that cannot be compared, or an unknown baseline.
     """
     names = [*dict.fromkeys(studies)]
     separate = [read(reader, study) for study in names]
@@ -111,10 +112,12 @@ def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None
 
 
 def compare_two(reader: Reader, one: str, other: str) -> dict[str, Any]:
-    """Compare two arms, each written STUDY:ARM, or STUDY where that has one arm; a row of ArmComparison.table.
+    """Compare two arms, each written STUDY:ARM, or STUDY where that has one arm; a row of
+    ArmComparison.table.
 
-    The row also has `objective`, `direction` and `against`, the mean of the other arm. As in `read_comparison` the arms
-    of their studies are one family, over which q is corrected. Raises StudyError for an arm that a study does not have.
+    The row also has `objective`, `direction` and `against`, the mean of the other arm. As in
+    `read_comparison` the arms of their studies are one family, over which q is corrected. Raises
+    StudyError for an arm that a study does not have.
     """
     sides = [side.partition(":") for side in (one, other)]
     studies = [study for study, _, _ in sides]
@@ -137,10 +140,11 @@ def compare_two(reader: Reader, one: str, other: str) -> dict[str, Any]:
 
 
 def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
-    """Return the arms of all experiments on a task, the best first, each compared with the best over the same seeds.
+    """Return the arms of all experiments on a task, the best first, each compared with the best
+    over the same seeds.
 
-    Only studies whose arms were evaluated on equal data, by one objective and from one `search.seed`, share a `board`.
-    Raises StudyError if no experiment has a result on the task.
+    Only studies whose arms were evaluated on equal data, by one objective and from one
+    `search.seed`, share a `board`. Raises StudyError if no experiment has a result on the task.
     """
     boards: dict[Any, list[str]] = {}
     tasks: set[str] = set()

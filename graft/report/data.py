@@ -50,8 +50,9 @@ class StudyData:
     def trials(self) -> pl.DataFrame:
         """All trials, by number; columns `study._COLUMNS`, `params` and `config`.
 
-        As JSON, `config` and `params` are most of a study: they are there for the first trial of each group that has a
-        result, and `params` also for the best trials and in an experiment; elsewhere see `parameters`.
+        As JSON, `config` and `params` are most of a study: they are there for the first trial of
+        each group that has a result, and `params` also for the best trials and in an experiment;
+        elsewhere see `parameters`.
         """
         return self.load_trials()
 

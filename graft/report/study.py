@@ -124,7 +124,8 @@ def claims() -> list[Claim]:
 
 
 def render(data: StudyData, path: Path) -> None:
-    """Write the report to `path`: one .html file, or an .md file and its figures as `<stem>_figure1.svg` beside it.
+    """Write the report to `path`: one .html file, or an .md file and its figures as
+    `<stem>_figure1.svg` beside it.
 
     Raises OutputError for another ending.
     """

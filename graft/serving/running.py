@@ -159,7 +159,8 @@ class StudyRun:
 
 @final
 class SharedController:
-    """A study's controller as its workers see it: their offers are cut to the lanes that the study may fill.
+    """A study's controller as its workers see it: their offers are cut to the lanes that the study
+    may fill.
 
     What `workers.pool.Steering` needs; the controller stands behind each call.
     """

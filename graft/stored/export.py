@@ -23,9 +23,11 @@ def metrics_file(output: Path) -> Path:
 
 
 def export_study(reader: Reader, study: str, output: Path) -> Mapping[Path, int]:
-    """Write the trials to `output`, params as columns, and the metrics beside it; rows of each file.
+    """Write the trials to `output`, params as columns, and the metrics beside it; rows of each
+    file.
 
-    The ending, .parquet, .csv or .json, says in which format. Both are read as of one moment, some rows at a time.
+    The ending, .parquet, .csv or .json, says in which format. Both are read as of one moment, some
+    rows at a time.
     """
     with reader.moment():
         stored = reader.study(study)
@@ -44,7 +46,8 @@ def write_table(
 ) -> int:
     """Write one of the two tables of `export_study` to an open file, as of one moment; its rows.
 
-    `form`: csv, json or parquet. `where` and `sort` choose and order the trials, as `StudyReader.trials` takes them.
+    `form`: csv, json or parquet. `where` and `sort` choose and order the trials, as
+    `StudyReader.trials` takes them.
     """
     with reader.moment():
         stored = reader.study(study)

@@ -1,7 +1,7 @@
 """The params of trials that an older Graft stored, as this one would have them.
 
-Graft 0.1 wrote a choice among plug-ins by their names, so that softmax at three temperatures was one `softmax`. What
-was chosen is in the stored draws, and the space says what they mean.
+Graft 0.1 wrote a choice among plug-ins by their names, so that softmax at three temperatures was
+one `softmax`. What was chosen is in the stored draws, and the space says what they mean.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ class Renewal:
         self._study = study
 
     def __call__(self, trials: pl.DataFrame) -> pl.DataFrame:
-        """Return the trials, with number and params among their columns, each choice by the name that it has now.
+        """Return the trials, with number and params among their columns, each choice by the name
+        that it has now.
 
-        Trials of a study that is new enough, or that chose among nothing but numbers, are left as they are.
+        Trials of a study that is new enough, or that chose among nothing but numbers, are left as
+        they are.
         """
         if not (self._is_old and any(map(_has_choice, trials["params"])) and (space := self._space)):
             return trials

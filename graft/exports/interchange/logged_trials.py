@@ -38,8 +38,8 @@ _FACTS = ("number", "group_number", "seed", "state", "steps", "objective", "seco
 
 
 def read_logged(reader: Reader, study: str, where: str | None, top: int) -> Iterator[LoggedTrial]:
-    """Yield the trials of the best objectives, so many at most, the best first; `where`: an SQL condition, as of
-    trials.
+    """Yield the trials of the best objectives, so many at most, the best first; `where`: an SQL
+    condition, as of trials.
 
     Raises StudyError where there is none. One trial is read at a time.
     """

@@ -32,10 +32,10 @@ _BATCH = 500
 
 
 def open_storage(url: str, most: int | None = MOST_SHOWN) -> ReadOnlyStorage:
-    """Optuna's storage over a database, read-only: `optuna.load_study(study_name=..., storage=...)`.
+    """Return Optuna's storage over a database, read-only, for `optuna.load_study(storage=...)`.
 
-    `most`: trials of a study that are shown, the best and the newest, half of them each; None: all. Raises StorageError
-    where there is no such database.
+    `most`: trials of a study that are shown, the best and the newest, half of them each; None: all.
+    Raises StorageError where there is no such database.
     """
     with open_reader(url):
         return ReadOnlyStorage(DatabaseStudies(url, most))
@@ -44,7 +44,8 @@ def open_storage(url: str, most: int | None = MOST_SHOWN) -> ReadOnlyStorage:
 def export_journal(url: str, study: str, file: Path) -> int:
     """Write a study with all of its trials as a journal file of Optuna; how many trials.
 
-    Raises OutputError where it cannot be written; a file that is there is replaced, at once and at the end.
+    Raises OutputError where it cannot be written; a file that is there is replaced, at once and at
+    the end.
     """
     with open_reader(url) as reader:
         reader.study(study)

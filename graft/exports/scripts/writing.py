@@ -41,8 +41,8 @@ def data_file(output: Path) -> Path:
 def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = False) -> RestoredTrial:
     """Return a trial of which a script can be written.
 
-    Raises StudyError for one of which none can be (`check_alone`), or that was trained on other data, unless that is
-    accepted.
+    Raises StudyError for one of which none can be (`check_alone`), or that was trained on other
+    data, unless that is accepted.
     """
     with open_reader(url) as reader:
         _, [restored] = restore_trials(reader, study, [number], accept_changes=accept_changes)
@@ -51,8 +51,8 @@ def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = F
 
 
 def check_alone(restored: RestoredTrial, study: str) -> None:
-    """Raise StudyError for a trial that has nothing to compare, that was trained with autocast, or that has a plug-in
-    from outside which reads files.
+    """Raise StudyError for a trial that has nothing to compare, that was trained with autocast, or
+    that has a plug-in from outside which reads files.
     """
     number = restored.trial.number
     if not restored.metrics and restored.row["state"] != "diverged":
@@ -73,7 +73,8 @@ def check_alone(restored: RestoredTrial, study: str) -> None:
 def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path]:
     """Write the script, and its data where it needs some; return the files that were written.
 
-    Raises StudyError if the data is too large for a file, or the code of a plug-in from outside does not run by itself.
+    Raises StudyError if the data is too large for a file, or the code of a plug-in from outside
+    does not run by itself.
     """
     from workers.engine.recording import record_data
 

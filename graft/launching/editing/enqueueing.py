@@ -35,9 +35,10 @@ MOST = 100_000
 def enqueue(url: str, study: str, settings: Sequence[Mapping[str, Any]]) -> list[int]:
     """Add a trial for each of the settings to a study that does not run; their numbers.
 
-    A setting gives values by path (`spaces.inversion.find_trial`); what it leaves open is what the study's sampler
-    draws for that number. They are trained when the study is resumed, and what comes of them teaches the sampler.
-    Raises StudyError or SpaceError, one line, before anything is written.
+    A setting gives values by path (`spaces.inversion.find_trial`); what it leaves open is what the
+    study's sampler draws for that number. They are trained when the study is resumed, and what
+    comes of them teaches the sampler. Raises StudyError or SpaceError, one line, before anything is
+    written.
     """
     if not 0 < len(settings) <= MOST:
         raise StudyError(f"{len(settings):,} trials by hand; there must be 1 to {MOST:,}")

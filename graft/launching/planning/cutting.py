@@ -1,7 +1,7 @@
 """`--steps` on any space: what has to be set so that its trials train for so many steps.
 
-All that counts optimizer steps is cut in proportion: validation, warm-up, a curriculum, resets, and what a stopping
-policy waits for. Which fields these are, the plug-ins say (`step_count`).
+All that counts optimizer steps is cut in proportion: validation, warm-up, a curriculum, resets, and
+what a stopping policy waits for. Which fields these are, the plug-ins say (`step_count`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Cut:
 def cut_steps(origin: str, steps: int, overrides: Mapping[str, str]) -> Cut:
     """Find the overrides that give a space's trials so many steps; `overrides` are set as well.
 
-    Where trials, the tasks of a transfer or the arms of an experiment train for different lengths, the longest gets
-    `steps`, and all others in proportion; but trials of one space that draw their steps all get `steps`.
+    Where trials, the tasks of a transfer or the arms of an experiment train for different lengths,
+    the longest gets `steps`, and all others in proportion; but trials of one space that draw their
+    steps all get `steps`.
     """
     if steps < 1:
         return Cut(overrides={_STEPS: str(steps)})

@@ -1,6 +1,8 @@
-"""A space looked at before anything runs: its values, its draws, and trials as a launch would start them.
+"""A space looked at before anything runs: its values, its draws, and trials as a launch would start
+them.
 
-Polars, which takes a third of a second, is imported where a frame is made: `search space check` makes none.
+Polars, which takes a third of a second, is imported where a frame is made: `search space check`
+makes none.
 """
 
 from __future__ import annotations

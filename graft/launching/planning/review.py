@@ -44,11 +44,12 @@ class Part(NamedTuple):
 
 
 def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]:
-    """Return notes on what a person may not have meant, a line each; `lanes` is the width of a pack, if it was given.
+    """Return notes on what a person may not have meant, a line each; `lanes` is the width of a
+    pack, if it was given.
 
-    Raises SpaceError, one line, where no validation would report the objective, and where a single trial needs more
-    memory than `device` has free. None: where it will run is not known, so that a trial too large for this machine is
-    worth a line, and is not evaluated.
+    Raises SpaceError, one line, where no validation would report the objective, and where a single
+    trial needs more memory than `device` has free. None: where it will run is not known, so that a
+    trial too large for this machine is worth a line, and is not evaluated.
     """
     # What stands in for a task that reads a corpus is no data of the study.
     with using(replace(current(), data=dict(current().data))):

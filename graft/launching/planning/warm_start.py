@@ -44,10 +44,12 @@ class WarmStart:
 
 
 def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
-    """Return the space with a prior in its sampler, from all earlier studies (`auto`) or from those listed, `a,b`.
+    """Return the space with a prior in its sampler, from all earlier studies (`auto`) or from those
+    listed, `a,b`.
 
-    A study of this name that exists keeps the prior that it started with, whatever was learned since. Raises StudyError
-    for an unknown study and for a transfer, PluginError for a sampler that does not go with a prior.
+    A study of this name that exists keeps the prior that it started with, whatever was learned
+    since. Raises StudyError for an unknown study and for a transfer, PluginError for a sampler that
+    does not go with a prior.
     """
     if isinstance(space, TransferSpace):
         raise StudyError("warm start: a transfer compares what is found on each task, so its searches start cold")
@@ -134,8 +136,8 @@ def _searches(space: Space) -> Iterator[tuple[str, Space]]:
 
 
 def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
-    """Return the compatibility matrix of a study; None unless its trials say what architecture they have, task and
-    pair.
+    """Return the compatibility matrix of a study; None unless its trials say what architecture they
+    have, task and pair.
     """
     name, space = row["name"], _parse_stored(reader, row)
     of_targets: dict[str, Direction] = {

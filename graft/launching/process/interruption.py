@@ -18,7 +18,8 @@ class Interruption:
     """Turns the first signal into a request to stop; a second Ctrl-C or SIGTERM makes the process leave at once."""
 
     def __init__(self, announce: Callable[[], None], leave: Callable[[], None]) -> None:
-        """`announce` is called at the first one, in a thread: what a signal interrupts may be writing, too.
+        """`announce` is called at the first one, in a thread: what a signal interrupts may be
+        writing, too.
 
         `leave` is called at the second, where the signal arrives, and should not return.
         """

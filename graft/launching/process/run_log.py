@@ -1,8 +1,9 @@
-"""The last lines of what ran the studies of a database: when each began, what went wrong, how it ended.
+"""The last lines of what ran the studies of a database: when each began, what went wrong, how it
+ended.
 
-A file beside a SQLite database; for one on a server, in this machine's cache of Graft, so that each machine has the
-lines of its own runs. A line is JSON. It is opened for each of them, which are few, so that several processes can
-write it; one that writes while another cuts it short may lose a line.
+A file beside a SQLite database; for one on a server, in this machine's cache of Graft, so that each
+machine has the lines of its own runs. A line is JSON. It is opened for each of them, which are few,
+so that several processes can write it; one that writes while another cuts it short may lose a line.
 """
 
 from __future__ import annotations

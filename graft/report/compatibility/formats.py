@@ -17,7 +17,8 @@ from graft.report.rendering.document import Block, Document, Heading, Picture, T
 
 
 def render(transfer: Transfer, path: Path, learned: Learned | None = None) -> None:
-    """Write the report to `path` in the format of its ending, one of ENDINGS; OutputError for another one.
+    """Write the report to `path` in the format of its ending, one of ENDINGS; OutputError for
+    another one.
 
     `learned`: the non-linearities that trials of the study learned, for html, md and tex.
     """

@@ -36,9 +36,11 @@ _NAMELESS = "validation"
 
 
 def write_maps(study: str, trial: int, maps: Mapping[str, AttentionMaps], sequence: int, path: Path) -> None:
-    """Write the maps of a trial, by condition, to `path`, .html or .md: of all sets, or of one sequence.
+    """Write the maps of a trial, by condition, to `path`, .html or .md: of all sets, or of one
+    sequence.
 
-    Raises OutputError for another ending; StudyError for a sequence that is not among those of the maps.
+    Raises OutputError for another ending; StudyError for a sequence that is not among those of the
+    maps.
     """
     check_ending(path, WRITERS)
     blocks: list[Block] = []

@@ -28,10 +28,11 @@ _KEY = ("task", "metric", "filter")
 
 
 def read_evaluations(paths: Iterable[Path]) -> pl.DataFrame:
-    """Return a row per model and number of files by `search evaluate -o`, in order, columns _SCHEMA.
+    """Return a row per model and number of files by `search evaluate -o`, in order, columns
+    _SCHEMA.
 
-    `label`: the arm of a trial that has one, else the model itself. Raises StudyError for a file of another kind, and
-    for two of one model.
+    `label`: the arm of a trial that has one, else the model itself. Raises StudyError for a file of
+    another kind, and for two of one model.
     """
     rows, seen = list[dict[str, Any]](), dict[str, Path]()
     for path in paths:
@@ -66,9 +67,11 @@ def _read(path: Path) -> tuple[str, str, Sequence[dict[str, Any]]]:
 
 
 def summarize_evaluations(scores: pl.DataFrame) -> pl.DataFrame:
-    """label, task, metric, filter, models, mean, error: the standard error of the mean over the models of a label.
+    """label, task, metric, filter, models, mean, error: the standard error of the mean over the
+    models of a label.
 
-    Of a single model `error` is the harness' own, over the examples of a task; null where it has none.
+    Of a single model `error` is the harness' own, over the examples of a task; null where it has
+    none.
     """
     own = pl.col("standard_error").first()
     over_models = pl.col("value").std() / pl.len().sqrt()

@@ -63,8 +63,8 @@ def read_items() -> Sequence[Item]:
 
 
 def find_item(name: str) -> Item:
-    """Return the item of a name that one study or formulas make; raises StudyError for another, with what is to be
-    done.
+    """Return the item of a name that one study or formulas make; raises StudyError for another,
+    with what is to be done.
     """
     items = {item.name: item for item in read_items()}
     if name not in items:

@@ -31,7 +31,8 @@ _BINS = (8, 40)
 
 
 def norms_of(model: TrainedModel) -> dict[str, Norms]:
-    """`embedding` and, where it is another matrix, `unembedding` -> the Euclidean norm of each token's vector, [v].
+    """`embedding` and, where it is another matrix, `unembedding` -> the Euclidean norm of each
+    token's vector, [v].
 
     Raises StudyError for a model that reads no tokens.
     """

@@ -21,7 +21,8 @@ _MOST_PANELS = 3
 
 @final
 class AttentionEntropy(Section):
-    """A line for each layer and head over the size of the inputs, for studies with `training.diagnostics`.
+    """A line for each layer and head over the size of the inputs, for studies with
+    `training.diagnostics`.
 
     Entropy that grows as the logarithm of the size is attention that disperses.
     """

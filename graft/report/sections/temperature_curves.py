@@ -69,7 +69,8 @@ class TemperatureCurves(Section):
 
     @cached_property
     def closed(self) -> Mapping[str, Sequence[float]]:
-        """Shift -> the numbers of _CLOSED, means over trials; empty for models that are not of that form.
+        """Shift -> the numbers of _CLOSED, means over trials; empty for models that are not of that
+        form.
 
         Those that are estimate a temperature of their own, and have no scorer to be trained with.
         """
@@ -161,10 +162,11 @@ class TemperatureCurves(Section):
 
 
 def closed_form(temperatures: Numbers, error: float, least: float, optimum: float) -> Numbers:
-    """Return the error at each temperature of a predictor that is a mean plus a covariance term over the temperature.
+    """Return the error at each temperature of a predictor that is a mean plus a covariance term
+    over the temperature.
 
-    It is a square in 1 / temperature, so that its value at 1, its least value and where that is say all; NaN where the
-    optimum is 1, which leaves its width open.
+    It is a square in 1 / temperature, so that its value at 1, its least value and where that is say
+    all; NaN where the optimum is 1, which leaves its width open.
     """
     if abs(optimum - 1) < 1e-3:
         return np.full(len(temperatures), np.nan)

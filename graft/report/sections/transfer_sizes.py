@@ -35,9 +35,10 @@ class TransferSizes(TransferSection):
     def lines(self) -> pl.DataFrame:
         """Lines of targets on equal data: kind, panel, across, source, x, trials, mean, low, high.
 
-        Of the kinds, `score` is the objective, `gain` the difference to the baseline of the same pair, in the direction
-        of the objective, and `training`, of objectives that are perplexities, exp(loss) over the steps since the last
-        validation, with the gain of that in `training_gain` (paper 002, Figures 13 and 14).
+        Of the kinds, `score` is the objective, `gain` the difference to the baseline of the same
+        pair, in the direction of the objective, and `training`, of objectives that are
+        perplexities, exp(loss) over the steps since the last validation, with the gain of that in
+        `training_gain` (paper 002, Figures 13 and 14).
         """
         by_data: dict[str, list[str]] = {}
         for target in self.targets:
