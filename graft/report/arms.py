@@ -153,7 +153,9 @@ def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
             continue
         trials = reader.study(row["name"]).trials(where="objective IS NOT NULL", columns=("params", "config"))
         of_arms = trials.filter(pl.col("params").str.json_path_match(f'$["{ARM}"]').is_not_null())
-        settings = set(map(_read_evaluation, of_arms["config"]))
+        settings: set[str] = set()  # the task and the size of its validation set, as JSON
+        for config in map(json.loads, of_arms["config"]):
+            settings.add(canonical_json([config["task"], config["training"].get("validation_batch")]))
         tasks |= {json.loads(one)[0]["name"] for one in settings}
         if len(settings) == 1 and json.loads(min(settings))[0]["name"] == task:
             key = (min(settings), row["objective"], row["direction"], row["seed"])
@@ -168,12 +170,6 @@ def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
             for board, (key, studies) in enumerate(boards.items(), 1)
         ]
     )
-
-
-def _read_evaluation(config: str) -> str:
-    """Return the task of a trial and the size of its validation set, as JSON."""
-    found = json.loads(config)
-    return canonical_json([found["task"], found["training"].get("validation_batch")])
 
 
 def _rank(whole: Comparison) -> pl.DataFrame:
