@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -29,9 +29,16 @@ class OutputError(GraftError):
     """A file cannot be written, or its name does not say in which format."""
 
 
+def check_ending(path: Path, endings: Collection[str]) -> None:
+    """Raise OutputError if the path ends in none of these."""
+    if path.suffix not in endings:
+        raise OutputError(f"{path}: the ending must be one of {', '.join(endings)}")
+
+
 @contextmanager
 def writing(name: object) -> Generator[None]:
-    """Turn what goes wrong while `name` is written into an OutputError, and remove a new file that is not whole.
+    """Turn what goes wrong while `name` is written into an OutputError, and remove a new file that
+    is not whole.
 
     A reader that leaves early is no error: BrokenPipeError passes.
     """
@@ -61,7 +68,8 @@ def write(frame: pl.DataFrame, form: str, file: IO[bytes]) -> None:
 
 
 def write_batches(batches: Iterable[pl.DataFrame], form: str, file: IO[bytes]) -> int:
-    """Write frames of one schema as one file, in a form of `write`; the rows. One frame at the least.
+    """Write frames of one schema as one file, in a form of `write`; the rows. One frame at the
+    least.
 
     Only one of them is held at a time, and of parquet a row group.
     """
@@ -94,7 +102,7 @@ def cell(value: object) -> str:
 
 
 def _write_csv(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
-    """As csv; a text that a spreadsheet would take for a formula gets a ' before it, as the spreadsheets themselves do.
+    """Write csv; a text that a spreadsheet would take for a formula gets a ' before it.
 
     Source: OWASP, "CSV Injection".
     """

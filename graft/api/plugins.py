@@ -39,23 +39,24 @@ class Plugin:
 
     @property
     def has_class(self) -> bool:
-        """Whether it may define a plug-in; a text without a class is there for others to import."""
+        """True if it may define a plug-in; a text without a class is there for others to import."""
         return re.search(r"^class\s", self.text, flags=re.MULTILINE) is not None
 
     @classmethod
     def of(cls, member: type, name: str | None = None) -> Plugin:
-        """Return a plug-in from a class that a notebook's cell, or a script, defines; `WarmSoftmax` is called
-        `warm_softmax`.
+        """Return a plug-in from a class that a notebook's cell, or a script, defines; `WarmSoftmax`
+        is called `warm_softmax`.
 
-        Its text is what the class needs of its cell: imports, constants, functions and other classes of the same cell.
-        Raises PluginError if the source cannot be found.
+        Its text is what the class needs of its cell: imports, constants, functions and other
+        classes of the same cell. Raises PluginError if the source cannot be found.
         """
         name = name or _CAPITAL.sub("_", member.__name__).lower()
         return cls(name, _read_cell(member))
 
 
 def collect_plugins(plugins: Sequence[str | Path | Plugin | type]) -> Outside:
-    """Return the plug-ins of files, modules, texts and classes, and those of installed packages; none is imported.
+    """Return the plug-ins of files, modules, texts and classes, and those of installed packages;
+    none is imported.
 
     Raises SpaceError or PluginError, one line, as `--plugins` does.
     """
@@ -72,11 +73,7 @@ def collect_plugins(plugins: Sequence[str | Path | Plugin | type]) -> Outside:
             if len(texts) == 1 or one.has_class:
                 asked.append(str(path))
         outside = plugins_asked_for(asked)
-    return _without_folder(outside, folder)
-
-
-def _without_folder(outside: Outside, folder: Path) -> Outside:
-    """Return the same, with `<source of NAME>` in place of files that are gone."""
+    # The files are gone: `<source of NAME>` stands in their place.
     bundles = [
         replace(
             bundle,
@@ -107,7 +104,8 @@ def _read_cell(member: type) -> str:
     while grows:
         grows = False
         for index, (node, names) in enumerate(provided):
-            if index not in kept and (names & needed or _is_future(node)):
+            is_future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+            if index not in kept and (names & needed or is_future):
                 kept.add(index)
                 needed |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
                 grows = True
@@ -140,10 +138,6 @@ def _provides(node: ast.stmt) -> Iterator[str]:
     elif isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
-
-
-def _is_future(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def _lines_of(node: ast.stmt) -> range:

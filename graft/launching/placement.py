@@ -1,4 +1,4 @@
-"""Where a study runs: `--executor`, `--workers`, `--ray-address` and so on, decided and checked."""
+"""A study's placement: `--executor`, `--workers`, `--ray-address` and so on, decided and checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENVIRONMENT = ("pip", "uv", "conda", "env_vars")
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where a study runs."""
+    """The place where a study runs."""
 
     executor: str = "auto"
     workers: int | None = None
@@ -42,8 +42,8 @@ class Placement:
     def resolve(self) -> Placement:
         """Return the same with `auto` and the device decided, and everything checked.
 
-        `auto` is ray with an address, processes where there are several GPUs (or instances of one) and none is named,
-        else inline. Raises StudyError that names the value and the choices.
+        `auto` is ray with an address, processes where there are several GPUs (or instances of one)
+        and none is named, else inline. Raises StudyError that names the value and the choices.
         """
         from workers.engine.machine import devices
         from workers.engine.machine.locations import locations_of
@@ -110,8 +110,8 @@ class Placement:
         return self.workers or len(self.locations()) * default_workers(str(self.device))
 
     def environment(self) -> Mapping[str, Any]:
-        """Return what the nodes of a cluster are to have, by Ray's names; raises StudyError as `read_environment`
-        does.
+        """Return what the nodes of a cluster are to have, by Ray's names; raises StudyError as
+        `read_environment` does.
         """
         return read_environment(self.ray_env) if self.ray_env else {}
 
@@ -135,9 +135,11 @@ class Placement:
 
 
 def read_environment(file: str) -> Mapping[str, Any]:
-    """Read from a YAML or JSON file what Ray prepares on each node, by the names of Ray's `runtime_env`.
+    """Read from a YAML or JSON file what Ray prepares on each node, by the names of Ray's
+    `runtime_env`.
 
-    Raises StudyError for a file that cannot be read, and for what only Graft or a node's own settings may say.
+    Raises StudyError for a file that cannot be read, and for what only Graft or a node's own
+    settings may say.
     """
     import yaml
 
@@ -149,14 +151,11 @@ def read_environment(file: str) -> Mapping[str, Any]:
         raise StudyError(f"--ray-env: {file} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(environment, dict) or not set(environment) <= {*ENVIRONMENT}:
         raise StudyError(f"--ray-env: {file} must say some of {', '.join(ENVIRONMENT)}, and nothing else")
-    _check_variables(file, environment.get("env_vars", {}))
-    return environment
-
-
-def _check_variables(file: str, variables: Any) -> None:
+    variables = environment.get("env_vars", {})
     if not isinstance(variables, dict) or not all(isinstance(text, str) for text in (*variables, *variables.values())):
         raise StudyError(f"--ray-env: env_vars of {file} must be texts by name, such as OMP_NUM_THREADS: '1'")
     if settings := [name for name in variables if name.startswith("RAY_AUTH_")]:
         raise StudyError(
             f"--ray-env: {settings[0]} in {file} would be stored with the job; set it where Ray is started"
         )
+    return environment

@@ -24,18 +24,26 @@ class ProgressText:
         self._rates: deque[tuple[float, int]] = deque()
 
     def describe(self, study: Progress, room: int | None = None) -> str:
-        """Trials, busy lanes, rate, the best trial and the expected end, in at most `room` characters.
+        """Trials, busy lanes, rate, the best trial and the expected end, in at most `room`
+        characters.
 
-        Where there is no room for all, the objective's name goes first, then the lanes, the rate and the best trial:
-        the count and the time left stay longest. A study of which no trial has ended shows the steps made so far.
+        Where there is no room for all, the objective's name goes first, then the lanes, the rate
+        and the best trial: the count and the time left stay longest. A study of which no trial has
+        ended shows the steps made so far.
         """
         now = self._clock()
-        rate = self._measure_rate(study, now)
+        # Model-steps per second of the last half minute; 0 where none is known.
+        self._rates.append((now, study.model_steps))
+        while self._rates[0][0] < now - WINDOW_SECONDS and len(self._rates) > 2:
+            self._rates.popleft()
+        then, steps = self._rates[0]
+        rate = (study.model_steps - steps) / (now - then) if now > then else 0.0
         left = f"ETA {describe_time_left(study.time_left)}" if study.time_left else None
         count = f"{study.ended:,}/{study.planned:,}"
         best = f"{study.best:.4g}" if study.best is not None else None
+        in_full = best and f"best {study.objective} {best} (trial {study.best_number})"
         variants = [
-            [f"{count} trials", _lanes(study), _steps(study), _rate(rate, "model-steps/s"), _best(study, best), left],
+            [f"{count} trials", _lanes(study), _steps(study), _rate(rate, "model-steps/s"), in_full, left],
             [count, _lanes(study), _steps(study), _rate(rate, "steps/s"), best and f"best {best}", left],
             [count, _steps(study), _rate(rate, "steps/s"), best and f"best {best}", left],
             [count, _rate(rate, "steps/s"), best and f"best {best}", left],
@@ -44,14 +52,6 @@ class ProgressText:
         ]
         texts = [", ".join(filter(None, ["stopping" if study.stopping else None, *parts])) for parts in variants]
         return next((text for text in texts if room is None or len(text) <= room), texts[-1])
-
-    def _measure_rate(self, study: Progress, now: float) -> float:
-        """Model-steps per second of the last half minute; 0 where none is known."""
-        self._rates.append((now, study.model_steps))
-        while self._rates[0][0] < now - WINDOW_SECONDS and len(self._rates) > 2:
-            self._rates.popleft()
-        then, steps = self._rates[0]
-        return (study.model_steps - steps) / (now - then) if now > then else 0.0
 
 
 def _lanes(study: Progress) -> str:
@@ -64,10 +64,6 @@ def _steps(study: Progress) -> str | None:
 
 def _rate(rate: float, unit: str) -> str | None:
     return f"{rate:,.0f} {unit}" if rate > 0 else None
-
-
-def _best(study: Progress, best: str | None) -> str | None:
-    return best and f"best {study.objective} {best} (trial {study.best_number})"
 
 
 def closing_line(name: str, study: Progress, seconds: float) -> str:

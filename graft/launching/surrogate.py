@@ -69,7 +69,13 @@ class TrialTable:
     def tasks(self) -> Mapping[str, TableTask]:
         """The table's tasks by name, each as the space of its first trial has it."""
         firsts = self.trials.group_by("task", maintain_order=True).first()
-        return {name: _read_task(name, text) for name, text in firsts.select("task", "space").iter_rows()}
+        found: dict[str, TableTask] = {}
+        for name, text in firsts.select("task", "space").iter_rows():
+            space = parse(text, f"the table's {name}", families(), {})
+            # Any coordinates do, as a table's spaces draw neither task nor model.
+            config = space.sample(0, lambda _: 0.5).config
+            found[name] = TableTask(name, config["task"], config["model"]["name"], space.search.objective)
+        return found
 
     def rows_of(self, task: str) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the trials and the metrics of a task."""
@@ -90,13 +96,6 @@ class TrialTable:
             numerics=NUMERICS, code=self.digest, torch="", processor="no training: a table's model answered",
             compiler="", step_kind=SURROGATE, sources=(),
         )  # fmt: skip
-
-
-def _read_task(name: str, text: str) -> TableTask:
-    """Return the task of a space; any coordinates do, as a table's spaces draw neither task nor model."""
-    space = parse(text, f"the table's {name}", families(), {})
-    config = space.sample(0, lambda _: 0.5).config
-    return TableTask(name, config["task"], config["model"]["name"], space.search.objective)
 
 
 def _lower(objective: Objective) -> Mapping[str, bool]:
@@ -163,8 +162,8 @@ def run(
 ) -> None:
     """Answer trials until the controller is done.
 
-    `lanes` trials run side by side, and each round reports the next validation of each. `watch` is given the
-    progress after each round; once it returns True, the controller is asked to stop.
+    `lanes` trials run side by side, and each round reports the next validation of each. `watch` is
+    given the progress after each round; once it returns True, the controller is asked to stop.
     """
     surrogate, worker, width = Surrogate(table), "surrogate-0", lanes or LANES
     running: dict[int, list[Report]] = {}  # by trial, what is still to be reported

@@ -1,9 +1,9 @@
-"""Which plug-ins from outside there are: those that a space or a command asks for, and those of installed packages."""
+"""Plug-ins from outside: those that a space or a command asks for, and of installed packages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from graft.plugins.families import FAMILIES, packaged_names
@@ -17,10 +17,11 @@ GROUP = "graft.plugins"
 
 
 def plugins_of_space(origin: str, asked: Sequence[str] = (), overrides: Mapping[str, str] | None = None) -> Outside:
-    """Return the plug-ins that a space file names, of `--plugins` (relative to the working folder), and installed ones.
+    """Return the plug-ins that a space file names, of `--plugins` (relative to the working folder),
+    and installed ones.
 
-    No plug-in is imported. Raises SpaceError or PluginError, one line, for what cannot be found or read, defines no
-    plug-in, or has a name that is taken.
+    No plug-in is imported. Raises SpaceError or PluginError, one line, for what cannot be found or
+    read, defines no plug-in, or has a name that is taken.
     """
     return _collect([*read_entries(origin, overrides), *_entries(asked)], _folder_of(origin))
 
@@ -41,7 +42,7 @@ def _entries(asked: Iterable[str]) -> Iterator[Entry]:
 
 
 def _folder_of(origin: str) -> Path:
-    """Where the paths of data in a space start: at its file's folder, or else at the working folder."""
+    """Return where paths of data in a space start: at its file's folder, or at the working folder."""
     return (Path(origin).parent if Path(origin).is_file() else Path()).absolute()
 
 
@@ -54,7 +55,8 @@ def _collect(entries: Iterable[Entry], folder: Path | None = None) -> Outside:
         except PluginError as error:
             raise SpaceError(f"{entry.location}: {error}") from error
     faults: list[str] = []
-    for offer in _offers():
+    # In an order that does not depend on how packages were installed.
+    for offer in sorted(entry_points(group=GROUP), key=lambda offer: (offer.value, offer.name)):
         origin = f"{offer.dist.name} {offer.dist.version}" if offer.dist else offer.value
         more = indexer.copy()
         try:
@@ -65,11 +67,6 @@ def _collect(entries: Iterable[Entry], folder: Path | None = None) -> Outside:
         else:
             indexer = more
     return Outside(bundles=indexer.bundles, faults=tuple(faults), folder=folder)
-
-
-def _offers() -> list[EntryPoint]:
-    """Return the entry points, in an order that does not depend on how packages were installed."""
-    return sorted(entry_points(group=GROUP), key=lambda offer: (offer.value, offer.name))
 
 
 def _check_names(bundles: Iterable[Bundle]) -> None:

@@ -105,7 +105,10 @@ def describe_plugins(family: type) -> list[FieldDescription]:
         except PluginError as error:
             found.append(FieldDescription(name, origin, str(error)))
             continue
-        about = _first_sentence(member)
+        paragraph = (inspect.getdoc(member) or "").partition("\n\n")[0]
+        text = " ".join(paragraph.split())
+        end = _SENTENCE_END.search(text)
+        about = text[: end.end()] if end else text
         fields = {field.name: field for field in dataclasses.fields(member)}
         rules = plugins.rules(member)
         for field, rule in rules.items():
@@ -114,13 +117,6 @@ def describe_plugins(family: type) -> list[FieldDescription]:
         if not rules:
             found.append(FieldDescription(name, origin, about))
     return found
-
-
-def _first_sentence(member: type) -> str:
-    paragraph = (inspect.getdoc(member) or "").partition("\n\n")[0]
-    text = " ".join(paragraph.split())
-    end = _SENTENCE_END.search(text)
-    return text[: end.end()] if end else text
 
 
 def _describe_rule(rule: Rule) -> str:

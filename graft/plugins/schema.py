@@ -1,7 +1,8 @@
-"""JSON Schema of spaces, with every plug-in and its fields: what editors complete and check as a space is written.
+"""JSON Schema of spaces, with every plug-in and its fields: what editors complete and check as a
+space is written.
 
-It is made from the rules that spaces are read by, but knows no draw's value and no rule between fields: what it lets
-pass may still be refused by `search space check`; what it refuses is no space.
+It is made from the rules that spaces are read by, but knows no draw's value and no rule between
+fields: what it lets pass may still be refused by `search space check`; what it refuses is no space.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ def _search() -> Schema:
 
 
 def _family(family: str) -> Schema:
-    """Return a plug-in in each of the ways to write it: its name, `{name: fields}`, `{name: NAME, field: value}`, a
-    choice.
+    """Return a plug-in in each of the ways to write it: its name, `{name: fields}`, `{name: NAME,
+    field: value}`, a choice.
     """
     members = list(_members(family_of(family)))
     named = [
@@ -188,19 +189,18 @@ def _value(rule: Rule) -> Schema:
     if rule.family:
         return _plugin(plugins.title(rule.family))
     if rule.kind in ("knob", "size"):
-        return {"description": rule.describe(), "anyOf": [_number(rule), _EXPRESSION, _DRAW]}
+        bounds: Mapping[str, float] = {
+            "exclusiveMinimum" if rule.open_low else "minimum": rule.low,
+            "exclusiveMaximum" if rule.open_high else "maximum": rule.high,
+        }
+        finite = {name: bound for name, bound in bounds.items() if math.isfinite(bound)}
+        return {
+            "description": rule.describe(),
+            "anyOf": [{"type": "integer" if rule.integer else "number", **finite}, _EXPRESSION, _DRAW],
+        }
     if rule.kind == "option" and rule.choices:
         return {"description": rule.describe(), "anyOf": [{"enum": list(rule.choices)}, _DRAW]}
     kind: object = (
         "boolean" if rule.kind == "flag" else "string" if rule.kind == "file" else ["string", "number", "boolean"]
     )
     return {"description": rule.describe(), "anyOf": [{"type": kind}, _DRAW]}
-
-
-def _number(rule: Rule) -> Schema:
-    bounds: Mapping[str, float] = {
-        "exclusiveMinimum" if rule.open_low else "minimum": rule.low,
-        "exclusiveMaximum" if rule.open_high else "maximum": rule.high,
-    }
-    finite = {name: bound for name, bound in bounds.items() if math.isfinite(bound)}
-    return {"type": "integer" if rule.integer else "number", **finite}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from graft.plugins.families import FAMILIES
 from spaces.errors import PluginError
 from spaces.plugins.bundles import Bundle, Outside, Source
-from spaces.plugins.digests import Data
 from spaces.plugins.indexing import Indexer
 from storage.frames import Reader, open_reader
 
@@ -17,22 +16,20 @@ _NAMED = 3
 
 
 def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> Outside:
-    """Return the plug-ins that a study runs, wherever their files have gone, and the files that its trials read.
+    """Return the plug-ins that a study runs, wherever their files have gone, and the files that its
+    trials read.
 
     Raises StudyError if there is no such study.
 
-    `digests`: of earlier versions that a trial was trained by, which then stand in place of what the study runs now.
+    `digests`: of earlier versions that a trial was trained by, which then stand in place of what
+    the study runs now.
     """
     stored = reader.study(study)
-    return Outside(bundles=stored.bundles(digests), folder=Path.cwd(), data=choose_data(stored.data() or {}, digests))
-
-
-def choose_data(stored: Mapping[str, Sequence[Data]], digests: Collection[str] = ()) -> dict[str, Data]:
-    """Return the version of each file that a study reads now, or an earlier one whose digest is among these."""
-    return {
+    data = {
         name: next((one for one in versions if one.digest in digests), versions[-1])
-        for name, versions in stored.items()
+        for name, versions in (stored.data() or {}).items()
     }
+    return Outside(bundles=stored.bundles(digests), folder=Path.cwd(), data=data)
 
 
 def plugins_of_study(url: str, study: str) -> Outside:
@@ -42,7 +39,8 @@ def plugins_of_study(url: str, study: str) -> Outside:
 
 
 def reread(reader: Reader, study: str) -> dict[int, Bundle]:
-    """Return the bundles that a study runs and whose files have changed, as they are now, by their numbers.
+    """Return the bundles that a study runs and whose files have changed, as they are now, by their
+    numbers.
 
     Raises PluginError for a file that cannot be read any more, or does not define what it did.
     """
@@ -69,12 +67,12 @@ def _read_again(bundle: Bundle) -> Bundle:
 
 
 def describe_changes(study: str, outside: Outside) -> str | None:
-    """Return a line that says which files are no longer what the study was launched with; None: none of those that
-    are here.
+    """Return a line that says which files are no longer what the study was launched with; None:
+    none of those that are here.
 
     A file that is not on this machine has not changed: the study needs none.
     """
-    changed = [source for source in _sources(outside.bundles) if _has_changed(source)]
+    changed = [source for bundle in outside.bundles for source in bundle.sources if _has_changed(source)]
     if not changed:
         return None
     names = ", ".join(source.path for source in changed[:_NAMED])
@@ -84,10 +82,6 @@ def describe_changes(study: str, outside: Outside) -> str | None:
         f"{names}{more} {verb} changed since {study} was launched; what is stored with it is run, `search plugin show "
         f"{study}` prints it; `search resume {study} --accept-changes` or another name (--study) takes the new one"
     )
-
-
-def _sources(bundles: Iterable[Bundle]) -> Iterable[Source]:
-    return (source for bundle in bundles for source in bundle.sources)
 
 
 def _has_changed(source: Source) -> bool:

@@ -11,11 +11,11 @@ from typing import Any
 
 import polars as pl
 
-from graft.files import OutputError, writing
+from graft.files import check_ending
 from graft.report.data import StudyData
 from graft.report.rendering.document import Block, Document, Paragraph
 from graft.report.sections import Section
-from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
+from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read, write_document
 from search.analysis.arms.experiment import read_arms
 from spaces.bounds import MOST_TRIALS
 from spaces.errors import StudyError
@@ -37,11 +37,8 @@ class Comparison:
 
     def write(self, path: Path) -> None:
         """Write the report to `path`, .html or .md; raises OutputError for another ending."""
-        if path.suffix not in WRITERS:
-            raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
-        page = self.document()
-        with writing(path):
-            WRITERS[path.suffix](page, path)
+        check_ending(path, WRITERS)
+        write_document(self.document(), path)
 
     def document(self) -> Document:
         """Return the report in no format yet."""
@@ -59,7 +56,8 @@ class Comparison:
         return [opening, *self._findings()]
 
     def differences(self, *, every: bool = False) -> pl.DataFrame:
-        """Return one row per arm under the objective's condition: its mean, and how it differs from the baseline.
+        """Return one row per arm under the objective's condition: its mean, and how it differs from
+        the baseline.
 
         `every`: with all columns of ArmComparison.table.
         """
@@ -95,22 +93,31 @@ class Comparison:
 def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None) -> Comparison:
     """Compare the arms of studies; the baseline is the first arm unless named.
 
-    The arms of several studies are called `study: arm`. Raises StudyError for a study that is no experiment, studies
-    that cannot be compared, or an unknown baseline.
+    The arms of several studies are called `study: arm`. Raises StudyError for a study that is no
+    experiment, studies that cannot be compared, or an unknown baseline.
     """
     names = [*dict.fromkeys(studies)]
     separate = [read(reader, study) for study in names]
     whole = _join(separate) if len(separate) > 1 else separate[0]
     data = replace(whole, baseline=baseline)
-    _check(data)
+    name = data.study["name"]
+    arms: list[str] = read_arms(data.trials)["arm"].unique(maintain_order=True).to_list()
+    if not arms:
+        raise StudyError(f"{name}: no trial belongs to an arm; a space with arms: or seeds: makes such studies")
+    if data.baseline is not None and data.baseline not in arms:
+        raise StudyError(f"--baseline: {no_such('arm', data.baseline, arms)}")
+    if data.experiment is None:
+        raise StudyError(f"{name}: arm {data.baseline or arms[0]!r} has no result yet, so there is no baseline")
     return Comparison(studies=names, data=data)
 
 
 def compare_two(reader: Reader, one: str, other: str) -> dict[str, Any]:
-    """Compare two arms, each written STUDY:ARM, or STUDY where that has one arm; a row of ArmComparison.table.
+    """Compare two arms, each written STUDY:ARM, or STUDY where that has one arm; a row of
+    ArmComparison.table.
 
-    The row also has `objective`, `direction` and `against`, the mean of the other arm. As in `read_comparison` the arms
-    of their studies are one family, over which q is corrected. Raises StudyError for an arm that a study does not have.
+    The row also has `objective`, `direction` and `against`, the mean of the other arm. As in
+    `read_comparison` the arms of their studies are one family, over which q is corrected. Raises
+    StudyError for an arm that a study does not have.
     """
     sides = [side.partition(":") for side in (one, other)]
     studies = [study for study, _, _ in sides]
@@ -133,10 +140,11 @@ def compare_two(reader: Reader, one: str, other: str) -> dict[str, Any]:
 
 
 def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
-    """Return the arms of all experiments on a task, the best first, each compared with the best over the same seeds.
+    """Return the arms of all experiments on a task, the best first, each compared with the best
+    over the same seeds.
 
-    Only studies whose arms were evaluated on equal data, by one objective and from one `search.seed`, share a `board`.
-    Raises StudyError if no experiment has a result on the task.
+    Only studies whose arms were evaluated on equal data, by one objective and from one
+    `search.seed`, share a `board`. Raises StudyError if no experiment has a result on the task.
     """
     boards: dict[Any, list[str]] = {}
     tasks: set[str] = set()
@@ -145,7 +153,9 @@ def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
             continue
         trials = reader.study(row["name"]).trials(where="objective IS NOT NULL", columns=("params", "config"))
         of_arms = trials.filter(pl.col("params").str.json_path_match(f'$["{ARM}"]').is_not_null())
-        settings = set(map(_read_evaluation, of_arms["config"]))
+        settings: set[str] = set()  # the task and the size of its validation set, as JSON
+        for config in map(json.loads, of_arms["config"]):
+            settings.add(canonical_json([config["task"], config["training"].get("validation_batch")]))
         tasks |= {json.loads(one)[0]["name"] for one in settings}
         if len(settings) == 1 and json.loads(min(settings))[0]["name"] == task:
             key = (min(settings), row["objective"], row["direction"], row["seed"])
@@ -160,12 +170,6 @@ def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
             for board, (key, studies) in enumerate(boards.items(), 1)
         ]
     )
-
-
-def _read_evaluation(config: str) -> str:
-    """Return the task of a trial and the size of its validation set, as JSON."""
-    found = json.loads(config)
-    return canonical_json([found["task"], found["training"].get("validation_batch")])
 
 
 def _rank(whole: Comparison) -> pl.DataFrame:
@@ -209,24 +213,10 @@ def _renumber(frame: pl.DataFrame, study: int) -> pl.DataFrame:
 def _rename_arms(data: StudyData, study: int) -> pl.DataFrame:
     """Return the study's trials, each arm named after its study too."""
     name = data.study["name"]
-    renamed = [_rename_arm(params, name) for params in data.trials["params"]]
+    renamed: list[str] = []
+    for params in data.trials["params"]:
+        found: dict[str, Any] = json.loads(params)
+        arm = found.get(ARM)
+        # The only arm of a study that names none has the study's own name.
+        renamed.append(params if arm in (None, name) else json.dumps(found | {ARM: f"{name}: {arm}"}))
     return _renumber(data.trials.with_columns(params=pl.Series(renamed, dtype=pl.String)), study)
-
-
-def _rename_arm(params: str, study: str) -> str:
-    found: dict[str, Any] = json.loads(params)
-    arm = found.get(ARM)
-    # The only arm of a study that names none has the study's own name.
-    return params if arm in (None, study) else json.dumps(found | {ARM: f"{study}: {arm}"})
-
-
-def _check(data: StudyData) -> None:
-    """Raise StudyError if there is nothing to compare."""
-    name = data.study["name"]
-    arms: list[str] = read_arms(data.trials)["arm"].unique(maintain_order=True).to_list()
-    if not arms:
-        raise StudyError(f"{name}: no trial belongs to an arm; a space with arms: or seeds: makes such studies")
-    if data.baseline is not None and data.baseline not in arms:
-        raise StudyError(f"--baseline: {no_such('arm', data.baseline, arms)}")
-    if data.experiment is None:
-        raise StudyError(f"{name}: arm {data.baseline or arms[0]!r} has no result yet, so there is no baseline")

@@ -1,4 +1,4 @@
-"""What the sections of a study's report ask for: the study's frames, and the statistics that many share."""
+"""The data of a study's report: the study's frames, and the statistics that many sections share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from search.analysis.study.scores import Claim, Summaries, study_statistics, sum
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StudyData:
-    """One study. What is read or computed is so when a section first asks for it, and once.
+    """A study. Each frame is read or computed once, when a section first asks for it.
 
     Only feasible trials count that have an objective, finished or pruned ones, except in `trials`.
     """
@@ -50,8 +50,9 @@ class StudyData:
     def trials(self) -> pl.DataFrame:
         """All trials, by number; columns `study._COLUMNS`, `params` and `config`.
 
-        As JSON, `config` and `params` are most of a study: they are there for the first trial of each group that has a
-        result, and `params` also for the best trials and in an experiment; elsewhere see `parameters`.
+        As JSON, `config` and `params` are most of a study: they are there for the first trial of
+        each group that has a result, and `params` also for the best trials and in an experiment;
+        elsewhere see `parameters`.
         """
         return self.load_trials()
 
@@ -77,7 +78,7 @@ class StudyData:
 
     @cached_property
     def conditions(self) -> Sequence[StoredFingerprint]:
-        """Under which its trials were computed, by the number of their fingerprints."""
+        """The conditions that its trials were computed under, by the number of their fingerprints."""
         return self.load_conditions()
 
     @cached_property
@@ -87,18 +88,16 @@ class StudyData:
 
     @cached_property
     def prior(self) -> PriorUse | None:
-        """Return the account of what its prior did, if it has one and a trial has a result."""
+        """The account of what its prior did, if it has one and a trial has a result."""
         return self.load_prior()
 
     @cached_property
     def ended(self) -> pl.DataFrame:
         """The feasible trials with an objective."""
-        kept = self.trials.filter(pl.col("feasible").fill_null(value=True)) if self._constrained else self.trials
-        return kept.filter(pl.col("objective").is_not_null())
-
-    @property
-    def _constrained(self) -> bool:
-        return "feasible" in self.trials.columns
+        kept = self.trials.filter(pl.col("objective").is_not_null())
+        if "feasible" in kept.columns:
+            kept = kept.filter(pl.col("feasible").fill_null(value=True))
+        return kept
 
     @property
     def metric(self) -> str:

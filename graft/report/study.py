@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
-from graft.files import OutputError, writing
+from graft.files import check_ending, writing
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
 from graft.report.data import StudyData
@@ -124,31 +124,35 @@ def claims() -> list[Claim]:
 
 
 def render(data: StudyData, path: Path) -> None:
-    """Write the report to `path`: one .html file, or an .md file and its figures as `<stem>_figure1.svg` beside it.
+    """Write the report to `path`: one .html file, or an .md file and its figures as
+    `<stem>_figure1.svg` beside it.
 
     Raises OutputError for another ending.
     """
-    if path.suffix not in WRITERS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
-    page = document(data)
+    check_ending(path, WRITERS)
+    write_document(document(data), path)
+
+
+def write_document(document: Document, path: Path) -> None:
+    """Write a report to a path that ends in one of WRITERS."""
     with writing(path):
-        WRITERS[path.suffix](page, path)
+        WRITERS[path.suffix](document, path)
 
 
 def document(data: StudyData) -> Document:
     """Return the report in no format yet."""
     every = collect_sections(data)
-    sections = [section for section in every if section.fits and _has_data(section) and section.applies]
+    sections = [
+        section
+        for section in every
+        if section.fits and (not section.needs_results or section.data.ended.height > 0) and section.applies
+    ]
     blocks = _opening(data, sections)
     if not data.ended.height:
         text = "No trial has ended with a result yet, so there is nothing to compare and no figure to draw."
         blocks.append(Paragraph(text=text))
     blocks += lay_out(sections, number_figures(every))
     return Document(title=f"Study {data.study['name']}", blocks=blocks)
-
-
-def _has_data(section: Section) -> bool:
-    return not section.needs_results or section.data.ended.height > 0
 
 
 def _load(name: str) -> type[Section]:

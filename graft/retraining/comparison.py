@@ -21,7 +21,7 @@ Key = tuple[int, str, str, str]
 
 
 class MetricPair(NamedTuple):
-    """One metric as it is stored and as it was replayed; None for a number that is not finite, or is not there."""
+    """A metric as stored and as replayed; None for a number that is not finite or not there."""
 
     step: int
     name: str
@@ -58,7 +58,7 @@ class Comparison:
 
     @property
     def reproduced(self) -> bool:
-        """Whether the replay is what is stored: to the bit where bits are promised, else within TOLERANCE."""
+        """True if the replay is what is stored: to the bit where promised, else within TOLERANCE."""
         return self.divergence == self.replayed_divergence and not self._different and not self._objective_differs
 
     @property
@@ -88,7 +88,7 @@ class Comparison:
 
     @cached_property
     def _changes(self) -> Sequence[Changes]:
-        """What is another now than in each of the conditions."""
+        """The differences of the present conditions from each of the stored ones."""
         return [compare_fingerprints([one], self.replayed_under) for one in self.conditions]
 
     def _statements(self) -> Iterable[str]:
@@ -143,7 +143,11 @@ class Comparison:
 
 def compare(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> list[MetricPair]:
     """Return a pair for each stored metric, in the order of steps."""
-    found = {(report.step, *metric[:3]): _finite(metric.value) for report in replayed for metric in report.metrics}
+    found = {
+        (report.step, *metric[:3]): metric.value if math.isfinite(metric.value) else None
+        for report in replayed
+        for metric in report.metrics
+    }
     return [
         MetricPair(*key, value, found.get(key), relative_difference(value, found[key]) if key in found else math.inf)
         for key, value in sorted(stored.items())
@@ -160,7 +164,7 @@ def relative_difference(one: float | None, other: float | None) -> float:
 
 
 def to_frame(comparisons: Iterable[Comparison]) -> pl.DataFrame:
-    """One row per stored metric of each trial."""
+    """Return a row per stored metric of each trial."""
     rows = [(one.number, *pair) for one in comparisons for pair in one.pairs]
     return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
 
@@ -175,10 +179,6 @@ _COLUMNS = {
     "replayed": pl.Float64(),
     "difference": pl.Float64(),
 }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _exact(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""One study of the service: its controller and its workers, in a thread of its own."""
+"""A study of the service: its controller and its workers, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from storage import QueueEntry, Store
 
 if TYPE_CHECKING:
     from search.steering.controller import Controller
-    from workers.pool import Saving
     from workers.pool.ray.relay import SharedCluster
     from workers.pool.shared_packs import SharedPacks, StudyDevice
     from workers.pool.turns import Turns
@@ -38,7 +37,7 @@ _POLL_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """What all studies of a service share."""
+    """The resources that all studies of a service share."""
 
     database: str
     """Its URL."""
@@ -90,12 +89,12 @@ class StudyRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread has not ended."""
+        """True until the thread has ended."""
         return self._thread.is_alive()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was asked to stop."""
+        """True once it was asked to stop."""
         return self._stop.is_set()
 
     def _run(self) -> None:
@@ -123,20 +122,17 @@ class StudyRun:
         saving = pool.checkpoints.saving(pool.database, row)
         url = pool.checkpoints.absolute_url()
         controller = begin_controller(pool.store, row, saving, url, self._crash, keep_open=True)
+        shared, placement = SharedController(controller, entry.study_id, pool.shares), pool.placement
         try:
-            self._employ(SharedController(controller, entry.study_id, pool.shares), saving, controller.makes_copies)
+            if pool.cluster:
+                outside = current() if placement.ray_address is None else with_contents(current())
+                pool.cluster.run(shared, width=placement.width, saving=saving, watch=self._watch, outside=outside)
+            else:
+                share_of = partial(self._share_of, makes_copies=controller.makes_copies)
+                train_here(shared, placement, saving, self._watch, share_of)
             self.progress = controller.progress()
         finally:
             controller.close()
-
-    def _employ(self, controller: SharedController, saving: Saving | None, makes_copies: bool) -> None:
-        """Train by workers of the cluster, if there is one, else of this machine."""
-        placement, cluster = self._pool.placement, self._pool.cluster
-        if cluster:
-            outside = current() if placement.ray_address is None else with_contents(current())
-            cluster.run(controller, width=placement.width, saving=saving, watch=self._watch, outside=outside)
-        else:
-            train_here(controller, placement, saving, self._watch, partial(self._share_of, makes_copies=makes_copies))
 
     def _watch(self, progress: Progress) -> bool:
         self.progress = progress
@@ -163,7 +159,8 @@ class StudyRun:
 
 @final
 class SharedController:
-    """A study's controller as its workers see it: their offers are cut to the lanes that the study may fill.
+    """A study's controller as its workers see it: their offers are cut to the lanes that the study
+    may fill.
 
     What `workers.pool.Steering` needs; the controller stands behind each call.
     """
@@ -181,17 +178,17 @@ class SharedController:
         self.close = controller.close
 
     def handle_crash(self, worker: str) -> None:
-        """As the controller's; its lanes are free for whichever worker offers some next."""
+        """Handle a crash as the controller does; the worker's lanes are free for the next offer."""
         self._shares.lose(self._study, worker)
         self._controller.handle_crash(worker)
 
     def handle_departure(self, worker: str) -> None:
-        """As `handle_crash`, where no trial is the cause."""
+        """Handle an end as `handle_crash` does, where no trial is the cause."""
         self._shares.lose(self._study, worker)
         self._controller.handle_departure(worker)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        """As the controller's, for as many of the free lanes as the study may fill now."""
+        """Exchange as the controller does, for as many free lanes as the study may fill now."""
         cut = replace(offer, lanes=self._shares.allow(self._study, offer))
         now = time.monotonic()
         says_nothing = not (reports or offer.holds or offer.saved or offer.steps or cut.lanes)

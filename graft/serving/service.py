@@ -34,7 +34,7 @@ MOST_STUDIES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much a service runs at a time."""
+    """The limits of what a service runs at a time."""
 
     studies: int = MOST_STUDIES
     """Studies of a class and those above it."""
@@ -46,9 +46,9 @@ class Limits:
 class Service:
     """Serves one database. A context manager; `run` is called once.
 
-    Each study has the controller, the claim, the fences and the leases that it has in a launch, and its trials the same
-    numbers. What people ask of the queue is in the database; so a service that was killed goes on when it is started
-    again.
+    Each study has the controller, the claim, the fences and the leases that it has in a launch, and
+    its trials the same numbers. What people ask of the queue is in the database; so a service that
+    was killed goes on when it is started again.
     """
 
     def __init__(
@@ -60,10 +60,11 @@ class Service:
         limits: Limits | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`placement`: as `Placement.resolve` gives it; `say` is called with a line for people now and then.
+        """`placement`: as `Placement.resolve` gives it; `say` is called with a line for people now
+        and then.
 
-        Raises StudyError if another process serves the database, or writes it where one alone may, and for a cluster
-        that cannot be used; StorageError for a database that cannot be written.
+        Raises StudyError if another process serves the database, or writes it where one alone may,
+        and for a cluster that cannot be used; StorageError for a database that cannot be written.
         """
         from workers.pool.turns import Turns
 
@@ -105,21 +106,26 @@ class Service:
 
     @property
     def lanes(self) -> int:
-        """How many lanes are shared out now."""
+        """The number of lanes that are shared out now."""
         return self._shares.lanes
 
     @property
     def is_training(self) -> bool:
-        """Whether a study is being run."""
+        """True while a study is being run."""
         return bool(self._runs)
 
     def run(self, stop_requested: Callable[[], bool] = lambda: False, *, until_empty: bool = False) -> None:
-        """Run what is in the queue until a stop is requested; `until_empty`: or until nothing is left to run.
+        """Run what is in the queue until a stop is requested; `until_empty`: or until nothing is
+        left to run.
 
-        Studies that run are then stopped with everything kept, and wait for the next service. Raises StorageError if
-        the database cannot be written any more, ClusterError if the cluster is gone.
+        Studies that run are then stopped with everything kept, and wait for the next service.
+        Raises StorageError if the database cannot be written any more, ClusterError if the cluster
+        is gone.
         """
-        crashes = self._find_crash()
+        # A study that the last service ran alone when it crashed by itself: its id, and how.
+        crash = self._record.read()
+        interrupted = [entry.study_id for entry in self._read_queue() if entry.state == "running"]
+        crashes = {interrupted[0]: crash} if crash and len(interrupted) == 1 else {}
         with self._record:
             try:
                 while not stop_requested():
@@ -135,8 +141,8 @@ class Service:
                 self._stop_all()
 
     def _read_queue(self) -> list[QueueEntry]:
-        """Return the queue; a study whose entry was edited by hand, so that it cannot be run, fails, and the others
-        go on.
+        """Return the queue; a study whose entry was edited by hand, so that it cannot be run,
+        fails, and the others go on.
         """
         entries, strange = self.store.queue.sound_entries()
         for one in strange:
@@ -166,12 +172,6 @@ class Service:
             self._slots = self._cluster.slots
             self._shares.use_slots(self._slots)
             self._say(f"the cluster has {len(self._slots):,} workers now, {self.lanes:,} lanes")
-
-    def _find_crash(self) -> dict[int, str]:
-        """Return the study that the last service ran alone when it crashed by itself: its id, and how."""
-        crash = self._record.read()
-        interrupted = [entry.study_id for entry in self._read_queue() if entry.state == "running"]
-        return {interrupted[0]: crash} if crash and len(interrupted) == 1 else {}
 
     # ------------------------------------------------------------------------------------------ studies that are run
 

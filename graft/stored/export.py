@@ -23,9 +23,11 @@ def metrics_file(output: Path) -> Path:
 
 
 def export_study(reader: Reader, study: str, output: Path) -> Mapping[Path, int]:
-    """Write the trials to `output`, params as columns, and the metrics beside it; rows of each file.
+    """Write the trials to `output`, params as columns, and the metrics beside it; rows of each
+    file.
 
-    The ending, .parquet, .csv or .json, says in which format. Both are read as of one moment, some rows at a time.
+    The ending, .parquet, .csv or .json, says in which format. Both are read as of one moment, some
+    rows at a time.
     """
     with reader.moment():
         stored = reader.study(study)
@@ -44,7 +46,8 @@ def write_table(
 ) -> int:
     """Write one of the two tables of `export_study` to an open file, as of one moment; its rows.
 
-    `form`: csv, json or parquet. `where` and `sort` choose and order the trials, as `StudyReader.trials` takes them.
+    `form`: csv, json or parquet. `where` and `sort` choose and order the trials, as
+    `StudyReader.trials` takes them.
     """
     with reader.moment():
         stored = reader.study(study)
@@ -54,17 +57,13 @@ def write_table(
 
 def _trial_table(study: StudyReader, where: str | None = None, sort: str | None = None) -> Generator[pl.DataFrame]:
     """Yield the trials of a condition, params as columns, some at a time."""
-    schema = _schema_of(study)
-    for batch in map(unpack_params, map(Renewal(study), study.trial_batches(where, sort))):
-        yield align_batches([schema.to_frame(), batch])
-
-
-def _schema_of(study: StudyReader) -> pl.Schema:
-    """Return the columns of all trials and their types: what one of them draws, another may not."""
+    # What one trial draws, another may not: the columns are those of all.
     batches = (unpack_params(batch).clear() for batch in study.trial_batches(columns=("params",)))
     found = align_batches(batches).schema
     known = {name: dtype for name, dtype in TRIALS.items() if name != "params"}
-    return pl.Schema({**known, **{name: dtype for name, dtype in found.items() if name.startswith(PARAMS_PREFIX)}})
+    schema = pl.Schema({**known, **{name: dtype for name, dtype in found.items() if name.startswith(PARAMS_PREFIX)}})
+    for batch in map(unpack_params, map(Renewal(study), study.trial_batches(where, sort))):
+        yield align_batches([schema.to_frame(), batch])
 
 
 def _write_files(batches: Mapping[Path, Generator[pl.DataFrame]], form: str) -> dict[Path, int]:

@@ -1,7 +1,7 @@
 """The params of trials that an older Graft stored, as this one would have them.
 
-Graft 0.1 wrote a choice among plug-ins by their names, so that softmax at three temperatures was one `softmax`. What
-was chosen is in the stored draws, and the space says what they mean.
+Graft 0.1 wrote a choice among plug-ins by their names, so that softmax at three temperatures was
+one `softmax`. What was chosen is in the stored draws, and the space says what they mean.
 """
 
 from __future__ import annotations
@@ -26,34 +26,45 @@ _SINCE = Version("0.2.0.dev0")
 
 @final
 class Renewal:
-    """What makes the params of a study's trials as they would be now, some trials at a time."""
+    """A converter of the params of a study's trials to what they would be now, in batches."""
 
     def __init__(self, study: StudyReader) -> None:
         self._study = study
 
     def __call__(self, trials: pl.DataFrame) -> pl.DataFrame:
-        """Return the trials, with number and params among their columns, each choice by the name that it has now.
+        """Return the trials, with number and params among their columns, each choice by the name
+        that it has now.
 
-        Trials of a study that is new enough, or that chose among nothing but numbers, are left as they are.
+        Trials of a study that is new enough, or that chose among nothing but numbers, are left as
+        they are.
         """
         if not (self._is_old and any(map(_has_choice, trials["params"])) and (space := self._space)):
             return trials
         rows = trials.select("number", "params").rows()
         where = f"number BETWEEN {trials['number'].min()} AND {trials['number'].max()}"
         draws = dict(self._study.trials(where=where, columns=("number", "draws")).rows())
-        renewed = [_renew(space, number, json.loads(draws[number]), json.loads(params)) for number, params in rows]
+        renewed: list[str] = []
+        for number, params in rows:
+            known: dict[str, Any] = json.loads(params)
+            found: Mapping[str, Any] = {}
+            with suppress(GraftError):  # a trial that this version makes no more is shown as it was stored
+                found = space.resolve(number, json.loads(draws[number])).params
+            for path, value in known.items():
+                if isinstance(value, str):
+                    known[path] = found.get(path, value)
+            renewed.append(json.dumps(known))
         return trials.with_columns(params=pl.Series(renewed, dtype=pl.String))
 
     @property
     def _is_old(self) -> bool:
-        """False, too, where the version is none that is known."""
+        """True if an older Graft made the study; False for a version that is not known."""
         with suppress(InvalidVersion):
             return Version(self._study.row["version"]) < _SINCE
         return False
 
     @cached_property
     def _space(self) -> Space | None:
-        """None: this version cannot read the space any more."""
+        """The study's space; None if this version cannot read it any more."""
         from spaces import parse_stored
 
         with suppress(GraftError):
@@ -62,11 +73,3 @@ class Renewal:
 
 def _has_choice(params: str) -> bool:
     return any(isinstance(value, str) for value in json.loads(params).values())
-
-
-def _renew(space: Space, number: int, draws: Mapping[str, float], params: Mapping[str, Any]) -> str:
-    found: Mapping[str, Any] = {}
-    with suppress(GraftError):  # a trial that this version makes no more is shown as it was stored
-        found = space.resolve(number, draws).params
-    known = {path: found.get(path, value) if isinstance(value, str) else value for path, value in params.items()}
-    return json.dumps(known)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from graft.testing.common import Configuration, DoesNotApply
@@ -81,9 +82,5 @@ def _checks_in(module: str, family: str) -> Iterator[Check]:
     for name, function in vars(found).items():
         if name.startswith("check_") and function.__module__ == module:
             promise = (function.__doc__ or "").partition("\n")[0]
-            own = function if ".contracts." in module else _with_family(function, family)
+            own = function if ".contracts." in module else partial(function, family)
             yield Check(name=name.removeprefix("check_"), promise=promise, run=own, trains=module.endswith(".training"))
-
-
-def _with_family(function: Callable[[str, Configuration], None], family: str) -> Callable[[Configuration], None]:
-    return lambda configuration: function(family, configuration)

@@ -139,15 +139,11 @@ def check_packed_is_alone(family: str, configuration: Configuration) -> None:
         for (number, step), report in _reports(alone, []).items():
             packed = together.get((number, step))
             assert packed is not None, f"trial {number} reports at step {step} alone, but not in a pack"
-            _compare(report, packed)
-
-
-def _compare(alone: Report, packed: Report) -> None:
-    where = f"trial {alone.number} at step {alone.step}"
-    assert packed.state == alone.state, f"{where} is {alone.state} alone and {packed.state} in a pack"
-    for one, other in zip(alone.metrics, packed.metrics, strict=True):
-        same = one == other or (one.value != one.value and other.value != other.value)
-        assert same, f"{where}: {one.name}/{one.variant} is {one.value!r} alone and {other.value!r} in a pack"
+            where = f"trial {report.number} at step {report.step}"
+            assert packed.state == report.state, f"{where} is {report.state} alone and {packed.state} in a pack"
+            for one, other in zip(report.metrics, packed.metrics, strict=True):
+                same = one == other or (one.value != one.value and other.value != other.value)
+                assert same, f"{where}: {one.name}/{one.variant} is {one.value!r} alone and {other.value!r} in a pack"
 
 
 def check_nothing_diverges(family: str, configuration: Configuration) -> None:
@@ -160,7 +156,7 @@ def check_nothing_diverges(family: str, configuration: Configuration) -> None:
 
 
 def time_beside(family: str, configuration: Configuration, width: int = 8) -> Speed:
-    """How fast a small trial with the plug-in trains, and one with a packaged plug-in in its place, taking turns.
+    """Time a small trial with the plug-in, and one with a packaged one in its place, in turns.
 
     Raises DoesNotApply for families whose plug-ins are not in an optimizer step.
     """

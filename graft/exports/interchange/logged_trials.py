@@ -7,9 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import nan
-from typing import Any
-
-import polars as pl
 
 from graft.stored.trials import flatten_config, read_metrics
 from spaces.errors import StudyError
@@ -41,8 +38,8 @@ _FACTS = ("number", "group_number", "seed", "state", "steps", "objective", "seco
 
 
 def read_logged(reader: Reader, study: str, where: str | None, top: int) -> Iterator[LoggedTrial]:
-    """Yield the trials of the best objectives, so many at most, the best first; `where`: an SQL condition, as of
-    trials.
+    """Yield the trials of the best objectives, so many at most, the best first; `where`: an SQL
+    condition, as of trials.
 
     Raises StudyError where there is none. One trial is read at a time.
     """
@@ -52,25 +49,21 @@ def read_logged(reader: Reader, study: str, where: str | None, top: int) -> Iter
     if rows.is_empty():
         raise StudyError(f"study {study!r} has no trial with an objective{' of this --where' if where else ''} yet")
     for row in rows.iter_rows(named=True):
-        yield _make(row, read_metrics(reader, row["id"]))
-
-
-def _make(row: Mapping[str, Any], metrics: pl.DataFrame) -> LoggedTrial:
-    validations: dict[int, dict[str, float]] = {}
-    for step, name, variant, condition, value in metrics.iter_rows():
-        found = validations.setdefault(step, {})
-        found[str(MetricName(name, variant, condition))] = nan if value is None else value
-    started = row["started_at"] or row["created_at"]
-    return LoggedTrial(
-        name=f"trial-{row['number']:04}",
-        params=json.loads(row["params"]),
-        config={path: _write(value) for path, value in flatten_config(json.loads(row["config"])) if value is not None},
-        facts={name: row[name] for name in _FACTS if row[name] is not None},
-        started=started,
-        ended=row["finished_at"] or started,
-        validations=sorted(validations.items()),
-    )
-
-
-def _write(value: Any) -> Scalar:
-    return value if isinstance(value, int | float | str) else json.dumps(value)
+        validations: dict[int, dict[str, float]] = {}
+        for step, name, variant, under, value in read_metrics(reader, row["id"]).iter_rows():
+            found = validations.setdefault(step, {})
+            found[str(MetricName(name, variant, under))] = nan if value is None else value
+        started = row["started_at"] or row["created_at"]
+        yield LoggedTrial(
+            name=f"trial-{row['number']:04}",
+            params=json.loads(row["params"]),
+            config={
+                path: value if isinstance(value, int | float | str) else json.dumps(value)
+                for path, value in flatten_config(json.loads(row["config"]))
+                if value is not None
+            },
+            facts={name: row[name] for name in _FACTS if row[name] is not None},
+            started=started,
+            ended=row["finished_at"] or started,
+            validations=sorted(validations.items()),
+        )

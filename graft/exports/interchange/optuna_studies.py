@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
@@ -32,10 +32,10 @@ _BATCH = 500
 
 
 def open_storage(url: str, most: int | None = MOST_SHOWN) -> ReadOnlyStorage:
-    """Optuna's storage over a database, read-only: `optuna.load_study(study_name=..., storage=...)`.
+    """Return Optuna's storage over a database, read-only, for `optuna.load_study(storage=...)`.
 
-    `most`: trials of a study that are shown, the best and the newest, half of them each; None: all. Raises StorageError
-    where there is no such database.
+    `most`: trials of a study that are shown, the best and the newest, half of them each; None: all.
+    Raises StorageError where there is no such database.
     """
     with open_reader(url):
         return ReadOnlyStorage(DatabaseStudies(url, most))
@@ -44,7 +44,8 @@ def open_storage(url: str, most: int | None = MOST_SHOWN) -> ReadOnlyStorage:
 def export_journal(url: str, study: str, file: Path) -> int:
     """Write a study with all of its trials as a journal file of Optuna; how many trials.
 
-    Raises OutputError where it cannot be written; a file that is there is replaced, at once and at the end.
+    Raises OutputError where it cannot be written; a file that is there is replaced, at once and at
+    the end.
     """
     with open_reader(url) as reader:
         reader.study(study)
@@ -77,13 +78,18 @@ class DatabaseStudies:
         with open_reader(self._url) as reader:
             stored = reader.study(study)
             texts = [*stored.changes()["space"], stored.row["space"]]
-            return [space for text in texts for space in _read_space(reader, study, text)]
+            spaces: list[Space] = []
+            for text in texts:
+                # What this version of Graft, or this machine, can no longer read is left out.
+                with suppress(GraftError), using(read_outside(reader, study)):
+                    spaces.append(parse(text, f"the space of study {study}", families()))
+            return spaces
 
     def read_trials(self, study: str, known: Mapping[int, Version]) -> Reading:
         """Return the trials to show; rows and validations only of those whose version is not the known one."""
         with open_reader(self._url) as reader, reader.moment():
             stored = reader.study(study)
-            versions = {number: _version(rest) for number, *rest in self._choose(stored).iter_rows()}
+            versions = {number: tuple(rest) for number, *rest in self._choose(stored).iter_rows()}
             # A trial that trains has another validation each time.
             stale = [number for number, one in versions.items() if one[0] == "running" or known.get(number) != one]
             rows: list[dict[str, Any]] = []
@@ -105,16 +111,6 @@ class DatabaseStudies:
         newest = stored.trials(sort="number DESC", top=self._most, columns=columns)
         others = newest.join(best, on="number", how="anti", maintain_order="left")
         return pl.concat([best, others.head(self._most - best.height)])
-
-
-def _version(columns: Sequence[Any]) -> Version:
-    return tuple(columns)
-
-
-def _read_space(reader: Reader, study: str, text: str) -> Iterator[Space]:
-    """Yield the space of a text, unless this version of Graft, or this machine, can no longer read it."""
-    with suppress(GraftError), using(read_outside(reader, study)):
-        yield parse(text, f"the space of study {study}", families())
 
 
 def _read_validations(

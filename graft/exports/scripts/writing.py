@@ -41,8 +41,8 @@ def data_file(output: Path) -> Path:
 def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = False) -> RestoredTrial:
     """Return a trial of which a script can be written.
 
-    Raises StudyError for one of which none can be (`check_alone`), or that was trained on other data, unless that is
-    accepted.
+    Raises StudyError for one of which none can be (`check_alone`), or that was trained on other
+    data, unless that is accepted.
     """
     with open_reader(url) as reader:
         _, [restored] = restore_trials(reader, study, [number], accept_changes=accept_changes)
@@ -51,8 +51,8 @@ def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = F
 
 
 def check_alone(restored: RestoredTrial, study: str) -> None:
-    """Raise StudyError for a trial that has nothing to compare, that was trained with autocast, or that has a plug-in
-    from outside which reads files.
+    """Raise StudyError for a trial that has nothing to compare, that was trained with autocast, or
+    that has a plug-in from outside which reads files.
     """
     number = restored.trial.number
     if not restored.metrics and restored.row["state"] != "diverged":
@@ -73,7 +73,8 @@ def check_alone(restored: RestoredTrial, study: str) -> None:
 def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path]:
     """Write the script, and its data where it needs some; return the files that were written.
 
-    Raises StudyError if the data is too large for a file, or the code of a plug-in from outside does not run by itself.
+    Raises StudyError if the data is too large for a file, or the code of a plug-in from outside
+    does not run by itself.
     """
     from workers.engine.recording import record_data
 
@@ -87,7 +88,9 @@ def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path
     if is_from_outside:
         with TemporaryDirectory() as folder:
             _write(Path(folder) / output.name, text, arrays)
-            _check_that_it_runs(Path(folder) / output.name)
+            with open_file(Path(folder) / output.name) as script:
+                stages = [script.build(plan) for plan in script.STAGES]
+                script.train(stages, evaluation_seed=script.EVALUATION_SEED, until=1, steps=())
     return _write(output, text, arrays)
 
 
@@ -101,13 +104,6 @@ def _write(output: Path, text: str, arrays: Mapping[str, NDArray[Any]]) -> list[
     with writing(data_file(output)):
         np.savez_compressed(data_file(output), allow_pickle=False, **arrays)
     return [output, data_file(output)]
-
-
-def _check_that_it_runs(output: Path) -> None:
-    """Make one step of a script; raises StudyError if its code needs something that is not there."""
-    with open_file(output) as script:
-        stages = [script.build(plan) for plan in script.STAGES]
-        script.train(stages, evaluation_seed=script.EVALUATION_SEED, until=1, steps=())
 
 
 def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> str:
@@ -135,7 +131,9 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
         for seed, until, recipe in stages
     ]
     diverged = restored.row["error"] if restored.row["state"] == "diverged" else None
-    rows = "\n".join(f"    {(step, *name)!r}: {value!r}," for step, *name, value in sorted(metrics, key=_place))
+    rows = "\n".join(
+        f"    {(step, *name)!r}: {value!r}," for step, *name, value in sorted(metrics, key=lambda metric: metric[:4])
+    )
     needed = [*_PACKAGES, *(one for one in shaken.packages if one not in (*sys.stdlib_module_names, *_PACKAGES))]
     constants = [
         f"STAGES = {pprint.pformat(plans, width=_WIDTH, sort_dicts=False)}",
@@ -155,10 +153,6 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
             f'if __name__ == "__main__":\n    sys.exit({call})\n',
         ]
     )
-
-
-def _place(metric: tuple[int, str, str, str, float | None]) -> tuple[int, str, str, str]:
-    return metric[:4]
 
 
 def _describe(restored: RestoredTrial, study: str, needed: list[str], *, left_out: bool, with_data: bool) -> str:

@@ -35,9 +35,10 @@ MOST = 100_000
 def enqueue(url: str, study: str, settings: Sequence[Mapping[str, Any]]) -> list[int]:
     """Add a trial for each of the settings to a study that does not run; their numbers.
 
-    A setting gives values by path (`spaces.inversion.find_trial`); what it leaves open is what the study's sampler
-    draws for that number. They are trained when the study is resumed, and what comes of them teaches the sampler.
-    Raises StudyError or SpaceError, one line, before anything is written.
+    A setting gives values by path (`spaces.inversion.find_trial`); what it leaves open is what the
+    study's sampler draws for that number. They are trained when the study is resumed, and what
+    comes of them teaches the sampler. Raises StudyError or SpaceError, one line, before anything is
+    written.
     """
     if not 0 < len(settings) <= MOST:
         raise StudyError(f"{len(settings):,} trials by hand; there must be 1 to {MOST:,}")
@@ -60,11 +61,12 @@ def read_settings(file: Path) -> list[dict[str, Any]]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             table = csv.DictReader(lines, strict=True)
-            found = [
-                {path.strip(): parse_value(cell) for path, cell in row.items() if path and cell and cell.strip()}
-                for row in table
-                if _is_whole(file, table, row)
-            ]
+            found: list[dict[str, Any]] = []
+            for row in table:
+                if None in row:
+                    raise StudyError(f"{file}:{table.line_num}: the line has more cells than the first one has paths")
+                cells = {path: cell for path, cell in row.items() if path and cell and cell.strip()}
+                found.append({path.strip(): parse_value(cell) for path, cell in cells.items()})
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise StudyError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not found:
@@ -84,12 +86,6 @@ def parse_value(text: str) -> Any:
         except ValueError:
             return value
     return value
-
-
-def _is_whole(file: Path, table: csv.DictReader[str], row: Mapping[str | None, Any]) -> bool:
-    if None in row:
-        raise StudyError(f"{file}:{table.line_num}: the line has more cells than the first one has paths")
-    return True
 
 
 def _make_trials(

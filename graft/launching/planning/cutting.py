@@ -1,7 +1,7 @@
 """`--steps` on any space: what has to be set so that its trials train for so many steps.
 
-All that counts optimizer steps is cut in proportion: validation, warm-up, a curriculum, resets, and what a stopping
-policy waits for. Which fields these are, the plug-ins say (`step_count`).
+All that counts optimizer steps is cut in proportion: validation, warm-up, a curriculum, resets, and
+what a stopping policy waits for. Which fields these are, the plug-ins say (`step_count`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DRAWS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """What is set so that trials train for so many steps."""
+    """The values that are set so that trials train for so many steps."""
 
     overrides: Mapping[str, str]
     """Path -> YAML value."""
@@ -41,8 +41,9 @@ class Cut:
 def cut_steps(origin: str, steps: int, overrides: Mapping[str, str]) -> Cut:
     """Find the overrides that give a space's trials so many steps; `overrides` are set as well.
 
-    Where trials, the tasks of a transfer or the arms of an experiment train for different lengths, the longest gets
-    `steps`, and all others in proportion; but trials of one space that draw their steps all get `steps`.
+    Where trials, the tasks of a transfer or the arms of an experiment train for different lengths,
+    the longest gets `steps`, and all others in proportion; but trials of one space that draw their
+    steps all get `steps`.
     """
     if steps < 1:
         return Cut(overrides={_STEPS: str(steps)})
@@ -153,7 +154,10 @@ def _cut_experiment(space: ExperimentSpace, origin: str, steps: int) -> Cut:
 def _cut_transfer(space: TransferSpace, origin: str, steps: int) -> dict[str, str]:
     configs = {domain.name: _config(domain.baseline) for domain in space.domains}
     share = steps / max(config["training"]["steps"] for config in configs.values())
-    named = _spaces_by_name(origin)
+    # The tasks that are a space's name alone.
+    root: Any = read(compose(catalogue.read_text(origin), origin))
+    tasks = root.content["transfer"].content["tasks"].content
+    named = {name: task.word for name, task in tasks.items() if isinstance(task.content, str)}
     cut: dict[str, str] = {}
     for domain in space.domains:
         here = f"transfer.tasks.{domain.name}"
@@ -166,13 +170,6 @@ def _cut_transfer(space: TransferSpace, origin: str, steps: int) -> dict[str, st
         else:
             cut |= {f"{here}.{part}.{path}": value for part, values in parts.items() for path, value in values.items()}
     return cut
-
-
-def _spaces_by_name(origin: str) -> dict[str, str]:
-    """Return the tasks of a transfer that are a space's name alone."""
-    root: Any = read(compose(catalogue.read_text(origin), origin))
-    tasks = root.content["transfer"].content["tasks"].content
-    return {name: task.word for name, task in tasks.items() if isinstance(task.content, str)}
 
 
 def _join(values: Mapping[str, str]) -> str:

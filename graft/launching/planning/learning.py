@@ -10,7 +10,7 @@ import polars as pl
 
 from graft.launching.surrogate import TrialTable
 from search.analysis.surrogate import features_of
-from search.samplers._features import Features, flatten
+from search.samplers._features import flatten
 from search.samplers._prior import Source
 from storage import open_reader
 
@@ -43,13 +43,10 @@ def sources_of_database(url: str) -> Iterator[Source]:
             if trials.height >= _FEWEST:
                 sign = 1.0 if row["direction"] == "minimize" else -1.0
                 values = sign * trials["objective"].cast(pl.Float64).fill_null(np.nan).to_numpy()
-                configs = [_learnt(flatten(json.loads(text))) for text in trials["config"]]
+                whole = (flatten(json.loads(text)) for text in trials["config"])
+                configs = [{path: one[path] for path in one if path.startswith(_SECTIONS)} for one in whole]
                 costs = np.where(np.isfinite(values), values, np.inf)
                 yield Source(task=row["name"], configs=configs, costs=costs)
-
-
-def _learnt(features: Features) -> Features:
-    return {path: value for path, value in features.items() if path.startswith(_SECTIONS)}
 
 
 def collect_sources(databases: Sequence[str], table: TrialTable | None) -> list[Source]:

@@ -1,6 +1,8 @@
-"""A space looked at before anything runs: its values, its draws, and trials as a launch would start them.
+"""A space looked at before anything runs: its values, its draws, and trials as a launch would start
+them.
 
-Polars, which takes a third of a second, is imported where a frame is made: `search space check` makes none.
+Polars, which takes a third of a second, is imported where a frame is made: `search space check`
+makes none.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def summarise(space: Space) -> str:
 
 
 def describe_space(space: Space) -> pl.DataFrame:
-    """One row per value of the space: what is drawn, for a group or for a trial, from where, under which condition."""
+    """Return a row per value of the space: the draw, its level, its range and its condition."""
     import polars as pl
 
     rows = [(row.path, row.text, _DRAWN[row.level], row.bounds, row.condition) for row in space.describe()]
@@ -61,9 +63,8 @@ def list_packaged_spaces() -> pl.DataFrame:
     import polars as pl
 
     names = catalogue.packaged_spaces()
-    return pl.DataFrame({"name": names, "about": [_first_comment(name) for name in names]})
-
-
-def _first_comment(name: str) -> str:
-    lines = catalogue.read_text(name).splitlines()
-    return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
+    about: list[str] = []
+    for name in names:
+        lines = catalogue.read_text(name).splitlines()
+        about.append(next((line.lstrip("# ") for line in lines if line.startswith("#")), ""))
+    return pl.DataFrame({"name": names, "about": about})

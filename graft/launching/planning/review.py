@@ -44,11 +44,12 @@ class Part(NamedTuple):
 
 
 def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]:
-    """Return notes on what a person may not have meant, a line each; `lanes` is the width of a pack, if it was given.
+    """Return notes on what a person may not have meant, a line each; `lanes` is the width of a
+    pack, if it was given.
 
-    Raises SpaceError, one line, where no validation would report the objective, and where a single trial needs more
-    memory than `device` has free. None: where it will run is not known, so that a trial too large for this machine is
-    worth a line, and is not evaluated.
+    Raises SpaceError, one line, where no validation would report the objective, and where a single
+    trial needs more memory than `device` has free. None: where it will run is not known, so that a
+    trial too large for this machine is worth a line, and is not evaluated.
     """
     # What stands in for a task that reads a corpus is no data of the study.
     with using(replace(current(), data=dict(current().data))):
@@ -112,7 +113,7 @@ def _look_at_warmups(part: Part) -> Iterator[str]:
     def lasts(trial: Trial) -> bool:
         return trial.config["optimizer"].get("schedule", {}).get("warmup", 0) >= trial.config["training"]["steps"]
 
-    if share := _describe_share(part, [lasts(trial) for trial in part.trials]):
+    if share := _describe_share([lasts(trial) for trial in part.trials]):
         yield (
             f"{share} a warm-up (optimizer.schedule.warmup) that lasts to the end of training or beyond, and never "
             "train at their learning rate"
@@ -122,14 +123,14 @@ def _look_at_warmups(part: Part) -> Iterator[str]:
 def _look_at_validations(part: Part) -> Iterator[str]:
     training = [trial.config["training"] for trial in part.trials]
     once = [one["steps"] <= one["validate_every"] for one in training]
-    if share := _describe_share(part, once):
+    if share := _describe_share(once):
         yield (
             f"{share} one validation, at the end: there is no learning curve, and nothing for a stopping policy; "
             "training.validate_every is for that"
         )
 
 
-def _describe_share(part: Part, found: Sequence[bool]) -> str | None:
+def _describe_share(found: Sequence[bool]) -> str | None:
     """`all trials have`, `about 31 % of the trials have`; None for none."""
     if not any(found):
         return None
@@ -298,7 +299,7 @@ def _check_paths(part: Part) -> Iterator[str]:
                 known = [name for trial in part.trials[:1] for name in list_numbers(trial)]
                 reason = no_such("number of a trial", path, known)
                 raise SpaceError(f"{part.space.name}: {part.label}{place}: {quantity.text}: {reason}")
-            if share := _describe_share(part, lacking):
+            if share := _describe_share(lacking):
                 yield f"{share} no {path}, so that {place} ({quantity.text}) says nothing of them"
 
 

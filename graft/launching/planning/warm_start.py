@@ -1,4 +1,4 @@
-"""What the database knows about a new study, written into its space once and for all."""
+"""A prior that the database gives a new study, written into its space once and for all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graft.stored.studies import read_target_objectives
 from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compute_matrix
 from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
 from search.analysis.transfer.stage_two import results
-from search.analysis.warm_start import READ, Earlier, Gain, Prior, gains, prior, task_of, winners_of
+from search.analysis.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
 from search.samplers.warm import Warm, format_prior
 from spaces import parse, parse_stored
 from spaces.errors import PluginError, SpaceError, StorageError, StudyError
@@ -44,10 +44,12 @@ class WarmStart:
 
 
 def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
-    """Return the space with a prior in its sampler, from all earlier studies (`auto`) or from those listed, `a,b`.
+    """Return the space with a prior in its sampler, from all earlier studies (`auto`) or from those
+    listed, `a,b`.
 
-    A study of this name that exists keeps the prior that it started with, whatever was learned since. Raises StudyError
-    for an unknown study and for a transfer, PluginError for a sampler that does not go with a prior.
+    A study of this name that exists keeps the prior that it started with, whatever was learned
+    since. Raises StudyError for an unknown study and for a transfer, PluginError for a sampler that
+    does not go with a prior.
     """
     if isinstance(space, TransferSpace):
         raise StudyError("warm start: a transfer compares what is found on each task, so its searches start cold")
@@ -65,7 +67,9 @@ def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
             finding = f"study {study} exists and keeps what it started with"
             return WarmStart(space=_with_stored_prior(reader, space, cold, rows[study]), finding=finding)
         listed = rows.values() if earlier == AUTO else [reader.study(word.strip()).row for word in earlier.split(",")]
-        found = prior(space, _read_earlier(reader, list(listed)), _read_gains(reader, rows, task_of(space)))
+        studies = _read_earlier(reader, list(listed))
+        matrices = [_read_matrix(reader, row) for row in rows.values()]
+        found = prior(space, studies, gains([matrix for matrix in matrices if matrix], task_of(space)))
     if found.candidates:
         candidates, box = format_prior(found.candidates, found.box)
         space = _with_sampler(space, replace(cold, candidates=candidates, box=box))
@@ -131,15 +135,9 @@ def _searches(space: Space) -> Iterator[tuple[str, Space]]:
         yield where, space
 
 
-def _read_gains(reader: Reader, rows: Mapping[str, Mapping[str, Any]], task: str | None) -> Mapping[str, Gain]:
-    """Return source task -> gain on `task`, of all compatibility matrices in the database."""
-    matrices = [_read_matrix(reader, row) for row in rows.values()]
-    return gains([matrix for matrix in matrices if matrix], task)
-
-
 def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
-    """Return the compatibility matrix of a study; None unless its trials say what architecture they have, task and
-    pair.
+    """Return the compatibility matrix of a study; None unless its trials say what architecture they
+    have, task and pair.
     """
     name, space = row["name"], _parse_stored(reader, row)
     of_targets: dict[str, Direction] = {
@@ -152,11 +150,9 @@ def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
         matrix = compute_matrix(results(reader.study(name).trials(columns=OF_STAGE_TWO), directions))
     except TransferError:
         return None
-    return _by_task(matrix, space) if isinstance(space, TransferSpace) else matrix
-
-
-def _by_task(matrix: Matrix, space: TransferSpace) -> Matrix:
-    """Return the matrix with the tasks' own names instead of those that the transfer gives them."""
+    if not isinstance(space, TransferSpace):
+        return matrix
+    # The tasks' own names stand instead of those that the transfer gives them.
     names = {domain.name: task for domain in space.domains if (task := task_of(domain.baseline))}
     columns = [pl.col(side).replace(names) for side in ("source", "target")]
     return replace(matrix, cells=matrix.cells.with_columns(columns))

@@ -18,7 +18,8 @@ class Interruption:
     """Turns the first signal into a request to stop; a second Ctrl-C or SIGTERM makes the process leave at once."""
 
     def __init__(self, announce: Callable[[], None], leave: Callable[[], None]) -> None:
-        """`announce` is called at the first one, in a thread: what a signal interrupts may be writing, too.
+        """`announce` is called at the first one, in a thread: what a signal interrupts may be
+        writing, too.
 
         `leave` is called at the second, where the signal arrives, and should not return.
         """
@@ -60,12 +61,8 @@ def _forget_terminal() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         with suppress(OSError):
-            if os.isatty(stream) or _is_hung_up(stream):
+            # A terminal that is closed answers no question, but is still a console or a pseudo-terminal
+            # (Linux, devices.txt).
+            if os.isatty(stream) or os.major(os.fstat(stream).st_rdev) in (4, 5, *range(136, 144)):
                 os.dup2(nowhere, stream)
     os.close(nowhere)
-
-
-def _is_hung_up(stream: int) -> bool:
-    """Return whether it was a terminal, which answers no question once it is closed."""
-    device = os.fstat(stream).st_rdev
-    return os.major(device) in (4, 5, *range(136, 144))  # consoles, and pseudo-terminals (Linux, devices.txt)

@@ -1,8 +1,9 @@
-"""The last lines of what ran the studies of a database: when each began, what went wrong, how it ended.
+"""The last lines of what ran the studies of a database: when each began, what went wrong, how it
+ended.
 
-A file beside a SQLite database; for one on a server, in this machine's cache of Graft, so that each machine has the
-lines of its own runs. A line is JSON. It is opened for each of them, which are few, so that several processes can
-write it; one that writes while another cuts it short may lose a line.
+A file beside a SQLite database; for one on a server, in this machine's cache of Graft, so that each
+machine has the lines of its own runs. A line is JSON. It is opened for each of them, which are few,
+so that several processes can write it; one that writes while another cuts it short may lose a line.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LOGGERS = ("graft.launching", "graft.pool", "search", "storage", "workers")
 
 
 class LogLine(NamedTuple):
-    """One line."""
+    """A line of the log."""
 
     time: str
     """UTC, ISO 8601."""
@@ -59,7 +60,11 @@ class RunLog:
                 file.write(json.dumps(entry._asdict()) + "\n")
                 size = file.tell()
             if size > _LONGEST:
-                self._cut()
+                # The newest quarter is kept.
+                kept = self._path.read_bytes()[-_LONGEST // 4 :].partition(b"\n")[2]
+                part = self._path.with_name(self._path.name + ".part")
+                part.write_bytes(kept)
+                os.replace(part, self._path)
 
     def read(self, study: str, lines: int) -> list[LogLine]:
         """Return the last lines of a study, the oldest first; none where there is no file."""
@@ -82,13 +87,6 @@ class RunLog:
             raise
         finally:
             _recording.reset(token)
-
-    def _cut(self) -> None:
-        """Keep the newest quarter."""
-        kept = self._path.read_bytes()[-_LONGEST // 4 :].partition(b"\n")[2]
-        part = self._path.with_name(self._path.name + ".part")
-        part.write_bytes(kept)
-        os.replace(part, self._path)
 
 
 _recording: contextvars.ContextVar[tuple[RunLog, str] | None] = contextvars.ContextVar("graft_run_log", default=None)

@@ -1,4 +1,4 @@
-"""What a report says about a compatibility matrix, before it has a format."""
+"""The content of a report about a compatibility matrix, before it has a format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Paths:
-    """Where in a trial the rows, the columns and the pairing of a matrix come from."""
+    """The paths in a trial that a matrix has its rows, its columns and its pairing from."""
 
     source: str
     target: str
@@ -68,17 +68,14 @@ def caption(transfer: Transfer) -> str:
     """Describe the matrix in one sentence or two."""
     units = transfer.matrix.cells["unit"].unique(maintain_order=True)
     what = " or ".join(_UNITS[unit] for unit in units).format(objective=transfer.objective)
+    directions = transfer.matrix.cells["direction"].unique().to_list()
+    better = "more is better" if directions == ["maximize"] else "less is better"
+    if len(directions) > 1:
+        better = "blue is better: more where the objective is maximised, less where it is minimised"
     return (
-        f"Change against {transfer.matrix.baseline} in {what}, {_better(transfer)}. "
+        f"Change against {transfer.matrix.baseline} in {what}, {better}. "
         f"Rows are sources ({transfer.paths.source}), columns targets ({transfer.paths.target})."
     )
-
-
-def _better(transfer: Transfer) -> str:
-    found = transfer.matrix.cells["direction"].unique().to_list()
-    if len(found) > 1:
-        return "blue is better: more where the objective is maximised, less where it is minimised"
-    return "more is better" if found == ["maximize"] else "less is better"
 
 
 def opening(transfer: Transfer) -> list[Block]:
@@ -110,12 +107,9 @@ def cautions(transfer: Transfer) -> list[str]:
     if len(bare):
         found.append(f"Without any pair: {', '.join(bare)}.")
     if transfer.left_out:
-        found.append(f"{number(transfer.left_out)} trials have no {_paths(transfer)} and were left out.")
+        paths = f"{transfer.paths.source}, {transfer.paths.target} or {transfer.paths.pair}"
+        found.append(f"{number(transfer.left_out)} trials have no {paths} and were left out.")
     return found
-
-
-def _paths(transfer: Transfer) -> str:
-    return f"{transfer.paths.source}, {transfer.paths.target} or {transfer.paths.pair}"
 
 
 def _findings(matrix: Matrix) -> Iterable[str]:

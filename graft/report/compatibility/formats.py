@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from graft.files import OutputError, writing
+from graft.files import check_ending, writing
 from graft.files import write as write_frame
 from graft.report.compatibility import heatmap, latex, page
 from graft.report.compatibility.cells import Cell
@@ -17,12 +17,12 @@ from graft.report.rendering.document import Block, Document, Heading, Picture, T
 
 
 def render(transfer: Transfer, path: Path, learned: Learned | None = None) -> None:
-    """Write the report to `path` in the format of its ending, one of ENDINGS; OutputError for another one.
+    """Write the report to `path` in the format of its ending, one of ENDINGS; OutputError for
+    another one.
 
     `learned`: the non-linearities that trials of the study learned, for html, md and tex.
     """
-    if path.suffix not in ENDINGS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(ENDINGS)}")
+    check_ending(path, ENDINGS)
     with writing(path):
         _WRITERS[path.suffix](transfer, learned, path)
 
@@ -51,16 +51,13 @@ def _with_interval(cell: Cell) -> str:
 def _latex(transfer: Transfer, learned: Learned | None, path: Path) -> None:
     latex.write(transfer, path)
     if learned:
+        shown = table(learned)
+        lines = ["", r"\begin{table}", r"\centering", rf"\caption{{{latex.escape(shown.caption)}}}"]
+        lines += [rf"\begin{{tabular}}{{{'l' * shown.labels}{'r' * (len(shown.header) - shown.labels)}}}"]
+        lines += [r"\toprule", _latex_row(shown.header), r"\midrule", *map(_latex_row, shown.rows)]
+        lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
         with path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in _latex_table(table(learned)))
-
-
-def _latex_table(shown: Table) -> Iterable[str]:
-    """Yield a `table` environment (package booktabs)."""
-    yield from ("", r"\begin{table}", r"\centering", rf"\caption{{{latex.escape(shown.caption)}}}")
-    yield rf"\begin{{tabular}}{{{'l' * shown.labels}{'r' * (len(shown.header) - shown.labels)}}}"
-    yield from (r"\toprule", _latex_row(shown.header), r"\midrule", *map(_latex_row, shown.rows))
-    yield from (r"\bottomrule", r"\end{tabular}", r"\end{table}")
+            file.writelines(f"{line}\n" for line in lines)
 
 
 def _latex_row(cells: Sequence[str]) -> str:

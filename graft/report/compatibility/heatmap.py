@@ -13,7 +13,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from graft.report.compatibility.cells import COLOURS, MARK, Cell
+from graft.report.compatibility.cells import COLOURS, MARK
 from graft.report.compatibility.content import Transfer
 from graft.report.rendering.drawing import INK, SOFT, figure_style, to_svg
 
@@ -55,7 +55,17 @@ def figure(transfer: Transfer) -> Figure:
     drawn = Figure(figsize=(len(matrix.targets) * _CELL[0], len(matrix.sources) * _CELL[1]))
     axes = drawn.add_axes((0, 0, 1, 1))
     for cell in transfer.cells.values():
-        _draw(axes, cell, matrix.targets.index(cell.target), matrix.sources.index(cell.source))
+        column = matrix.targets.index(cell.target)
+        row = matrix.sources.index(cell.source)
+        missing = Rectangle((column, row), 1, 1, linewidth=0.8, facecolor="#f6f8fa", edgecolor="#c4cad1", hatch="////")
+        filled = Rectangle((column, row), 1, 1, linewidth=0.8, facecolor=cell.colour, edgecolor="white")
+        axes.add_patch(filled if cell.colour else missing)
+        if cell.is_own:
+            axes.add_patch(Rectangle((column + 0.03, row + 0.04), 0.94, 0.92, fill=False, edgecolor=INK, linewidth=1.4))
+        if cell.colour:
+            height = 0.38 if cell.interval else 0.5
+            axes.text(column + 0.5, row + height, cell.text, ha="center", va="center", color=cell.ink, fontsize=9)
+            axes.text(column + 0.5, row + 0.74, cell.interval, ha="center", va="center", color=cell.ink, fontsize=5.5)
     _name(axes, transfer)
     lowest = 0.0
     if len(transfer.shading.limits) == 1:
@@ -76,18 +86,6 @@ def _name(axes: Axes, transfer: Transfer) -> None:
     axes.set_yticks([row + 0.5 for row in range(len(sources))], list(map(_short, sources)))
     for label in axes.get_xticklabels():
         label.set(rotation=35, ha="left", rotation_mode="anchor")
-
-
-def _draw(axes: Axes, cell: Cell, column: int, row: int) -> None:
-    missing = Rectangle((column, row), 1, 1, linewidth=0.8, facecolor="#f6f8fa", edgecolor="#c4cad1", hatch="////")
-    filled = Rectangle((column, row), 1, 1, linewidth=0.8, facecolor=cell.colour, edgecolor="white")
-    axes.add_patch(filled if cell.colour else missing)
-    if cell.is_own:
-        axes.add_patch(Rectangle((column + 0.03, row + 0.04), 0.94, 0.92, fill=False, edgecolor=INK, linewidth=1.4))
-    if cell.colour:
-        height = 0.38 if cell.interval else 0.5
-        axes.text(column + 0.5, row + height, cell.text, ha="center", va="center", color=cell.ink, fontsize=9)
-        axes.text(column + 0.5, row + 0.74, cell.interval, ha="center", va="center", color=cell.ink, fontsize=5.5)
 
 
 def _scale(axes: Axes, transfer: Transfer, lowest: float) -> None:

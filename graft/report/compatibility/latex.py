@@ -45,7 +45,10 @@ def _lines(transfer: Transfer) -> Iterable[str]:
     matrix = transfer.matrix
     best = dict(best_sources(matrix).select("target", "best").iter_rows())
     yield r"% \usepackage{booktabs}"
-    yield from (r"\begin{table}", r"\centering", rf"\caption{{{escape(caption(transfer))}{_key(transfer)}}}")
+    key = " Bold: the best of a column, where it is better than the baseline beyond chance. In brackets: intervals."
+    if any(MARK in cell.text for cell in transfer.cells.values()):
+        key += r" $^{*}$: $q < 0.05$."
+    yield from (r"\begin{table}", r"\centering", rf"\caption{{{escape(caption(transfer))}{key}}}")
     yield rf"\begin{{tabular}}{{l{'r' * len(matrix.targets)}}}"
     yield r"\toprule"
     yield _row(["", *map(escape, matrix.targets)])
@@ -54,12 +57,6 @@ def _lines(transfer: Transfer) -> Iterable[str]:
         cells = [transfer.cells[source, target] for target in matrix.targets]
         yield _row([escape(source), *(_cell(cell, best.get(cell.target) == source) for cell in cells)])
     yield from (r"\bottomrule", r"\end{tabular}", r"\end{table}")
-
-
-def _key(transfer: Transfer) -> str:
-    marked = any(MARK in cell.text for cell in transfer.cells.values())
-    bold = " Bold: the best of a column, where it is better than the baseline beyond chance. In brackets: intervals."
-    return bold + (r" $^{*}$: $q < 0.05$." if marked else "")
 
 
 def _cell(cell: Cell, is_best: bool) -> str:

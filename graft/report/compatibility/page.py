@@ -116,26 +116,20 @@ def _command(study: str, numbers: Sequence[int]) -> str:
 
 
 def _learned_section(learned: Learned) -> Iterable[str]:
-    """Yield the figure and the table of the non-linearities; a trial there leads to a section, as the matrix's cells
-    do.
+    """Yield the figure and the table of the non-linearities; a trial there leads to a section, as
+    the matrix's cells do.
     """
     yield f'<h2 id="learned">{escape(HEADING)}</h2>'
     yield html.element(Picture(number=1, caption=caption(learned), svg=svg(learned)))
-    yield _link_trials(table(learned), list_drawn(learned))
-    yield from (_origin(learned.study, one) for one in list_drawn(learned))
-
-
-def _link_trials(shown: Table, found: Sequence[Nonlinearity]) -> str:
-    """Return the table as HTML; in each row the first cell that is no label, the trial's number, leads to its
-    section.
-    """
-    before, header, *rows = html.element(shown).split("<tr>")
+    # In each row the first cell that is no label, the trial's number, leads to its section.
+    before, header, *rows = html.element(table(learned)).split("<tr>")
     cell = '<td class="n">{}</td>'.format
     linked = [
         row.replace(cell(one.number), cell(f'<a href="#{_origin_anchor(one)}">{one.number}</a>'), 1)
-        for row, one in zip(rows, found, strict=True)
+        for row, one in zip(rows, list_drawn(learned), strict=True)
     ]
-    return "<tr>".join([before, header, *linked])
+    yield "<tr>".join([before, header, *linked])
+    yield from (_origin(learned.study, one) for one in list_drawn(learned))
 
 
 def _origin_anchor(one: Nonlinearity) -> str:

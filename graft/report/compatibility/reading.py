@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +19,7 @@ from storage.frames import Reader
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixRequest:
-    """What the rows and columns of a matrix are, and how they are compared."""
+    """A request for a matrix: its rows and columns, and how they are compared."""
 
     source: str = "architecture.source"
     """Rows: the path at which a trial says what it was made for."""
@@ -50,7 +49,7 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
     transfer = Transfer(
         study=study,
         objective=row["objective"] if len(set(wanted.values())) < 2 else "the target's objective",
-        direction=_common(directions.values()) or row["direction"],
+        direction=row["direction"] if len(set(directions.values())) != 1 else next(iter(directions.values())),
         paths=Paths(source=request.source, target=column, pair=request.pair),
         matrix=by_similarity(matrix) if request.order == "similarity" else matrix,
         results=found,
@@ -59,9 +58,3 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
     if architectures.is_empty():
         return transfer, None
     return transfer, Learned.of({**row, "objective": transfer.objective}, architectures, directions)
-
-
-def _common(directions: Iterable[Direction]) -> Direction | None:
-    """Return the one direction of all targets, if it is one."""
-    found = set(directions)
-    return found.pop() if len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""What a report says about learned non-linearities, before it has a format."""
+"""The content of a report about learned non-linearities, before it has a format."""
 
 from __future__ import annotations
 
@@ -37,18 +37,16 @@ def list_drawn(learned: Learned) -> list[Nonlinearity]:
 
 
 def table(learned: Learned) -> Table:
-    """One row for each of `list_drawn`; after two labels the trial's number."""
-    rows = list(map(_row, list_drawn(learned)))
+    """Return a row for each of `list_drawn`; after two labels comes the trial's number."""
+    rows: list[list[str]] = []
+    for one in list_drawn(learned):
+        cells = [one.task, one.component, str(one.number), number(one.objective), number(len(one.knots))]
+        cells += [_range(one.low, one.high), _range(*one.active_range), number(one.variation), number(one.slope)]
+        rows.append([*cells, number(one.distance), *([number(one.version.error)] if one.version else [])])
     header = ["Task", "Component", "Trial", learned.objective, "Knots", "Range", "Moves on", "Total variation"]
     header += ["Largest slope", "Most off GELU", *([f"Most off {learned.version.name}"] if learned.version else [])]
     words = "The learned splines, best first; the distance to GELU is the largest where they move"
     return Table(caption=words, header=header, rows=rows, labels=2, folded=len(rows) > _FOLDED)
-
-
-def _row(one: Nonlinearity) -> list[str]:
-    cells = [one.task, one.component, str(one.number), number(one.objective), number(len(one.knots))]
-    cells += [_range(one.low, one.high), _range(*one.active_range), number(one.variation), number(one.slope)]
-    return [*cells, number(one.distance), *([number(one.version.error)] if one.version else [])]
 
 
 def _range(low: float, high: float) -> str:
@@ -66,7 +64,7 @@ def worst_version(learned: Learned) -> str | None:
 
 
 def frame(learned: Learned) -> pl.DataFrame:
-    """One row for each knot: number, task, component, x, y, and the version's value under its name."""
+    """Return a row per knot: number, task, component, x, y, the version's value under its name."""
     named = {"number": pl.Int64(), "task": pl.String(), "component": pl.String()}
     curves = {name: pl.List(pl.Float64()) for name in ("x", "y", *([learned.version.name] if learned.version else []))}
     rows: list[tuple[object, ...]] = []

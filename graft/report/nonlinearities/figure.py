@@ -44,19 +44,32 @@ def figure(learned: Learned) -> Figure:
     drawn = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.1))
     for index, panel in enumerate(panels, 1):
         _draw(drawn.add_subplot(rows, columns, index), panel)
-    legend(drawn, _keys(learned))
+    several = any(len(panel.members) > 1 for panel in learned.panels)
+    keys = [Line2D([], [], color=_OWN, linewidth=1.8, label=f"best by {learned.objective}" if several else "learned")]
+    if several:
+        keys.append(Line2D([], [], color=_OWN, linewidth=0.7, alpha=0.6, label="other trials"))
+    keys.append(Line2D([], [], color=SOFT, linewidth=1.1, linestyle="--", label="GELU"))
+    if learned.version:
+        keys.append(Line2D([], [], color=_OTHER, linewidth=1.8, label=learned.version.label))
+    legend(drawn, keys)
     return drawn
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
-    low, high = _view(panel)
+    # All active ranges are shown, with a margin.
+    least = min(one.active_range[0] for one in panel.members)
+    most = max(one.active_range[1] for one in panel.members)
+    low, high = least - _MARGIN * (most - least), most + _MARGIN * (most - least)
     for one in panel.members:
         width, strength = (1.8, 1.0) if one is panel.leader else (0.7, 0.4)
         for values, colour in _curves(one):
             axes.plot(*_path(one, values), color=colour, linewidth=width, alpha=strength, zorder=2 + strength)
     xs = np.linspace(low, high, _SAMPLES).tolist()
     axes.plot(xs, list(map(gelu, xs)), color=SOFT, linewidth=1.1, linestyle="--", zorder=2.5)
-    axes.set(xlim=(low, high), ylim=_heights(panel))
+    # All curves of the panel fit, GELU need not.
+    seen = [height for one in panel.members for values, _ in _curves(one) for height in values]
+    room = _MARGIN * (max(seen) - min(seen)) or 1.0
+    axes.set(xlim=(low, high), ylim=(min(seen) - room, max(seen) + room))
     axes.set_title(shorten(panel.title, _MOST_LETTERS))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_locator(MaxNLocator(4))
@@ -74,27 +87,3 @@ def _path(one: Nonlinearity, values: Sequence[float]) -> tuple[list[float], list
     room = one.high - one.low
     inside = np.linspace(one.low, one.high, len(values)).tolist()
     return [one.low - room, *inside, one.high + room], [values[0], *values, values[-1]]
-
-
-def _view(panel: Panel) -> tuple[float, float]:
-    """Return the range of x that a panel shows: all active ranges with a margin."""
-    low, high = (edge(one.active_range[side] for one in panel.members) for side, edge in enumerate((min, max)))
-    return low - _MARGIN * (high - low), high + _MARGIN * (high - low)
-
-
-def _heights(panel: Panel) -> tuple[float, float]:
-    """Return the least and the greatest height of the panel: all of its curves fit, GELU need not."""
-    seen = [height for one in panel.members for values, _ in _curves(one) for height in values]
-    room = _MARGIN * (max(seen) - min(seen)) or 1.0
-    return min(seen) - room, max(seen) + room
-
-
-def _keys(learned: Learned) -> list[Line2D]:
-    several = any(len(panel.members) > 1 for panel in learned.panels)
-    keys = [Line2D([], [], color=_OWN, linewidth=1.8, label=f"best by {learned.objective}" if several else "learned")]
-    if several:
-        keys.append(Line2D([], [], color=_OWN, linewidth=0.7, alpha=0.6, label="other trials"))
-    keys.append(Line2D([], [], color=SOFT, linewidth=1.1, linestyle="--", label="GELU"))
-    if learned.version:
-        keys.append(Line2D([], [], color=_OTHER, linewidth=1.8, label=learned.version.label))
-    return keys

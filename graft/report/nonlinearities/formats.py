@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from graft.files import OutputError, writing
+from graft.files import check_ending, writing
 from graft.files import write as write_frame
 from graft.report.nonlinearities.content import caption, frame, table, title
 from graft.report.nonlinearities.figure import figure, svg
@@ -17,8 +17,7 @@ from graft.report.rendering.drawing import figure_style
 
 def render(learned: Learned, path: Path) -> None:
     """Write the report to `path` in the format of its ending, one of ENDINGS; OutputError for another one."""
-    if path.suffix not in ENDINGS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(ENDINGS)}")
+    check_ending(path, ENDINGS)
     with writing(path):
         _WRITERS[path.suffix](learned, path)
 

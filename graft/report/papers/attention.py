@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from graft.files import OutputError, writing
+from graft.files import check_ending
 from graft.report.rendering.document import Block, Document, Picture
 from graft.report.rendering.drawing import figure_style, to_svg
 from graft.report.rendering.formatting import number
-from graft.report.study import WRITERS
+from graft.report.study import WRITERS, write_document
 from spaces.errors import StudyError
 
 if TYPE_CHECKING:
@@ -36,12 +36,13 @@ _NAMELESS = "validation"
 
 
 def write_maps(study: str, trial: int, maps: Mapping[str, AttentionMaps], sequence: int, path: Path) -> None:
-    """Write the maps of a trial, by condition, to `path`, .html or .md: of all sets, or of one sequence.
+    """Write the maps of a trial, by condition, to `path`, .html or .md: of all sets, or of one
+    sequence.
 
-    Raises OutputError for another ending; StudyError for a sequence that is not among those of the maps.
+    Raises OutputError for another ending; StudyError for a sequence that is not among those of the
+    maps.
     """
-    if path.suffix not in WRITERS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
+    check_ending(path, WRITERS)
     blocks: list[Block] = []
     sets = {condition: found for condition, found in maps.items() if found.layers[0].shape[2] == 1}
     if sets:
@@ -49,8 +50,7 @@ def write_maps(study: str, trial: int, maps: Mapping[str, AttentionMaps], sequen
     for condition, found in maps.items():
         if condition not in sets:
             blocks.append(_sequence(condition, found, sequence, len(blocks) + 1))
-    with writing(path):
-        WRITERS[path.suffix](Document(title=f"Attention of trial {trial} of {study}", blocks=blocks), path)
+    write_document(Document(title=f"Attention of trial {trial} of {study}", blocks=blocks), path)
 
 
 def sort_sets(found: AttentionMaps) -> Numbers:

@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
-from graft.files import OutputError, writing
+from graft.files import check_ending
 from graft.report.rendering.document import Document, Paragraph, Table
 from graft.report.rendering.formatting import MISSING, with_margin
-from graft.report.study import WRITERS
+from graft.report.study import WRITERS, write_document
 from spaces.errors import StudyError
 
 _SCHEMA = {
@@ -28,10 +28,11 @@ _KEY = ("task", "metric", "filter")
 
 
 def read_evaluations(paths: Iterable[Path]) -> pl.DataFrame:
-    """One row per model and number of the files that `search evaluate -o` wrote, in their order, columns _SCHEMA.
+    """Return a row per model and number of files by `search evaluate -o`, in order, columns
+    _SCHEMA.
 
-    `label`: the arm of a trial that has one, else the model itself. Raises StudyError for a file of another kind, and
-    for two of one model.
+    `label`: the arm of a trial that has one, else the model itself. Raises StudyError for a file of
+    another kind, and for two of one model.
     """
     rows, seen = list[dict[str, Any]](), dict[str, Path]()
     for path in paths:
@@ -66,9 +67,11 @@ def _read(path: Path) -> tuple[str, str, Sequence[dict[str, Any]]]:
 
 
 def summarize_evaluations(scores: pl.DataFrame) -> pl.DataFrame:
-    """label, task, metric, filter, models, mean, error: the standard error of the mean over the models of a label.
+    """label, task, metric, filter, models, mean, error: the standard error of the mean over the
+    models of a label.
 
-    Of a single model `error` is the harness' own, over the examples of a task; null where it has none.
+    Of a single model `error` is the harness' own, over the examples of a task; null where it has
+    none.
     """
     own = pl.col("standard_error").first()
     over_models = pl.col("value").std() / pl.len().sqrt()
@@ -79,8 +82,7 @@ def summarize_evaluations(scores: pl.DataFrame) -> pl.DataFrame:
 
 def write_evaluations(scores: pl.DataFrame, path: Path) -> None:
     """Write the table to `path`, .html or .md; raises OutputError for another ending."""
-    if path.suffix not in WRITERS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
+    check_ending(path, WRITERS)
     found = summarize_evaluations(scores)
     labels: list[str] = found["label"].unique(maintain_order=True).to_list()
     counts: dict[str, int] = dict(scores.group_by("label").agg(pl.col("model").n_unique()).iter_rows())
@@ -95,5 +97,4 @@ def write_evaluations(scores: pl.DataFrame, path: Path) -> None:
         "of this mean over them. Of one model: the standard error over the examples of the task."
     )
     table = Table(caption="Scores", header=header, rows=rows)
-    with writing(path):
-        WRITERS[path.suffix](Document(title="Scores of language models", blocks=[Paragraph(text=note), table]), path)
+    write_document(Document(title="Scores of language models", blocks=[Paragraph(text=note), table]), path)

@@ -15,11 +15,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from graft.files import OutputError, writing
+from graft.files import check_ending
 from graft.report.lines import series_keys
 from graft.report.rendering.document import Document, Picture
 from graft.report.rendering.drawing import INK, PANEL, arm_colour, figure_style, legend, to_svg
-from graft.report.study import WRITERS
+from graft.report.study import WRITERS, write_document
 
 Numbers = NDArray[np.float64]
 
@@ -69,11 +69,9 @@ def power_series_entropy(ratios: Numbers, temperatures: Numbers) -> Numbers:
 
 def write_formulas(name: str, title: str, path: Path) -> None:
     """Write the figure of the item `name` to `path`, .html or .md; raises OutputError for another ending."""
-    if path.suffix not in WRITERS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
+    check_ending(path, WRITERS)
     caption, draw = FIGURES[name]
-    with writing(path):
-        WRITERS[path.suffix](Document(title=title, blocks=[Picture(number=1, caption=caption, svg=draw())]), path)
+    write_document(Document(title=title, blocks=[Picture(number=1, caption=caption, svg=draw())]), path)
 
 
 def _draw_kernels() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -11,10 +11,10 @@ from typing import Literal
 
 import yaml
 
-from graft.files import OutputError, writing
-from graft.report.rendering.document import Block, Document, Paragraph, Picture, Table
+from graft.files import check_ending
+from graft.report.rendering.document import Document, Paragraph, Picture, Table
 from graft.report.sections import Omission
-from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
+from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read, write_document
 from spaces import plugins
 from spaces.errors import StudyError
 from spaces.messages import no_such
@@ -63,8 +63,8 @@ def read_items() -> Sequence[Item]:
 
 
 def find_item(name: str) -> Item:
-    """Return the item of a name that one study or formulas make; raises StudyError for another, with what is to be
-    done.
+    """Return the item of a name that one study or formulas make; raises StudyError for another,
+    with what is to be done.
     """
     items = {item.name: item for item in read_items()}
     if name not in items:
@@ -82,8 +82,7 @@ def write_item(reader: Reader, item: Item, study: str, path: Path) -> None:
 
     Raises StudyError for a study from which it cannot be made; OutputError for another ending.
     """
-    if path.suffix not in WRITERS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
+    check_ending(path, WRITERS)
     data = read(reader, study)
     wanted = [section for section in collect_sections(data) if plugins.name_of(section) in item.sections]
     sections = [section for section in wanted if data.ended.height and section.fits and section.applies]
@@ -99,13 +98,9 @@ def write_item(reader: Reader, item: Item, study: str, path: Path) -> None:
             f"{item.name} cannot be made of {study}: {reasons} `search launch {item.cut or item.space}` makes a study "
             "of which it can"
         )
-    blocks = [*_opening(item, study), *made]
-    with writing(path):
-        WRITERS[path.suffix](Document(title=f"{item.name} of {study}", blocks=blocks), path)
-
-
-def _opening(item: Item, study: str) -> Iterable[Block]:
     paper, _, label = item.name.partition("/")
-    text = f"{label.replace('-', ' ').capitalize()} of paper {paper}, {item.shows}, of the study {study}."
-    missing = f" Not here: {item.missing.replace('`', '')}." if item.missing else ""
-    yield Paragraph(text=text + missing)
+    opening = f"{label.replace('-', ' ').capitalize()} of paper {paper}, {item.shows}, of the study {study}."
+    if item.missing:
+        opening += f" Not here: {item.missing.replace('`', '')}."
+    blocks = [Paragraph(text=opening), *made]
+    write_document(Document(title=f"{item.name} of {study}", blocks=blocks), path)

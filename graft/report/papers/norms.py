@@ -13,12 +13,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from graft.files import OutputError, writing
+from graft.files import check_ending
 from graft.report.lines import series_keys
 from graft.report.rendering.document import Document, Picture, Table
 from graft.report.rendering.drawing import PANEL, arm_colour, figure_style, legend, to_svg
 from graft.report.rendering.formatting import number
-from graft.report.study import WRITERS
+from graft.report.study import WRITERS, write_document
 from spaces.errors import StudyError
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ _BINS = (8, 40)
 
 
 def norms_of(model: TrainedModel) -> dict[str, Norms]:
-    """`embedding` and, where it is another matrix, `unembedding` -> the Euclidean norm of each token's vector, [v].
+    """`embedding` and, where it is another matrix, `unembedding` -> the Euclidean norm of each
+    token's vector, [v].
 
     Raises StudyError for a model that reads no tokens.
     """
@@ -46,8 +47,7 @@ def norms_of(model: TrainedModel) -> dict[str, Norms]:
 
 def write_norms(title: str, norms: Mapping[str, Norms], path: Path) -> None:
     """Write the figure and its numbers to `path`, .html or .md; raises OutputError for another ending."""
-    if path.suffix not in WRITERS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
+    check_ending(path, WRITERS)
     tokens = len(next(iter(norms.values())))
     caption = (
         f"Left: how many of the {tokens:,} tokens have a vector of this Euclidean norm. Right: the norms in order, the "
@@ -60,8 +60,7 @@ def write_norms(title: str, norms: Mapping[str, Norms], path: Path) -> None:
     header = ["Vectors", "Mean", "Deviation", "Least", "Median", "Largest"]
     table = Table(caption=f"Norms of the vectors of {tokens:,} tokens", header=header, rows=rows, labels=1)
     picture = Picture(number=1, caption=caption, svg=_draw(norms))
-    with writing(path):
-        WRITERS[path.suffix](Document(title=title, blocks=[table, picture]), path)
+    write_document(Document(title=title, blocks=[table, picture]), path)
 
 
 def _draw(norms: Mapping[str, Norms]) -> str:

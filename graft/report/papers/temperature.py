@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from graft.files import OutputError, writing
+from graft.files import check_ending
 from graft.report.rendering.document import Document, Picture
 from graft.report.rendering.drawing import INK, PANEL, SOFT, arm_colour, figure_style, legend, to_svg
-from graft.report.study import WRITERS
+from graft.report.study import WRITERS, write_document
 
 if TYPE_CHECKING:
     from workers.numerics.temperature import BestTemperatures
@@ -30,8 +30,7 @@ _HIGHEST = 1.5
 
 def write_fit(title: str, fields: Mapping[str, float], best: BestTemperatures, path: Path) -> None:
     """Write the figure to `path`, .html or .md, else OutputError; `fields` are the coefficients a4 .. a0."""
-    if path.suffix not in WRITERS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
+    check_ending(path, WRITERS)
     entropy: Numbers = best.entropy.numpy()
     temperature: Numbers = best.temperature.numpy()
     shown = temperature <= _HIGHEST
@@ -57,8 +56,7 @@ def write_fit(title: str, fields: Mapping[str, float], best: BestTemperatures, p
         axes.set_ylabel("temperature")
         legend(figure, keys)
         svg = to_svg(figure, "figure1")
-    with writing(path):
-        WRITERS[path.suffix](Document(title=title, blocks=[Picture(number=1, caption=caption, svg=svg)]), path)
+    write_document(Document(title=title, blocks=[Picture(number=1, caption=caption, svg=svg)]), path)
 
 
 def fitted_temperature(fields: Mapping[str, float], entropy: Numbers) -> Numbers:

@@ -1,10 +1,10 @@
-"""What the sections about a transfer share: the trials of stage two, and which sources belong to a target."""
+"""Shared by sections about a transfer: the trials of stage two, and the sources of a target."""
 
 from __future__ import annotations
 
 import json
 from abc import ABC
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,9 +21,9 @@ class TransferSection(Section, ABC):
 
     @cached_property
     def stage_two(self) -> pl.DataFrame:
-        """number, source, target, pair of the trials that have a result, the baseline's first, then source by source.
+        """The trials that have a result: number, source, target, pair.
 
-        Empty for a study that is no transfer.
+        The baseline's come first, then source by source. Empty for a study that is no transfer.
         """
         names = {"source": "architecture.source", "target": "transfer.target", "pair": "pair"}
         found = pl.DataFrame()
@@ -33,18 +33,15 @@ class TransferSection(Section, ABC):
             return pl.DataFrame(schema={"number": pl.Int64, **dict.fromkeys(names, pl.String)})
         trials = found.select("number", **{key: pl.col(name) for key, name in names.items()}).drop_nulls()
         ended = trials.join(self.data.ended.select("number"), on="number", how="semi")
-        place = pl.col("source").replace_strict(self._order(ended["source"].unique()), return_dtype=pl.Int64)
-        return ended.sort(place, "number")
+        # The baseline's first, then as the space has the tasks, forms in alphabetic order.
+        places = {name: place for place, name in enumerate([BASELINE, *self.data.transfer_tasks])}
+        ordered = sorted(ended["source"].unique(), key=lambda name: (places.get(_task_of(name), len(places)), name))
+        order = {name: place for place, name in enumerate(ordered)}
+        return ended.sort(pl.col("source").replace_strict(order, return_dtype=pl.Int64), "number")
 
     @property
     def applies(self) -> bool:
         return not self.stage_two.is_empty()
-
-    def _order(self, sources: Iterable[str]) -> dict[str, int]:
-        """Source -> its place: the baseline, then as the space has the tasks, forms in alphabetic order."""
-        places = {name: place for place, name in enumerate([BASELINE, *self.data.transfer_tasks])}
-        ordered = sorted(sources, key=lambda name: (places.get(_task_of(name), len(places)), name))
-        return {name: place for place, name in enumerate(ordered)}
 
     @cached_property
     def sources(self) -> list[str]:
@@ -64,8 +61,8 @@ class TransferSection(Section, ABC):
         return [name for name in self.sources if name == BASELINE or name in own or not own]
 
     def data_of(self, task: str) -> str:
-        """Return a text that two tasks of the transfer share if they have the same data: their section `task` as
-        JSON.
+        """Return a text that two tasks of the transfer share if they have the same data: their
+        section `task` as JSON.
         """
         return json.dumps(self.data.transfer_tasks[task].config["task"], sort_keys=True)
 

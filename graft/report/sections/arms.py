@@ -86,9 +86,13 @@ class Arms(Section):
             text += f" Intervals of {experiment.metric}, which is between 0 and 1, are cut where they leave its range."
         yield Paragraph(text=text)
         if "confirmed" in experiment.compared.choices.values():
-            yield _confirmation_table(
-                confirmations(experiment.arms, experiment.direction, range_of(experiment.metric)), objective
-            )
+            found = confirmations(experiment.arms, experiment.direction, range_of(experiment.metric))
+            rows = [
+                [arm, number(rank + 1), number(chosen), with_interval(mean, low, high), number(trials)]
+                for arm, rank, chosen, trials, mean, low, high in found.rows()
+            ]
+            header = ["Arm", "Rank", "When chosen", "On fresh seeds", "Seeds"]
+            yield Table(caption=f"What is left of {objective} on fresh seeds", header=header, rows=rows)
 
 
 def _say_how_chosen(compared: ComparedTrials) -> str:
@@ -144,12 +148,3 @@ def _difference(row: Mapping[str, Any]) -> list[str]:
         number(row["p_sign_flip"]),
         number(row["q"]),
     ]
-
-
-def _confirmation_table(found: pl.DataFrame, objective: str) -> Table:
-    rows = [
-        [arm, number(rank + 1), number(chosen), with_interval(mean, low, high), number(trials)]
-        for arm, rank, chosen, trials, mean, low, high in found.rows()
-    ]
-    header = ["Arm", "Rank", "When chosen", "On fresh seeds", "Seeds"]
-    return Table(caption=f"What is left of {objective} on fresh seeds", header=header, rows=rows)

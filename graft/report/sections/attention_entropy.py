@@ -21,7 +21,8 @@ _MOST_PANELS = 3
 
 @final
 class AttentionEntropy(Section):
-    """A line for each layer and head over the size of the inputs, for studies with `training.diagnostics`.
+    """A line for each layer and head over the size of the inputs, for studies with
+    `training.diagnostics`.
 
     Entropy that grows as the logarithm of the size is attention that disperses.
     """
@@ -32,16 +33,16 @@ class AttentionEntropy(Section):
 
     @cached_property
     def lines(self) -> pl.DataFrame:
-        """Of all heads (search.analysis.study.condition_lines)."""
+        """The lines of all heads (search.analysis.study.condition_lines)."""
         heads = sorted({name for name, _, _ in self.data.summaries if _HEAD.fullmatch(name)}, key=_place)
-        found = pl.concat([pl.DataFrame(), *map(self._of_head, heads)], how="diagonal")
+        parts = [pl.DataFrame()]
+        for name in heads:
+            scores = self.data.scores.of_name(name)
+            layer, head = _place(name)
+            series = scores.select("number").unique().with_columns(series=pl.lit(f"layer {layer}, head {head}"))
+            parts.append(trace_lines(scores, series))
+        found = pl.concat(parts, how="diagonal")
         return found if found.is_empty() else longest_lines(found, self.data.condition, _MOST_PANELS)
-
-    def _of_head(self, name: str) -> pl.DataFrame:
-        scores = self.data.scores.of_name(name)
-        layer, head = _place(name)
-        series = scores.select("number").unique().with_columns(series=pl.lit(f"layer {layer}, head {head}"))
-        return trace_lines(scores, series)
 
     @property
     def applies(self) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 import polars as pl
-from matplotlib.axes import Axes
 
 from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import figure_style, grid, key, label_decades, label_percents, legend, look, to_svg
@@ -58,15 +57,12 @@ def _draw(shares: pl.DataFrame, series: Sequence[Series], number: int) -> str:
                     own["value"].to_list(), own["share"].to_list(), color=seen.colour, linewidth=1.8, where="post"
                 )
             axes.set_xlabel(series_label(one))
-            _fit_values(axes, cells["value"].to_list())
+            values = cells["value"].to_list()
+            if min(values) > 0 and max(values) > 10 * min(values):
+                axes.set_xscale("log")
+                label_decades(axes.xaxis, max(values) / min(values))
         panels[0, 0].set_yscale("log")
         panels[0, 0].set_ylabel("share of trials at least as good")
         label_percents(panels[0, 0].yaxis)
         legend(figure, [key(variant) for variant in variants_of(shares)])
         return to_svg(figure, f"figure{number}")
-
-
-def _fit_values(axes: Axes, values: Sequence[float]) -> None:
-    if min(values) > 0 and max(values) > 10 * min(values):
-        axes.set_xscale("log")
-        label_decades(axes.xaxis, max(values) / min(values))

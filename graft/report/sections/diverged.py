@@ -43,7 +43,9 @@ class Diverged(Section):
     def findings(self) -> Iterable[str]:
         for row in self.counts.filter(_SOME).iter_rows(named=True):
             kinds = [f"{number(row[state])} {state}" for state in ("diverged", "failed") if row[state]]
-            yield f"Of {number(row['ended'])} trials of {row['arm']} {' and '.join(kinds)}, {_say_when(row)}."
+            first, last = row["first"], row["last"]
+            when = f"at step {number(first)}" if first == last else f"between steps {number(first)} and {number(last)}"
+            yield f"Of {number(row['ended'])} trials of {row['arm']} {' and '.join(kinds)}, {when}."
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         rows = [
@@ -54,27 +56,19 @@ class Diverged(Section):
         yield Table(caption="Trials that ended without a result, of all that ended", header=header, rows=rows)
         settings = compare_settings(self.data.trials)
         if settings.height:
-            yield _settings_table(settings)
+            ranges = [
+                [arm, setting, _range(lost_least, lost_most), _range(finished_least, finished_most)]
+                for arm, setting, lost_least, lost_most, finished_least, finished_most in settings.rows()
+            ]
+            words = "Settings of the trials that diverged or failed, and of those that finished"
+            columns = ["Arm", "Setting", "Diverged or failed", "Finished"]
+            yield Table(caption=words, header=columns, rows=ranges, labels=2)
         lost = list_lost(self.data.trials)
         shown = [_describe(row) for row in lost.head(_MOST_ROWS).iter_rows(named=True)]
         caption = "Trials that diverged or failed"
         yield Table(caption=caption, header=["Arm", "Seed", "Trial", "Step", "Why", "Settings"], rows=shown, labels=6)
         if lost.height > _MOST_ROWS:
             yield Paragraph(text=f"These are the first {_MOST_ROWS} of {number(lost.height)}.")
-
-
-def _say_when(row: Mapping[str, Any]) -> str:
-    first, last = row["first"], row["last"]
-    return f"at step {number(first)}" if first == last else f"between steps {number(first)} and {number(last)}"
-
-
-def _settings_table(settings: pl.DataFrame) -> Table:
-    rows = [
-        [arm, setting, _range(lost_least, lost_most), _range(finished_least, finished_most)]
-        for arm, setting, lost_least, lost_most, finished_least, finished_most in settings.rows()
-    ]
-    caption = "Settings of the trials that diverged or failed, and of those that finished"
-    return Table(caption=caption, header=["Arm", "Setting", "Diverged or failed", "Finished"], rows=rows, labels=2)
 
 
 def _range(least: float | None, most: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -39,7 +39,11 @@ class Fingerprints(Section):
         return "How the trials were computed"
 
     def findings(self) -> Iterable[str]:
-        changes = list(self._changes())
+        # Other kinds of step do not count: trials of other sizes have them.
+        every = [replace(one, step_kind=None) for one in self.data.conditions]
+        changes: list[str] = []
+        for index in range(1, len(every)):
+            changes += compare_fingerprints(every[:index], every[index]).deciding
         if changes:
             yield (
                 f"Not all trials were computed alike: {'; '.join(changes)}. The last table tells which were; compare "
@@ -65,12 +69,6 @@ class Fingerprints(Section):
         if _differing_sources(conditions):
             text = f"Between them the sources differ of {', '.join(_differing_sources(conditions))}."
             yield Paragraph(text=text)
-
-    def _changes(self) -> Iterator[str]:
-        """Yield the changes that move numbers; other kinds of step do not count, as trials of other sizes have them."""
-        every = [replace(one, step_kind=None) for one in self.data.conditions]
-        for index in range(1, len(every)):
-            yield from compare_fingerprints(every[:index], every[index]).deciding
 
 
 def _differing_sources(conditions: Sequence[StoredFingerprint]) -> list[str]:

@@ -76,7 +76,8 @@ class ParetoFront(Section):
         yield Picture(number=figures.own, caption=caption, svg=svg)
         params = self.data.parameters(".*").filter(pl.col("number").is_in(shown["number"].implode()))
         told = shown.select("number").join(params, on="number", how="left", maintain_order="left").drop("number")
-        varying = compare_parameters(pl.Series([_json(row) for row in told.iter_rows(named=True)])).varying
+        given = [{path: row[path] for path in row if row[path] is not None} for row in told.iter_rows(named=True)]
+        varying = compare_parameters(pl.Series([json.dumps(params) for params in given])).varying
         rows = [
             [first, *map(number, shown["objective"])],
             [second, *map(number, shown["second_objective"])],
@@ -86,10 +87,6 @@ class ParetoFront(Section):
         yield Table(caption="Trials of the front", header=["Trial", *map(str, shown["number"])], rows=rows)
         if (more := self.front.height - shown.height) > 0:
             yield Paragraph(text=f"{number(more)} more have a worse {first} and a better {second}.")
-
-
-def _json(params: dict[str, object]) -> str:
-    return json.dumps({path: value for path, value in params.items() if value is not None})
 
 
 def _draw(trials: pl.DataFrame, front: pl.DataFrame, labels: tuple[str, str], figure_number: int) -> str:

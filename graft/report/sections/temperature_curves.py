@@ -69,7 +69,8 @@ class TemperatureCurves(Section):
 
     @cached_property
     def closed(self) -> Mapping[str, Sequence[float]]:
-        """Shift -> the numbers of _CLOSED, means over trials; empty for models that are not of that form.
+        """Shift -> the numbers of _CLOSED, means over trials; empty for models that are not of that
+        form.
 
         Those that are estimate a temperature of their own, and have no scorer to be trained with.
         """
@@ -115,7 +116,14 @@ class TemperatureCurves(Section):
             caption += " Dash-dotted: the error at the temperature that is estimated from inputs alone."
         caption += say_shown(len(shifts), len(every), "shifts; the table has all")
         panels = [(rest or "no shift", self.trained.filter(pl.col("rest") == rest)) for rest in shifts]
-        svg = draw_panels(panels, self._draw, self._keys(), f"figure{figures.own}", self.data.metric)
+        keys = [Line2D([], [], color=_TRAINED, label="trained")]
+        if self.closed:
+            keys.append(Line2D([], [], color=_FORM, linestyle="--", label="closed form"))
+        if self.bayes:
+            keys.append(Line2D([], [], color=INK, linestyle=":", label="Bayes"))
+        if not self.estimated.is_empty():
+            keys.append(Line2D([], [], color=SOFT, linestyle="-.", label="estimated"))
+        svg = draw_panels(panels, self._draw, keys, f"figure{figures.own}", self.data.metric)
         yield Picture(number=figures.own, caption=caption, svg=svg)
         yield self._table()
 
@@ -152,22 +160,13 @@ class TemperatureCurves(Section):
         fit_scale(axes, frame["mean"].to_list())
         axes.set_xlabel(_NUMBER)
 
-    def _keys(self) -> list[Line2D]:
-        keys = [Line2D([], [], color=_TRAINED, label="trained")]
-        if self.closed:
-            keys.append(Line2D([], [], color=_FORM, linestyle="--", label="closed form"))
-        if self.bayes:
-            keys.append(Line2D([], [], color=INK, linestyle=":", label="Bayes"))
-        if not self.estimated.is_empty():
-            keys.append(Line2D([], [], color=SOFT, linestyle="-.", label="estimated"))
-        return keys
-
 
 def closed_form(temperatures: Numbers, error: float, least: float, optimum: float) -> Numbers:
-    """Return the error at each temperature of a predictor that is a mean plus a covariance term over the temperature.
+    """Return the error at each temperature of a predictor that is a mean plus a covariance term
+    over the temperature.
 
-    It is a square in 1 / temperature, so that its value at 1, its least value and where that is say all; NaN where the
-    optimum is 1, which leaves its width open.
+    It is a square in 1 / temperature, so that its value at 1, its least value and where that is say
+    all; NaN where the optimum is 1, which leaves its width open.
     """
     if abs(optimum - 1) < 1e-3:
         return np.full(len(temperatures), np.nan)

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import final
 
 import polars as pl
-from matplotlib.axes import Axes
 
 from graft.report.lines import draw_panels, draw_series
 from graft.report.rendering.document import Block, Picture
@@ -54,8 +53,8 @@ class TransferLines(TransferSection):
         drawn = self.panels[:_MOST_PANELS]
         caption += say_shown(len(drawn), len(self.panels), "targets with such conditions")
         shown = {name for _, lines in drawn for name in lines["series"]}
-        svg = draw_panels(drawn, self._draw, self.keys_of(list(shown)), f"figure{figures.own}")
+        keys = self.keys_of(list(shown))
+        svg = draw_panels(
+            drawn, lambda axes, frame: draw_series(axes, frame, self.sources), keys, f"figure{figures.own}"
+        )
         yield Picture(number=figures.own, caption=caption, svg=svg)
-
-    def _draw(self, axes: Axes, frame: pl.DataFrame) -> None:
-        draw_series(axes, frame, self.sources)

@@ -33,15 +33,19 @@ class TransferSizes(TransferSection):
 
     @cached_property
     def lines(self) -> pl.DataFrame:
-        """Of targets on the same data: kind, panel, across, source, x, trials, mean, low, high.
+        """Lines of targets on equal data: kind, panel, across, source, x, trials, mean, low, high.
 
-        Of the kinds, `score` is the objective, `gain` the difference to the baseline of the same pair, in the direction
-        of the objective, and `training`, of objectives that are perplexities, exp(loss) over the steps since the last
-        validation, with the gain of that in `training_gain` (paper 002, Figures 13 and 14).
+        Of the kinds, `score` is the objective, `gain` the difference to the baseline of the same
+        pair, in the direction of the objective, and `training`, of objectives that are
+        perplexities, exp(loss) over the steps since the last validation, with the gain of that in
+        `training_gain` (paper 002, Figures 13 and 14).
         """
+        by_data: dict[str, list[str]] = {}
+        for target in self.targets:
+            by_data.setdefault(self.data_of(target), []).append(target)
         places = [
             {"target": target, "panel": panel, "across": across, "x": float(self.size_of(target, across))}
-            for targets in self._targets_by_data().values()
+            for targets in by_data.values()
             for across, groups in self._sweeps(targets).items()
             for panel, own in groups.items()
             for target in own
@@ -49,7 +53,12 @@ class TransferSizes(TransferSection):
         schema = {"target": pl.String, "panel": pl.String, "across": pl.String, "x": pl.Float64}
         scores = self.stage_two.join(self.data.ended.select("number", value="objective"), on="number")
         placed = scores.join(pl.DataFrame(places, schema=schema), on="target")
-        training = self._training(placed)
+        # The perplexity of training, on tasks whose objective is a perplexity.
+        tasks = self.data.transfer_tasks
+        asked = [name for name in self.targets if tasks[name].objective.metric == "perplexity"]
+        losses = self.data.scores.of_name("loss", "^$").filter(pl.col("variant") == "raw")
+        perplexity = losses.select("number", value=pl.col("last").exp())
+        training = placed.filter(pl.col("target").is_in(asked)).drop("value").join(perplexity, on="number")
         kinds = {
             "score": placed, "gain": self._gains(placed), "training": training, "training_gain": self._gains(training),
         }  # fmt: skip
@@ -65,23 +74,6 @@ class TransferSizes(TransferSection):
         sign = pl.when(pl.col("target").is_in(maximized)).then(1.0).otherwise(-1.0)
         return others.with_columns(value=sign * (pl.col("value") - pl.col("baseline"))).drop("baseline")
 
-    def _training(self, placed: pl.DataFrame) -> pl.DataFrame:
-        """Return the same trials with the perplexity of training as `value`, on tasks whose objective is a
-        perplexity.
-        """
-        tasks = self.data.transfer_tasks
-        asked = [name for name in self.targets if tasks[name].objective.metric == "perplexity"]
-        losses = self.data.scores.of_name("loss", "^$").filter(pl.col("variant") == "raw")
-        perplexity = losses.select("number", value=pl.col("last").exp())
-        return placed.filter(pl.col("target").is_in(asked)).drop("value").join(perplexity, on="number")
-
-    def _targets_by_data(self) -> dict[str, list[str]]:
-        """Return the targets of each task and its data."""
-        found: dict[str, list[str]] = {}
-        for target in self.targets:
-            found.setdefault(self.data_of(target), []).append(target)
-        return found
-
     def _sweeps(self, targets: list[str]) -> dict[str, dict[str, list[str]]]:
         """Return the size over which lines go -> title of a panel -> its targets; empty where none differs."""
         differing = [path for path in _SIZES if len({self.size_of(target, path) for target in targets}) >= _FEWEST]
@@ -91,13 +83,10 @@ class TransferSizes(TransferSection):
         groups: dict[str, list[str]] = {}
         for target in targets:
             fixed = [f"{path.partition('.')[2]} {self.size_of(target, path)}" for path in others]
-            groups.setdefault("\n".join([self._name_of(target), *fixed]), []).append(target)
+            parts = (self.size_of(target, f"task.{path}") for path in ("name", "corpus.name", "tokenizer.name"))
+            title = " ".join(str(part) for part in parts if part)
+            groups.setdefault("\n".join([title, *fixed]), []).append(target)
         return {across: groups}
-
-    def _name_of(self, target: str) -> str:
-        """Return the task's name, with that of its corpus and tokenizer if it has them."""
-        parts = (self.size_of(target, f"task.{path}") for path in ("name", "corpus.name", "tokenizer.name"))
-        return " ".join(str(part) for part in parts if part)
 
     @property
     def applies(self) -> bool:

@@ -222,14 +222,10 @@ def check_refusals(configuration: Configuration) -> None:
     for task in tasks():
         if type(task) is own:
             continue
-        refusal = _refusal(model, task)
+        refusal: str | None = None
+        try:
+            model.check(task)
+        except PluginError as error:
+            refusal = str(error)
         assert refusal is not None, f"it takes a task like {type(task).__doc__} call require_task in `check`"
         assert "\n" not in refusal, "the refusal has several lines"
-
-
-def _refusal(model: Model, task: Task) -> str | None:
-    try:
-        model.check(task)
-    except PluginError as error:
-        return str(error)
-    return None
