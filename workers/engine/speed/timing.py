@@ -118,7 +118,7 @@ MakeStep = Callable[[Recipe, str, torch.device], Step | FusedStep]
 """Makes the step of a recipe, given its structure and the device."""
 
 
-def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep | None = None) -> float:
+def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep | None = None, seconds: float = 0.5) -> float:
     """Return optimizer steps of single models per second, data included, of `width` copies.
 
     `make` makes a step that need not be the fastest, such as `TracedStep`. The fastest of several
@@ -144,7 +144,7 @@ def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep | None = 
         return (clock() - start) / steps
 
     train(WARM_UP_STEPS + 1)  # records the step, and captures it
-    return width / _fastest(train, seconds=0.5)
+    return width / _fastest(train, seconds)
 
 
 def _seconds_a_step(pack: Trains, steps: int, clock: Clock) -> float:
