@@ -1,4 +1,4 @@
-"""A report as one HTML file: styles, figures and, where it sorts a table, its script inside; nothing fetched."""
+"""A report as one HTML file: styles, figures and the scripts of tables and charts inside; nothing is fetched."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from graft.report.interactive.scripts import interactive_scripts
 from graft.report.rendering.document import Block, Document, Heading, Paragraph, Picture, Table
 from graft.report.rendering.formatting import plain
 
@@ -45,16 +46,18 @@ def write(document: Document, path: Path) -> None:
 
 
 def page(title: str, body: str, script: str = "") -> str:
-    """Return a whole page; of scripts, it runs the one that it is given and no other. `title` is text, the others are
-    code.
+    """Return a whole page; it runs the script that it is given and those of its figures, and no other. `title` is text,
+    the others are code.
     """
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    more, allowed = interactive_scripts(body)
+    digests = [hashlib.sha256(one.encode()).digest() for one in [script, *allowed] if one]
+    sources = "".join(f" 'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return _PAGE.format(
         title=escape(plain(title)),
         style=STYLE.read_text(encoding="utf-8"),
         body=plain(body),
-        script=f"\n<script>{script}</script>" if script else "",
-        policy=f"{_POLICY}; script-src 'sha256-{digest}'" if script else _POLICY,
+        script=(f"\n<script>{script}</script>" if script else "") + more,
+        policy=f"{_POLICY}; script-src{sources}" if digests else _POLICY,
     )
 
 
