@@ -21,7 +21,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.markers import MarkerStyle
-from matplotlib.ticker import Formatter, LogFormatter, ScalarFormatter
+from matplotlib.ticker import LogFormatter, ScalarFormatter
 
 _DIGITS = 8
 _FEW = 40
@@ -107,7 +107,7 @@ def _read_panel(axes: Axes, panels: Sequence[Axes], keys: Sequence[Line2D]) -> O
         log and one is not None and one <= 0 for row in marks for log, one in zip(is_log, row, strict=True)
     ):
         raise UnknownArtistError
-    columns = [f"{one['name']} (position)" if "labels" in one else one["name"] for one in (across, up)]
+    columns = [one.get("column", one["name"]) for one in (across, up)]
     data, series = list[Option](), list[Option]()
     for place, layer in enumerate(layers):
         name = layer.name or _tick(layer, up, 1) or _tick(layer, across, 0) or f"line {place + 1}"
@@ -147,14 +147,13 @@ def _read_axis(axis: Axis, name: str) -> Option:
     if axis.get_inverted():
         found["inverse"] = True
     ticks = [float(tick) for tick in axis.get_majorticklocs() if low <= tick <= high]
-    texts = [] if isinstance(formatter, ScalarFormatter | LogFormatter) else _format(formatter, ticks)
-    if any(_parse(text) != tick for tick, text in zip(ticks, texts, strict=False)):
+    texts = [str(text) for text in formatter.format_ticks(ticks)]
+    is_plain = isinstance(formatter, ScalarFormatter | LogFormatter) or [*map(_parse, texts)] == ticks
+    if not is_plain or (scale == "log" and high < 100 * low and len(ticks) > 1):  # ECharts would label decades alone
         found["labels"] = [[tick, text] for tick, text in zip(ticks, texts, strict=True)]
+    if not is_plain:
+        found["column"] = f"{name} (position)"
     return found
-
-
-def _format(formatter: Formatter, ticks: list[float]) -> list[str]:
-    return [str(text) for text in formatter.format_ticks(ticks)]
 
 
 def _parse(text: str) -> float | None:
@@ -226,8 +225,8 @@ def _read_collection(found: Collection, keys: Sequence[Line2D]) -> Iterator[_Lay
         for path in found.get_paths():
             count = (len(path.vertices) - 3) // 2  # there and back, each from one more point, and closed
             there, back = path.vertices[1 : count + 1], path.vertices[count + 2 : -1][::-1]
-            if not np.array_equal(there[:, 0], back[:, 0]):
-                raise UnknownArtistError  # of steps
+            if not np.array_equal(there[:, 0], back[:, 0]) or not np.diff(there[:, 0]).all():
+                raise UnknownArtistError  # of steps, or over points that stand twice
             yield _interval("band", colour, there[:, 0], there[:, 1], back[:, 1])
     elif isinstance(found, LineCollection):
         ends = [segment for segment in found.get_segments() if len(segment)]
