@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,9 +89,11 @@ def read_charts(figure: Figure) -> list[Option]:
     return charts if sum(len(data["source"]) for one in charts for data in one["option"]["dataset"]) <= _MOST else []
 
 
-def write_charts(charts: Sequence[Option]) -> str:
-    """Return charts as text, the same on every machine."""
-    return json.dumps(charts, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+def add_charts(svg: str, figure: Figure) -> str:
+    """Return the picture of a figure with its charts, if it has any, as the picture's <metadata>."""
+    charts = read_charts(figure)
+    text = json.dumps(charts, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return svg.replace("</svg>", f"<metadata>{escape(text, quote=False)}</metadata></svg>") if charts else svg
 
 
 def _read_panel(axes: Axes, panels: Sequence[Axes], keys: Sequence[Line2D]) -> Option:
@@ -99,7 +102,7 @@ def _read_panel(axes: Axes, panels: Sequence[Axes], keys: Sequence[Line2D]) -> O
         raise UnknownArtistError
     labels = _beside(panels, axes, "column", Axes.get_xlabel), _beside(panels, axes, "row", Axes.get_ylabel)
     title = _beside(panels, axes, "column", Axes.get_title)
-    across, up = _read_axis(axes.xaxis, labels[0] or "x"), _read_axis(axes.yaxis, labels[1] or "y")
+    across, up = _read_axis(axes.xaxis, labels[0], "x"), _read_axis(axes.yaxis, labels[1], "y")
     layers = _merge([*_layers(axes, [*keys, *axes.lines])])
     is_log = [one["type"] == "log" for one in (across, up)]
     marks = [row[:2] for layer in layers if not layer.is_interval for row in layer.rows]
@@ -107,7 +110,7 @@ def _read_panel(axes: Axes, panels: Sequence[Axes], keys: Sequence[Line2D]) -> O
         log and one is not None and one <= 0 for row in marks for log, one in zip(is_log, row, strict=True)
     ):
         raise UnknownArtistError
-    columns = [one.get("column", one["name"]) for one in (across, up)]
+    columns = [one.pop("column") for one in (across, up)]
     data, series = list[Option](), list[Option]()
     for place, layer in enumerate(layers):
         name = layer.name or _tick(layer, up, 1) or _tick(layer, across, 0) or f"line {place + 1}"
@@ -137,13 +140,19 @@ def _beside(panels: Sequence[Axes], axes: Axes, along: str, read: Any) -> str:
     return next(filter(None, map(str, map(read, same))), "")
 
 
-def _read_axis(axis: Axis, name: str) -> Option:
-    """Return the kind, the name and, where ticks are more than their positions, the labels of an axis."""
+def _read_axis(axis: Axis, name: str, side: str) -> Option:
+    """Return the kind, the limits and the names of an axis, and the labels of ticks that are more than positions."""
     scale, formatter = axis.get_scale(), axis.get_major_formatter()
     if scale not in ("linear", "log"):
         raise UnknownArtistError
     low, high = sorted(map(float, axis.get_view_interval()))
-    found: Option = {"type": "log" if scale == "log" else "value", "name": name, "min": low, "max": high}
+    found: Option = {
+        "type": "log" if scale == "log" else "value",
+        "name": name,
+        "column": name or side,
+        "min": low,
+        "max": high,
+    }
     if axis.get_inverted():
         found["inverse"] = True
     ticks = [float(tick) for tick in axis.get_majorticklocs() if low <= tick <= high]
@@ -152,7 +161,7 @@ def _read_axis(axis: Axis, name: str) -> Option:
     if not is_plain or (scale == "log" and high < 100 * low and len(ticks) > 1):  # ECharts would label decades alone
         found["labels"] = [[tick, text] for tick, text in zip(ticks, texts, strict=True)]
     if not is_plain:
-        found["column"] = f"{name} (position)"
+        found["column"] = f"{name or side} (position)"
     return found
 
 
@@ -221,19 +230,20 @@ def _read_collection(found: Collection, keys: Sequence[Line2D]) -> Iterator[_Lay
     if found.get_array() is not None or len(np.unique(colours, axis=0)) > 1:
         raise UnknownArtistError  # a colour for each mark says something
     colour = to_hex(colours[0]) if len(colours) else ""
-    if isinstance(found, FillBetweenPolyCollection) and found.t_direction == "x":
+    if isinstance(found, FillBetweenPolyCollection) and getattr(found, "t_direction", "") == "x":
         for path in found.get_paths():
-            count = (len(path.vertices) - 3) // 2  # there and back, each from one more point, and closed
-            there, back = path.vertices[1 : count + 1], path.vertices[count + 2 : -1][::-1]
+            ends = np.asarray(path.vertices)
+            count = (len(ends) - 3) // 2  # there and back, each from one more point, and closed
+            there, back = ends[1 : count + 1], ends[count + 2 : -1][::-1]
             if not np.array_equal(there[:, 0], back[:, 0]) or not np.diff(there[:, 0]).all():
                 raise UnknownArtistError  # of steps, or over points that stand twice
             yield _interval("band", colour, there[:, 0], there[:, 1], back[:, 1])
     elif isinstance(found, LineCollection):
-        ends = [segment for segment in found.get_segments() if len(segment)]
-        if any(len(one) != 2 or one[0][0] != one[1][0] for one in ends):
-            raise UnknownArtistError
-        if ends:
-            yield _interval("bars", colour, *np.array([(a[0], a[1], b[1]) for a, b in ends]).T)
+        bars = [np.asarray(segment) for segment in found.get_segments() if len(segment)]
+        if any(len(one) != 2 or one[0, 0] != one[1, 0] for one in bars):
+            raise UnknownArtistError  # no upright line
+        if bars:
+            yield _interval("bars", colour, *np.array([(one[0, 0], *one[:, 1]) for one in bars]).T)
     elif isinstance(found, PathCollection) and len(np.unique(found.get_sizes())) == 1:
         points = np.ma.filled(np.ma.asarray(found.get_offsets(), dtype=float), np.nan)
         size = 2 + round(math.sqrt(found.get_sizes()[0]))

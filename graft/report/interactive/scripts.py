@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 from pathlib import Path
 
 _STATIC = Path(__file__).parents[2] / "web" / "static"
@@ -12,16 +13,19 @@ _DRAWING = (_STATIC / "vendored" / "echarts" / "echarts.min.js", _STATIC / "char
 _SWITCH = Path(__file__).with_name("figures.js")
 
 
-def interactive_scripts(body: str) -> tuple[str, list[str]]:
-    """Return elements for the end of a page's body, and the scripts that its policy has to allow.
+def write_scripts(body: str, script: str) -> tuple[str, str]:
+    """Return the elements of a page's scripts, its own `script` first, and what its policy says to allow these alone.
 
-    Both are empty where no figure of the body has charts. The scripts that draw are packed, and a browser unpacks and
-    runs them when a reader first asks for a chart: a report that is only read costs a third of their size and no time.
+    Both are empty for a page without a script whose body has no figure with charts. The scripts that draw are packed,
+    and a browser unpacks and runs them when a reader first asks for a chart: a report that is only read costs a third
+    of their size and no time.
     """
-    if "<metadata" not in body:
-        return "", []
-    drawing = "\n".join(path.read_text(encoding="utf-8") for path in _DRAWING)
-    packed = base64.b64encode(gzip.compress(drawing.encode(), mtime=0)).decode()
-    switch = _SWITCH.read_text(encoding="utf-8")
-    elements = f'\n<script type="application/gzip" id="drawing">{packed}</script>\n<script>{switch}</script>'
-    return elements, [switch, drawing]
+    elements, allowed = (f"\n<script>{script}</script>", [script]) if script else ("", [])
+    if "<metadata>" in body:
+        drawing = "\n".join(path.read_text(encoding="utf-8") for path in _DRAWING)
+        packed = base64.b64encode(gzip.compress(drawing.encode(), mtime=0)).decode()
+        switch = _SWITCH.read_text(encoding="utf-8")
+        elements += f'\n<script type="application/gzip" id="drawing">{packed}</script>\n<script>{switch}</script>'
+        allowed += [switch, drawing]
+    hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in allowed]
+    return elements, "; script-src" + "".join(f" 'sha256-{one}'" for one in hashes) if hashes else ""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from graft.report.interactive.scripts import interactive_scripts
+from graft.report.interactive.scripts import write_scripts
 from graft.report.rendering.document import Block, Document, Heading, Paragraph, Picture, Table
 from graft.report.rendering.formatting import plain
 
@@ -49,15 +47,13 @@ def page(title: str, body: str, script: str = "") -> str:
     """Return a whole page; it runs the script that it is given and those of its figures, and no other. `title` is text,
     the others are code.
     """
-    more, allowed = interactive_scripts(body)
-    digests = [hashlib.sha256(one.encode()).digest() for one in [script, *allowed] if one]
-    sources = "".join(f" 'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    scripts, policy = write_scripts(body, script)
     return _PAGE.format(
         title=escape(plain(title)),
         style=STYLE.read_text(encoding="utf-8"),
         body=plain(body),
-        script=(f"\n<script>{script}</script>" if script else "") + more,
-        policy=f"{_POLICY}; script-src{sources}" if digests else _POLICY,
+        script=scripts,
+        policy=_POLICY + policy,
     )
 
 
