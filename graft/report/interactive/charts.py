@@ -189,7 +189,7 @@ def _layers(axes: Axes, keys: Sequence[Line2D]) -> Iterator[_Layer]:
     for line in axes.lines:
         if id(line) not in caps and line.get_visible():
             yield from _read_line(axes, line, keys, labels.get(id(line), ""))
-    for collection in axes.collections:
+    for collection in filter(Collection.get_visible, axes.collections):
         yield from _read_collection(collection, keys)
 
 
