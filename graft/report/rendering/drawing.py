@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from graft.report.interactive.charts import add_charts
 from graft.report.rendering.formatting import number, plain
 
 INK, SOFT, GRID = "#1b1f24", "#57606a", "#e6eaef"
@@ -146,13 +147,13 @@ def label_doublings(axis: Axis, most: float) -> None:
 
 
 def to_svg(figure: Figure, name: str) -> str:
-    """Return the figure as an <svg> element; its ids start with `name`, as several stand in one page."""
+    """Return the figure as an <svg> element with its charts; ids start with `name`, as several stand in one page."""
     with io.StringIO() as file, matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
         text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{name}-', text)
-    return plain(re.sub(r'(href="#|url\(#)', rf"\1{name}-", text).rstrip())
+    return plain(add_charts(re.sub(r'(href="#|url\(#)', rf"\1{name}-", text).rstrip(), figure))
 
 
 def dodges(count: int) -> list[float]:

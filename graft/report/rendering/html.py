@@ -1,13 +1,12 @@
-"""A report as one HTML file: styles, figures and, where it sorts a table, its script inside; nothing fetched."""
+"""A report as one HTML file: styles, figures and the scripts of tables and charts inside; nothing is fetched."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from graft.report.interactive.scripts import write_scripts
 from graft.report.rendering.document import Block, Document, Heading, Paragraph, Picture, Table
 from graft.report.rendering.formatting import plain
 
@@ -45,16 +44,16 @@ def write(document: Document, path: Path) -> None:
 
 
 def page(title: str, body: str, script: str = "") -> str:
-    """Return a whole page; of scripts, it runs the one that it is given and no other. `title` is text, the others are
-    code.
+    """Return a whole page; it runs the script that it is given and those of its figures, and no other. `title` is text,
+    the others are code.
     """
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    scripts, policy = write_scripts(body, script)
     return _PAGE.format(
         title=escape(plain(title)),
         style=STYLE.read_text(encoding="utf-8"),
         body=plain(body),
-        script=f"\n<script>{script}</script>" if script else "",
-        policy=f"{_POLICY}; script-src 'sha256-{digest}'" if script else _POLICY,
+        script=scripts,
+        policy=_POLICY + policy,
     )
 
 

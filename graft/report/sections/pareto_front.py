@@ -103,11 +103,13 @@ def _draw(trials: pl.DataFrame, front: pl.DataFrame, labels: tuple[str, str], fi
             if rows.is_empty():
                 continue
             xs, ys = rows["objective"].to_list(), rows["second_objective"].to_list()
-            axes.scatter(xs, ys, s=14, color=shade, marker=marker, alpha=0.6, linewidths=0.8, rasterized=not few)
+            axes.scatter(
+                xs, ys, s=14, color=shade, marker=marker, alpha=0.6, linewidths=0.8, rasterized=not few, label=label
+            )
             keys.append(Line2D([], [], color=shade, marker=marker, linestyle="none", label=label))
         xs, ys = front["objective"].to_list(), front["second_objective"].to_list()
         axes.step(xs, ys, where="post", color=colour, linewidth=1.2)
-        axes.scatter(xs, ys, s=30, color=colour, edgecolors=INK, linewidths=0.6, zorder=3)
+        axes.scatter(xs, ys, s=30, color=colour, edgecolors=INK, linewidths=0.6, zorder=3, label="Pareto front")
         keys.append(Line2D([], [], color=colour, marker="o", linewidth=1.2, label="Pareto front"))
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])

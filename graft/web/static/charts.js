@@ -13,13 +13,26 @@ function write(value) {
   return typeof value === "number" ? String(Number(value.toPrecision(6))) : value ?? "–";
 }
 
+// The colour of a series: an index or a name of the style sheet's, or a colour.
+const paint = (colour) => style(Number.isInteger(colour) ? `c${colour}` : colour) || colour;
+
 // What a declaration names and JSON cannot hold: how an interval, or a band of them, is drawn.
+function place({ coordSys }, api, x, y) { // what is not above 0 ends at the foot of a logarithmic axis
+  const [across, up] = api.coord([x, y]);
+  return [across, Number.isFinite(up) ? up : coordSys.y + coordSys.height];
+}
 const DRAWN = {
   band(params, api) {
     if (params.dataIndexInside) return; // the first row draws all
     const rows = [...Array(params.dataInsideLength).keys()].filter((row) => Number.isFinite(api.value(2, row)));
-    const side = (column) => rows.map((row) => api.coord([api.value(0, row), api.value(column, row)]));
+    const side = (column) => rows.map((row) => place(params, api, api.value(0, row), api.value(column, row)));
     return { type: "polygon", silent: true, shape: { points: [...side(3), ...side(2).reverse()] }, style: { fill: api.visual("color"), opacity: 0.15 } };
+  },
+  bars(params, api) {
+    if (!Number.isFinite(api.value(2))) return;
+    const [[x, y1], [, y2]] = [2, 3].map((column) => place(params, api, api.value(0), api.value(column)));
+    const line = (shape) => ({ type: "line", shape, style: { stroke: api.visual("color"), lineWidth: 1.5 } });
+    return { type: "group", children: [line({ x1: x, x2: x, y1, y2 }), ...[y1, y2].map((y) => line({ x1: x - 3, x2: x + 3, y1: y, y2: y }))] };
   },
   interval(params, api) {
     if (!Number.isFinite(api.value(2))) return;
@@ -36,14 +49,21 @@ const LINES = {
   "trials out of the ranges": { width: 1, opacity: 0.08, color: "c7" },
 };
 
+// Ticks with texts in place of their numbers.
+function labelled(labels, color) {
+  const customValues = labels.map(([at]) => at), texts = new Map(labels);
+  return { axisLabel: { color, hideOverlap: true, customValues, formatter: (at) => texts.get(at) ?? "" }, axisTick: { customValues } };
+}
+
 function option(spec, frames, width) {
   const known = spec.option, lines = known.series.filter(({ type }) => type === "line");
   const named = spec.legend && (lines.length > 1 || known.parallelAxis || known.series.some(({ colour }) => colour));
   const soft = style("soft"), grid = style("line");
   const axis = (own) => own && {
-    nameLocation: "middle", nameGap: 28, nameTextStyle: { color: soft }, axisLabel: { color: soft, hideOverlap: true, ...(own.type === "category" && { interval: 0 }) },
+    nameLocation: "middle", nameGap: 28, nameTextStyle: { color: soft }, axisLabel: { color: soft, hideOverlap: true, ...(own.type === "category" && { interval: 0 }), ...(own.min != null && { showMinLabel: false, showMaxLabel: false }) },
     axisLine: { lineStyle: { color: grid } }, splitLine: { lineStyle: { color: grid } },
     ...(own.name?.endsWith(", 0 to 1") && { min: 0, max: 1 }), ...own, // a name that tells the range has an axis of all of it
+    ...(own.labels && labelled(own.labels, soft)),
   };
   const found = {
     ...known, animation: false, color: colours(), textStyle: { fontFamily: "system-ui, sans-serif" },
@@ -52,11 +72,12 @@ function option(spec, frames, width) {
       const index = Math.max(lines.findIndex(({ name }) => name === own.name), 0);
       const looks = {
         line: { symbolSize: 5, lineStyle: { width: 2, type: index < 8 ? "solid" : "dashed" }, emphasis: { focus: "series" } },
-        scatter: { symbolSize: coarse.matches ? 11 : 7, itemStyle: { opacity: own.name.endsWith("out of the ranges") ? 0.12 : 0.6, color: style(own.name.endsWith("out of the ranges") ? "c7" : `c${own.colour ?? 0}`) } },
+        scatter: { symbolSize: coarse.matches ? 11 : 7, itemStyle: { opacity: own.name.endsWith("out of the ranges") ? 0.12 : 0.6, color: paint(own.name.endsWith("out of the ranges") ? 7 : own.colour ?? 0) } },
         parallel: { lineStyle: LINES[own.name] && { ...LINES[own.name], color: style(LINES[own.name].color) }, inactiveOpacity: 0.04 },
         custom: { clip: true, tooltip: { show: false } },
       };
-      return { ...looks[own.type], ...own, ...(own.renderItem && { renderItem: DRAWN[own.renderItem] }) };
+      const inked = own.colour != null && own.type !== "scatter" && { itemStyle: { color: paint(own.colour) }, lineStyle: { color: paint(own.colour), ...own.lineStyle } };
+      return { ...looks[own.type], ...own, ...inked, ...(own.renderItem && { renderItem: DRAWN[own.renderItem] }) };
     }),
     // Drawn as a picture, text of a user's is no HTML; and the page's policy allows no style in HTML.
     tooltip: {
@@ -245,7 +266,8 @@ function addTools({ spec, chart, parts, drawn }) {
       add("log", "logarithmic axis", (button) => {
         own.log = !own.log;
         button.setAttribute("aria-pressed", own.log);
-        chart.setOption({ yAxis: { type: own.log ? "log" : "value" } });
+        const { min } = drawn.yAxis;
+        chart.setOption({ yAxis: { type: own.log ? "log" : "value", min: own.log && !(min > 0) ? null : min ?? null } });
       }).setAttribute("aria-pressed", own.log);
     }
   }

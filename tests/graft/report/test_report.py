@@ -61,7 +61,7 @@ def markdown(four_groups: StudyData, tmp_path_factory: pytest.TempPathFactory) -
 def test_a_page_has_all_figures_and_fetches_nothing(four_groups_page: Page) -> None:
     page = four_groups_page
     assert_inert(page)
-    assert page.tags.count("svg") == 4
+    assert page.tags.count("svg") == page.tags.count("metadata") == 4
     assert [f"Figure {number}." in page.text for number in (1, 2, 3, 4)] == [True] * 4
     assert "Left out" not in page.text
 

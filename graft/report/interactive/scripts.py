@@ -1,0 +1,31 @@
+"""The scripts of a report with interactive figures, as parts of its one file."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+from pathlib import Path
+
+_STATIC = Path(__file__).parents[2] / "web" / "static"
+_DRAWING = (_STATIC / "vendored" / "echarts" / "echarts.min.js", _STATIC / "charts.js")
+"""What draws the charts of the dashboard."""
+_SWITCH = Path(__file__).with_name("figures.js")
+
+
+def write_scripts(body: str, script: str) -> tuple[str, str]:
+    """Return the elements of a page's scripts, its own `script` first, and what its policy says to allow these alone.
+
+    Both are empty for a page without a script whose body has no figure with charts. The scripts that draw are packed,
+    and a browser unpacks and runs them when a reader first asks for a chart: a report that is only read costs a third
+    of their size and no time.
+    """
+    elements, allowed = (f"\n<script>{script}</script>", [script]) if script else ("", [])
+    if "<metadata>" in body:
+        drawing = "\n".join(path.read_text(encoding="utf-8") for path in _DRAWING)
+        packed = base64.b64encode(gzip.compress(drawing.encode(), mtime=0)).decode()
+        switch = _SWITCH.read_text(encoding="utf-8")
+        elements += f'\n<script type="application/gzip" id="drawing">{packed}</script>\n<script>{switch}</script>'
+        allowed += [switch, drawing]
+    hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in allowed]
+    return elements, "; script-src" + "".join(f" 'sha256-{one}'" for one in hashes) if hashes else ""
