@@ -13,9 +13,13 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = "1"  # before anything imports torch; inherited by the processes that tests start
 # So that these processes find the code under test, and what they are forked from, wherever they start.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+# Without bytecode each of these processes, and each of `-n`, would compile all of the packages and the tests again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 from hypothesis import settings
+
+sys.dont_write_bytecode = False
 
 # On a bare GPU machine, with torch, numpy, PyYAML, pytest and hypothesis alone, `-m gpu` runs without databases.
 if importlib.util.find_spec("psycopg"):

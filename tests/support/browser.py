@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--remote-debugging-pipe")
+OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--remote-debugging-pipe",
+    # One process for all pages: else each page starts two, that of the blank page before it and a spare one.
+    "--disable-site-isolation-trials", "--renderer-process-limit=1",
+    "--disable-features=IsolateOrigins,site-per-process,SpareRendererForSitePerProcess",
+)  # fmt: skip
 PATIENCE = 90
 """Seconds to wait for an answer, on a machine that may be busy."""
 

@@ -7,34 +7,24 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import shlex
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 from tests.support import emulated_kernels
+from tests.support.compiled import compiled
 from workers.numerics.fusion.fusions import Fusion
 
-FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-DGRAFT_EMULATED")
+FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fno-math-errno", "-DGRAFT_EMULATED")
 
 
 @functools.cache
 def library(text: str) -> ctypes.CDLL:
-    """Return a kernel, compiled once a process."""
-    with tempfile.TemporaryDirectory(prefix="graft-emulated-") as folder:
-        source, made = Path(folder) / "fusion.cpp", Path(folder) / "fusion.so"
-        source.write_text(text)
-        compiler = shlex.split(os.environ.get("CXX", "c++"))
-        done = subprocess.run([*compiler, *FLAGS, str(source), "-o", str(made)], capture_output=True, text=True)
-        assert done.returncode == 0, f"{done.stderr}\n{text}"
-        return ctypes.CDLL(str(made))
+    """Return a kernel, compiled once on a machine."""
+    return compiled(text, FLAGS)
 
 
 def launch(fusion: Fusion, given: Sequence[Tensor], *, backwards: bool = False) -> list[Tensor]:

@@ -4,48 +4,33 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import os
-import shlex
-import subprocess
-import tempfile
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from tests.support.compiled import compiled
 from workers.engine.fused.plan import Limits, Plan, Workspace
 from workers.engine.fused.step import FusedStep, arrange
 from workers.engine.fused_check import _start
 from workers.numerics import cuda
-from workers.numerics.native import address, cache_folder
-from workers.numerics.processors import describe_processor
+from workers.numerics.native import address
 from workers.training.recipe import Recipe
 
 FORWARDS, BACKWARDS, SHUFFLED = range(3)
 """In which the work between two meetings of a block's threads is done."""
 CPU = torch.device("cpu")
 HOPPER = Limits(228 << 10, 227 << 10)
-FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared")
+FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fno-math-errno")
 
 
 @functools.cache
 def library(*, weights_in_shared: bool) -> ctypes.CDLL:
     """Return the emulated kernel, compiled once on a machine, as the native steps are."""
-    compiler = shlex.split(os.environ.get("CXX", "c++"))
     folder = Path(cuda.__file__).parent
-    flags = [*FLAGS, f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}"]
-    sources = [path.read_text() for path in sorted(folder.iterdir()) if path.suffix in (".cpp", ".hpp", ".cu")]
-    key = hashlib.sha256("\0".join([*sources, *flags, *compiler, describe_processor("cpu")]).encode()).hexdigest()
-    made = cache_folder() / f"emulated-{key[:16]}.so"
-    if not made.exists():
-        made.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=made.parent) as aside:
-            file = Path(aside) / made.name
-            command = [*compiler, *flags, str(folder / "emulated.cpp"), "-o", str(file)]
-            subprocess.run(command, check=True, capture_output=True, text=True)
-            file.replace(made)
-    made_library = ctypes.CDLL(str(made))
+    flags = [*FLAGS, f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}", "-I", str(folder)]
+    included = [path.read_text() for path in sorted(folder.iterdir()) if path.suffix in (".hpp", ".cu")]
+    made_library = compiled((folder / "emulated.cpp").read_text(), flags, *included)
     made_library.phases.restype = made_library.items.restype = ctypes.c_int64
     return made_library
 

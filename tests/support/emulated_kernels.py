@@ -8,31 +8,24 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import shlex
-import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from tests.support.compiled import compiled
 from workers.numerics import stream_kernels
 from workers.numerics.fusion.fusions import Fusion, fusion_of
 from workers.training import fused_update
 
-FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-DGRAFT_EMULATED")
+FLAGS = ("-std=c++17", "-O2", "-ffp-contract=off", "-DGRAFT_EMULATED")
 
 
 @functools.cache
 def library(source: Path) -> ctypes.CDLL:
-    """Compiled in a second, once a process."""
-    with tempfile.TemporaryDirectory(prefix="graft-emulated-") as folder:
-        made = str(Path(folder) / "kernels.so")
-        compiler = shlex.split(os.environ.get("CXX", "c++"))
-        subprocess.run([*compiler, *FLAGS, "-x", "c++", str(source), "-o", made], check=True, capture_output=True)
-        return ctypes.CDLL(made)
+    """Return the kernels of a file, compiled once on a machine."""
+    return compiled(source.read_text(), FLAGS)
 
 
 def run(source: Path, name: str, arguments: Sequence[int | Tensor]) -> None:

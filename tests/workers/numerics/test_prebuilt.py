@@ -37,6 +37,12 @@ SMALL = ("streams.cpp", "permutations.cpp", "splitmix.hpp", "instructions.hpp")
 
 
 @pytest.fixture
+def usual_cache() -> str:
+    """Return the cache of the other tests, if it is asked for before `empty_cache`."""
+    return str(native.cache_folder().parent)
+
+
+@pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
     """Yield a cache without libraries; no compiler of the user's own choice."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -271,7 +277,12 @@ def compute_all() -> list[Tensor]:
     ],
 )
 def test_the_bits_are_those_of_a_local_build(
-    processor: str, level: str, empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    processor: str,
+    level: str,
+    usual_cache: str,
+    empty_cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`level`: another one than this processor's, whose libraries it runs, too."""
     if level and (platform.machine() != "x86_64" or not {"avx2", "fma"} <= prebuilt.processor_flags()):
@@ -279,13 +290,18 @@ def test_the_bits_are_those_of_a_local_build(
     level = level or next(prebuilt.levels_here())
     monkeypatch.setattr(prebuilt, "_folder", lambda: tmp_path / "prebuilt")
     monkeypatch.setattr(prebuilt, "levels_here", lambda: iter([level]))
-    # What is not packaged is compiled here for the processor that the packaged libraries are for.
-    monkeypatch.setattr(building.flags, "__defaults__", (level,))
-    monkeypatch.setenv("CXXFLAGS", f"-march={processor}")
+    if processor == "native":  # the libraries that other tests compile, too
+        monkeypatch.setenv("XDG_CACHE_HOME", usual_cache)
+    else:
+        monkeypatch.setattr(building.flags, "__defaults__", (level,))
+        monkeypatch.setenv("CXXFLAGS", f"-march={processor}")
     native.begin(units())
     local = compute_all()
     assert not native.describe_compiler().startswith("prebuilt")
-    monkeypatch.delenv("CXXFLAGS")
+    monkeypatch.delenv("CXXFLAGS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(empty_cache.parent))
+    # What is not packaged is compiled here for the processor that the packaged libraries are for.
+    monkeypatch.setattr(building.flags, "__defaults__", (level,))
     native.forget()
     prebuilt.build(units(), level)
     ahead = compute_all()
