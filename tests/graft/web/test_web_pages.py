@@ -59,6 +59,7 @@ PAGES = {
 }
 
 
+@pytest.mark.sampled(len(PAGES))
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize("size", SIZES)
 def test_a_page_shows_what_it_should_and_complains_of_nothing(

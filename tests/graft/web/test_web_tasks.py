@@ -104,8 +104,9 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.sampled(len(PAGES))
 @pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("size", SIZES)
 def test_a_page_shuts_nobody_out(page: Browser, address: str, name: str, size: str) -> None:
     page.open(address + PAGES[name], SIZES[size])
     assert page.run("document.documentElement.scrollWidth") <= SIZES[size][0]
