@@ -45,7 +45,7 @@ def record_data(trial: Trial, steps: int) -> Arrays:
         return {}
     found = {
         f"{condition or 'validation'}/{name}": _shrink(tensor)
-        for condition, batch in draw_sets_of(trial).items()
+        for condition, batch in draw_sets_of(trial, recipe).items()
         for name, tensor in batch.items()
     }
     if isinstance(task, LanguageTask):

@@ -51,7 +51,7 @@ def refit_temperature(
     if it does not, if the model shows no attention, or if too few queries miss.
     """
     recipe = Recipe.of(trial.config)
-    sets = draw_sets_of(trial)
+    sets = draw_sets_of(trial, recipe)
     if condition not in sets:
         raise StudyError(f"--condition: {no_such('condition of this task', condition, filter(None, sets))}")
     batch = sets[condition]

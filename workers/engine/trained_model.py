@@ -69,7 +69,7 @@ class TrainedModel(nn.Module):
 
     def batches(self) -> dict[str, Batch]:
         """Return the sets that the trial was evaluated on, by condition; under the empty one the validation set."""
-        return draw_sets_of(self._trial)
+        return draw_sets_of(self._trial, self.recipe)
 
     def batch(self, condition: str = "") -> Batch:
         """Return one of `batches`; raises StudyError with the choices for another condition."""

@@ -55,9 +55,9 @@ def draw_evaluation_sets(
     return _draw_by_task(recipe, lanes, tensors, draw)
 
 
-def draw_sets_of(trial: Trial) -> dict[str, Batch]:
-    """Return the sets [N, ...] that a trial is evaluated on, by condition; empty: validation."""
-    recipe, seeds = Recipe.of(trial.config), torch.tensor([evaluation_seed_of(trial)])
+def draw_sets_of(trial: Trial, recipe: Recipe) -> dict[str, Batch]:
+    """Return the sets [N, ...] that a trial with this recipe is evaluated on, by condition; empty: validation."""
+    seeds = torch.tensor([evaluation_seed_of(trial)])
     sets = evaluation_sets(recipe.task, seeds, recipe.training.validation_batch)
     return {condition: {name: tensor[0] for name, tensor in whole.items()} for condition, whole in sets.items()}
 
