@@ -23,6 +23,7 @@ from workers.data.tasks._language import LanguageTask
 from workers.data.tasks.clrs_text import ClrsText
 from workers.data.tasks.othello import Othello
 from workers.engine.pack.lane_data import draw_sets_of
+from workers.engine.pack.lane_tensors import evaluation_seed_of
 from workers.engine.pack.lineage import line_of_descent
 from workers.training.recipe import Recipe
 
@@ -45,7 +46,7 @@ def record_data(trial: Trial, steps: int) -> Arrays:
         return {}
     found = {
         f"{condition or 'validation'}/{name}": _shrink(tensor)
-        for condition, batch in draw_sets_of(trial, recipe).items()
+        for condition, batch in draw_sets_of(recipe, evaluation_seed_of(trial)).items()
         for name, tensor in batch.items()
     }
     if isinstance(task, LanguageTask):

@@ -14,6 +14,7 @@ from spaces.records import Report, Trial
 from workers.engine.machine.process import prepare
 from workers.engine.pack import CHECK_STEPS, Pack
 from workers.engine.pack.lane_data import draw_sets_of
+from workers.engine.pack.lane_tensors import evaluation_seed_of
 from workers.engine.pack.lanes import NARROWEST
 from workers.networks.scorers import scaled_logits
 from workers.numerics.temperature import BestTemperatures, best_temperatures, fit_temperature
@@ -51,7 +52,7 @@ def refit_temperature(
     if it does not, if the model shows no attention, or if too few queries miss.
     """
     recipe = Recipe.of(trial.config)
-    sets = draw_sets_of(trial, recipe)
+    sets = draw_sets_of(recipe, evaluation_seed_of(trial))
     if condition not in sets:
         raise StudyError(f"--condition: {no_such('condition of this task', condition, filter(None, sets))}")
     batch = sets[condition]

@@ -15,6 +15,7 @@ from spaces.plugins import name_of
 from spaces.records import Trial
 from workers.data.tasks import Batch, is_given
 from workers.engine.pack.lane_data import draw_sets_of
+from workers.engine.pack.lane_tensors import evaluation_seed_of
 from workers.networks.models import Model
 from workers.training.recipe import Recipe, evaluate, layout_of
 
@@ -43,7 +44,7 @@ class TrainedModel(nn.Module):
         super().__init__()
         self.recipe = Recipe.of(trial.config)
         """The trial's plug-ins: task, model, optimizer."""
-        self._trial = trial
+        self._seed = evaluation_seed_of(trial)
         self._layout = layout_of(self.recipe)
         for name, tensor in weights.items():
             *folders, last = name.split(".")
@@ -69,7 +70,7 @@ class TrainedModel(nn.Module):
 
     def batches(self) -> dict[str, Batch]:
         """Return the sets that the trial was evaluated on, by condition; under the empty one the validation set."""
-        return draw_sets_of(self._trial, self.recipe)
+        return draw_sets_of(self.recipe, self._seed)
 
     def batch(self, condition: str = "") -> Batch:
         """Return one of `batches`; raises StudyError with the choices for another condition."""

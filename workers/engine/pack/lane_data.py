@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from spaces import plugins
-from spaces.records import Trial
 from workers.data.tasks import Batch, Task
-from workers.engine.pack.lane_tensors import LaneTensors, evaluation_seed_of
+from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.lanes import LaneTrial
 from workers.numerics.randomness import Purpose
 from workers.numerics.tracing import tree_map
@@ -55,10 +54,9 @@ def draw_evaluation_sets(
     return _draw_by_task(recipe, lanes, tensors, draw)
 
 
-def draw_sets_of(trial: Trial, recipe: Recipe) -> dict[str, Batch]:
-    """Return the sets [N, ...] that a trial with this recipe is evaluated on, by condition; empty: validation."""
-    seeds = torch.tensor([evaluation_seed_of(trial)])
-    sets = evaluation_sets(recipe.task, seeds, recipe.training.validation_batch)
+def draw_sets_of(recipe: Recipe, seed: int) -> dict[str, Batch]:
+    """Return the sets [N, ...] that a trial with this seed of evaluation is judged on, by condition; empty: validation."""
+    sets = evaluation_sets(recipe.task, torch.tensor([seed]), recipe.training.validation_batch)
     return {condition: {name: tensor[0] for name, tensor in whole.items()} for condition, whole in sets.items()}
 
 
