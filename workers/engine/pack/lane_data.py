@@ -55,7 +55,7 @@ def draw_evaluation_sets(
 
 
 def draw_sets_of(recipe: Recipe, seed: int) -> dict[str, Batch]:
-    """Return the sets [N, ...] that a trial with this seed of evaluation is judged on, by condition; empty: validation."""
+    """Return the sets [N, ...] on which a trial with this seed is evaluated, by condition; empty: validation."""
     sets = evaluation_sets(recipe.task, torch.tensor([seed]), recipe.training.validation_batch)
     return {condition: {name: tensor[0] for name, tensor in whole.items()} for condition, whole in sets.items()}
 
