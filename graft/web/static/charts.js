@@ -52,7 +52,7 @@ const LINES = {
 // Ticks with texts in place of their numbers.
 function labelled(labels, color) {
   const customValues = labels.map(([at]) => at), texts = new Map(labels);
-  return { axisLabel: { color, hideOverlap: true, customValues, formatter: (at) => texts.get(at) ?? "" }, axisTick: { customValues } };
+  return { axisLabel: { color, lineHeight: 14, hideOverlap: true, customValues, formatter: (at) => texts.get(at) ?? "" }, axisTick: { customValues } };
 }
 
 function option(spec, frames, width) {
