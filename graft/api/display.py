@@ -9,7 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
-from graft.files import OutputError, cell, writing
+from graft.files import cell, check_ending, writing
+from graft.report.rendering import html
 from graft.report.rendering.document import Picture
 
 _ROWS = 50
@@ -19,6 +20,7 @@ _ROWS = 50
 class Figures:
     """Figures that a notebook shows, and that can be written to files."""
 
+    title: str
     pictures: Sequence[Picture]
 
     def __repr__(self) -> str:
@@ -29,15 +31,49 @@ class Figures:
             f"<figure>{one.svg}<figcaption>{escape(one.caption)}</figcaption></figure>" for one in self.pictures
         )
 
+    def interactive(self) -> Page:
+        """Return the figures with charts that zoom and show their values, for the end of a notebook's cell.
+
+        Heat maps and the few other figures that no chart can show stay pictures. The notebook keeps about 300 kB more,
+        the library that draws, and loads nothing.
+        """
+        body = "\n".join(map(html.element, self.pictures))
+        return Page(html.page(self.title, f"<div data-live>{body}</div>"))
+
     def save(self, path: str | Path) -> None:
-        """Write an .svg file; several figures get `-1`, `-2` behind the name. Raises OutputError."""
+        """Write an .svg, .png or .pdf file, or an .html page with charts that zoom; raises OutputError.
+
+        Several figures are one page, but several pictures, with `-1`, `-2` behind the name. Figures that came over HTTP
+        cannot be .png or .pdf.
+        """
+        from graft.report.rendering.drawing import picture_endings, save
+
         path = Path(path)
-        if path.suffix != ".svg":
-            raise OutputError(f"{path}: the ending must be .svg")
+        check_ending(path, [*picture_endings(self.pictures[0].svg), ".html"])
+        if path.suffix == ".html":
+            with writing(path):
+                path.write_text(self.interactive().text, encoding="utf-8")
+            return
         for index, one in enumerate(self.pictures, 1):
             target = path if len(self.pictures) == 1 else path.with_stem(f"{path.stem}-{index}")
             with writing(target):
-                target.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{one.svg}\n', encoding="utf-8")
+                save(one.svg, target)
+
+
+@dataclass(frozen=True, repr=False)
+class Page:
+    """A page of HTML that a notebook shows in a frame of its own, where neither can change the other."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return f"<page of {len(self.text) / 1000:,.0f} kB>"
+
+    def _repr_html_(self) -> str:
+        return (
+            '<iframe sandbox="allow-scripts allow-downloads" style="width: 100%; height: 40rem; resize: vertical" '
+            f'srcdoc="{escape(self.text)}"></iframe>'
+        )
 
 
 def frame_table(frame: pl.DataFrame) -> str:

@@ -235,7 +235,8 @@ class RemoteStudy:
 
     def figure(self, kind: str) -> Figures:
         """Figures of the study's report, by the name of their section; StudyError with the choices for another one."""
-        return Figures([Picture(**one) for one in self.connection.json("studies", self.name, "figures", kind)])
+        pictures = [Picture(**one) for one in self.connection.json("studies", self.name, "figures", kind)]
+        return Figures(f"{self.name}: {kind}", pictures)
 
     def __getattr__(self, name: str) -> NoReturn:
         from graft.api.study import Study

@@ -217,9 +217,11 @@ class Study:
         from graft.report.study import read
 
         if kind == "compatibility":
-            return Figures([draw_matrix(self.compatibility())])
-        with self._using_plugins() as reader:
-            return Figures(draw_figures(read(reader, self.name), kind))
+            pictures = [draw_matrix(self.compatibility())]
+        else:
+            with self._using_plugins() as reader:
+                pictures = draw_figures(read(reader, self.name), kind)
+        return Figures(f"{self.name}: {kind}", pictures)
 
     def report(self, path: str | Path) -> None:
         """Write the study's report to an .html or an .md file, over one that is there."""

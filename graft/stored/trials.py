@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
@@ -136,12 +136,3 @@ def unpack_params(trials: pl.DataFrame) -> pl.DataFrame:
         return trials.drop("params")
     columns = params.str.json_decode(infer_schema_length=None).struct.unnest()
     return trials.drop("params").hstack(columns.rename(lambda path: PARAMS_PREFIX + path))
-
-
-def flatten_config(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted path and value, through nested configurations."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from flatten_config(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value

@@ -173,8 +173,11 @@ def test_a_trial_is_replayed(study: graft.Study):
 def test_figures_reports_and_displays(study: graft.Study, tmp_path: Path):
     figures = study.figure("best_per_group")
     assert figures._repr_html_().count("<svg") == len(figures.pictures) > 0
-    figures.save(tmp_path / "groups.svg")
-    assert any(tmp_path.glob("groups*.svg"))
+    for ending, start in {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF", "html": b"<!DOCTYPE html>"}.items():
+        figures.save(tmp_path / f"groups.{ending}")
+        files = [*tmp_path.glob(f"groups*.{ending}")]
+        assert len(files) == (1 if ending == "html" else len(figures.pictures))
+        assert all(path.read_bytes().startswith(start) for path in files)
     study.report(tmp_path / "report.html")
     assert "Study tiny" in (tmp_path / "report.html").read_text()
     assert "finished" in study._repr_html_()
@@ -428,7 +431,9 @@ REFUSED: dict[str, Callable[[graft.Study, Path], object]] = {
     "study 'tiny' exists with another space": lambda study, at: graft.launch(
         TINY.set("search.seed", 9), database=study.database, run=QUIET
     ),
-    "the ending must be .svg": lambda study, at: study.figure("best_per_group").save(at / "a.png"),
+    "the ending must be one of .svg, .png, .pdf, .html": lambda study, at: study.figure("best_per_group").save(
+        at / "a.jpg"
+    ),
     "the ending must be one of .html, .md": lambda study, at: study.report(at / "a.pdf"),
     "tags: 'draft' is one text; write": lambda study, at: graft.open(study.database).tag(study.name, "draft"),
     "names: 'tvd' is one text; write": lambda study, at: study.metrics("tvd"),

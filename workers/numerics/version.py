@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NUMERICS = 10
+NUMERICS = 11
 """Counted up with every change that may move a bit of what a trial computes: an order of additions, a precision, an
 initialisation. Stored with each study; bits are promised between equal numbers alone.
 
@@ -17,4 +17,5 @@ initialisation. Stored with each study; bits are promised between equal numbers 
 8  compiled steps compute activations by functions that are generated from them
 9  compiled steps train models whose scorer weighs products of features (cosformer, spline_kernel)
 10 entmax with alpha = 2 (sparsemax) and, in compiled steps, 1.5 raises to whole powers by products
+11 compiled steps train linear attention that is not centred
 """

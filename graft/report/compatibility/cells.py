@@ -24,7 +24,7 @@ COLOURS: Colormap = matplotlib.colormaps["RdBu"]
 """Red is worse than the baseline and blue better, with any colour vision."""
 
 SUFFIX = {"points": " points", "percent": " %", "difference": ""}
-"""What is written after a change, by its unit."""
+"""The unit of a change -> the sign that is written after it."""
 
 
 def change(value: float | None, decimals: int) -> str:

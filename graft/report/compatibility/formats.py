@@ -14,6 +14,7 @@ from graft.report.nonlinearities.content import HEADING, table
 from graft.report.nonlinearities.learned import Learned
 from graft.report.rendering import markdown
 from graft.report.rendering.document import Block, Document, Heading, Picture, Table
+from graft.report.rendering.drawing import save
 
 
 def render(transfer: Transfer, path: Path, learned: Learned | None = None) -> None:
@@ -75,8 +76,7 @@ _WRITERS: Mapping[str, Callable[[Transfer, Learned | None, Path], object]] = {
     ".tex": _latex,
     ".csv": lambda transfer, _, path: _write_cells(transfer, path),
     ".parquet": lambda transfer, _, path: transfer.matrix.cells.write_parquet(path),
-    ".png": lambda transfer, _, path: heatmap.write(transfer, path),
-    ".svg": lambda transfer, _, path: heatmap.write(transfer, path),
+    **dict.fromkeys((".png", ".svg", ".pdf"), lambda transfer, _, path: save(heatmap.svg(transfer), path)),
 }
 ENDINGS = tuple(_WRITERS)
 """The endings of files that a matrix can be written to."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-from pathlib import Path
-
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -15,7 +11,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from graft.report.compatibility.cells import COLOURS, MARK
 from graft.report.compatibility.content import Transfer
-from graft.report.rendering.drawing import INK, SOFT, figure_style, to_svg
+from graft.report.rendering.drawing import INK, SOFT, Drawing, figure_style, to_svg
 
 _CELL = (0.78, 0.5)
 """Inches of one cell."""
@@ -27,26 +23,10 @@ _BAR = (0.16, 2.4)
 """Inches of the bar of colours: its width, and the least height."""
 
 
-def svg(transfer: Transfer) -> str:
-    """Return the picture as an <svg> element."""
-    with _tight_style():
-        return to_svg(figure(transfer), "matrix")
-
-
-def write(transfer: Transfer, path: Path) -> None:
-    """Write the picture as PNG or SVG, as the path's ending says."""
-    if path.suffix == ".svg":
-        path.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{svg(transfer)}\n', encoding="utf-8")
-        return
-    with _tight_style():
-        figure(transfer).savefig(path, dpi=200)
-
-
-@contextmanager
-def _tight_style() -> Generator[None]:
-    """Set up pictures that are as large as their content when they are saved; cells all have one size."""
+def svg(transfer: Transfer) -> Drawing:
+    """Return the picture as an <svg> element, as large as its content: cells all have one size."""
     with figure_style(), matplotlib.rc_context({"savefig.bbox": "tight"}):
-        yield
+        return to_svg(figure(transfer), "matrix")
 
 
 def figure(transfer: Transfer) -> Figure:

@@ -1,6 +1,6 @@
 "use strict";
-// A button for each figure whose picture has charts: it draws them in the picture's place. A page without scripts, and
-// paper, have the picture.
+// A button for each figure whose picture has charts: it draws them in the picture's place, and is pressed at first inside
+// an element with `data-live`. A page without scripts, and paper, have the picture.
 let drawing; // the promise of the scripts that draw, which the page has packed
 
 async function unpack() {
@@ -45,4 +45,5 @@ for (const metadata of "DecompressionStream" in window ? document.querySelectorA
   });
   tools.append(button);
   picture.before(tools);
+  if (figure.closest("[data-live]")) button.click();
 }

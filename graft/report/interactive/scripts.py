@@ -9,7 +9,7 @@ from pathlib import Path
 
 _STATIC = Path(__file__).parents[2] / "web" / "static"
 _DRAWING = (_STATIC / "vendored" / "echarts" / "echarts.min.js", _STATIC / "charts.js")
-"""What draws the charts of the dashboard."""
+"""The scripts that draw the charts of the dashboard, in the order in which they run."""
 _SWITCH = Path(__file__).with_name("figures.js")
 
 

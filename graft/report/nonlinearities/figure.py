@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from graft.report.nonlinearities.learned import Learned, Nonlinearity, Panel, gelu
-from graft.report.rendering.drawing import SOFT, figure_style, legend, to_svg
+from graft.report.rendering.drawing import SOFT, Drawing, figure_style, legend, to_svg
 from graft.report.rendering.formatting import number
 from spaces.messages import shorten
 
@@ -29,7 +29,7 @@ _OWN, _OTHER = "#0072B2", "#D55E00"
 """Colours of a learned curve, and of a version that stands in for it."""
 
 
-def svg(learned: Learned) -> str:
+def svg(learned: Learned) -> Drawing:
     """Return the picture as an <svg> element."""
     with figure_style():
         return to_svg(figure(learned), "nonlinearities")

@@ -8,11 +8,11 @@ from pathlib import Path
 from graft.files import check_ending, writing
 from graft.files import write as write_frame
 from graft.report.nonlinearities.content import caption, frame, table, title
-from graft.report.nonlinearities.figure import figure, svg
+from graft.report.nonlinearities.figure import svg
 from graft.report.nonlinearities.learned import Learned
 from graft.report.rendering import html
 from graft.report.rendering.document import Document, Picture
-from graft.report.rendering.drawing import figure_style
+from graft.report.rendering.drawing import save
 
 
 def render(learned: Learned, path: Path) -> None:
@@ -20,14 +20,6 @@ def render(learned: Learned, path: Path) -> None:
     check_ending(path, ENDINGS)
     with writing(path):
         _WRITERS[path.suffix](learned, path)
-
-
-def _write_picture(learned: Learned, path: Path) -> None:
-    if path.suffix == ".svg":
-        path.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{svg(learned)}\n', encoding="utf-8")
-        return
-    with figure_style():
-        figure(learned).savefig(path, dpi=200)
 
 
 def _write_page(learned: Learned, path: Path) -> None:
@@ -41,8 +33,7 @@ def _write_rows(learned: Learned, path: Path) -> None:
 
 
 _WRITERS: Mapping[str, Callable[[Learned, Path], object]] = {
-    ".svg": _write_picture,
-    ".png": _write_picture,
+    **dict.fromkeys((".svg", ".png", ".pdf"), lambda learned, path: save(svg(learned), path)),
     ".html": _write_page,
     ".csv": _write_rows,
     ".parquet": _write_rows,

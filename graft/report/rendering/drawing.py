@@ -1,4 +1,4 @@
-"""How every figure looks, and how it becomes an <svg> element."""
+"""How every figure looks, and how it becomes an <svg> element or a file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import matplotlib
@@ -146,14 +147,38 @@ def label_doublings(axis: Axis, most: float) -> None:
     axis.set_major_formatter(FuncFormatter(lambda position, _: f"{2**position - 1:g}"))
 
 
-def to_svg(figure: Figure, name: str) -> str:
+class Drawing(str):
+    """An <svg> element, with the figure that it shows and the settings that this was drawn with."""
+
+    figure: Figure
+    settings: dict[str, Any]
+
+
+def to_svg(figure: Figure, name: str) -> Drawing:
     """Return the figure as an <svg> element with its charts; ids start with `name`, as several stand in one page."""
     with io.StringIO() as file, matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
         text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{name}-', text)
-    return plain(add_charts(re.sub(r'(href="#|url\(#)', rf"\1{name}-", text).rstrip(), figure))
+    drawing = Drawing(plain(add_charts(re.sub(r'(href="#|url\(#)', rf"\1{name}-", text).rstrip(), figure)))
+    drawing.figure, drawing.settings = figure, dict(matplotlib.rcParams)
+    return drawing
+
+
+def picture_endings(svg: str) -> tuple[str, ...]:
+    """Return the endings of files that a picture can be written to: one that came over HTTP is an <svg> alone."""
+    return (".svg", ".png", ".pdf") if isinstance(svg, Drawing) else (".svg",)
+
+
+def save(svg: str, path: Path) -> None:
+    """Write a picture to a file whose ending is one of `picture_endings`."""
+    if isinstance(svg, Drawing) and path.suffix != ".svg":
+        metadata = {"CreationDate": None} if path.suffix == ".pdf" else {}
+        with matplotlib.rc_context(cast(Any, svg.settings)):
+            svg.figure.savefig(path, dpi=200, metadata=metadata)
+    else:
+        path.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{svg}\n', encoding="utf-8")
 
 
 def dodges(count: int) -> list[float]:

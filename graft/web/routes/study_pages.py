@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from graft.files import cell
 from graft.launching.progress_text import describe_time_left, duration
 from graft.stored.status import read_running, read_status
-from graft.stored.trials import PARAMS_PREFIX, flatten_config, read_lineage
+from graft.stored.trials import PARAMS_PREFIX, read_lineage
 from graft.web.callers import find_entry
 from graft.web.charts.arms import ArmsView, has_arms, view_arms
 from graft.web.charts.ranges import Ranges
@@ -35,6 +35,7 @@ from spaces.errors import GraftError, StudyError
 from spaces.experiment import CONFIGURATION, RANK, SEED
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.records import describe_constraints
+from spaces.settings import list_leaves
 from storage.frames import Reader
 from storage.frames.study import StudyReader
 
@@ -202,7 +203,7 @@ def _list_fixed(stored: StudyReader, sample: Sample) -> list[tuple[str, str]]:
     trials = sample.trials
     varied = [name for name in trials.columns if name.startswith(PARAMS_PREFIX) and trials[name].n_unique() > 1]
     paths = {f"{path}{end}" for name in varied for path in (name.removeprefix(PARAMS_PREFIX),) for end in ("", ".name")}
-    return [(path, cell(value)) for path, value in flatten_config(config) if path not in paths]
+    return [(path, cell(value)) for path, value in list_leaves(config) if path not in paths]
 
 
 @router.get("/studies/{study}/trials/{number}")

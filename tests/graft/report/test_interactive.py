@@ -19,6 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
+from graft.api.display import Figures
 from graft.report.interactive.charts import read_charts
 from graft.report.rendering import html
 from graft.report.rendering.document import Document, Picture
@@ -302,5 +303,26 @@ def test_a_figure_is_zoomed_read_off_and_exported_in_a_file(
     page.call("Emulation.setEmulatedMedia", media="")
     page.run("document.querySelector('figure .tools > button').click()")
     assert page.run(SHOWN) == [True, False]
+    assert page.complaints == []
+    assert [address for address in page.fetched if not address.startswith(("file:", "data:image"))] == []
+
+
+def test_charts_of_a_notebook_are_drawn_in_a_frame_that_cannot_reach_it(page: Browser, tmp_path: Path) -> None:
+    figures = Figures("tiny: loss", [picture(1, name=EVIL), picture(2, is_map=True), picture(3)])
+    cell = figures.interactive()._repr_html_()
+    (tmp_path / "notebook.html").write_text(f"<!DOCTYPE html><title>notebook</title>{cell}", encoding="utf-8")
+    page.open(tmp_path / "notebook.html", (1280, 900))
+    [frame] = page.call("Page.getFrameTree")["frameTree"]["childFrames"]
+    world = page.call("Page.createIsolatedWorld", frameId=frame["frame"]["id"])["executionContextId"]
+
+    def run(expression: str) -> Any:
+        answer = page.call("Runtime.evaluate", expression=expression, contextId=world, returnByValue=True)
+        return answer["result"].get("value")
+
+    wait_until(lambda: run("document.querySelectorAll('figure canvas').length") == 2)
+    looks = "[...document.querySelectorAll('figure')].map(one => one.querySelector('svg').checkVisibility())"
+    assert run(looks) == [False, True, False]
+    assert run("[document.title, self.origin]") == ["tiny: loss", "null"]
+    assert page.run("document.title") == "notebook"
     assert page.complaints == []
     assert [address for address in page.fetched if not address.startswith(("file:", "data:image"))] == []

@@ -194,6 +194,7 @@ def metrics_of(trials: list[Any], monkeypatch: pytest.MonkeyPatch, *, traced: bo
         (COMPLEMENT, {"name": "minimal", "width": 12, "key_width": 5, "value_width": 7}),
         (RETRIEVAL, {"name": "attention_pooling", "scorer": {"name": "adaptive_temperature"}}),
         (REGRESSION, {"name": "linearised_attention", "temperatures": "0.5 2"}),
+        (REGRESSION, {"name": "linearised_attention", "centred": False}),
     ],
     ids=str,
 )

@@ -59,6 +59,10 @@ def linearised(numbers: random.Random) -> dict[str, Any]:
     return {"name": "linearised_attention", "temperature": numbers.uniform(0.5, 2)}
 
 
+def linear(numbers: random.Random) -> dict[str, Any]:
+    return {**linearised(numbers), "centred": False}
+
+
 FAMILIES: dict[str, tuple[dict[str, Any], Knobs]] = {
     "language": (LANGUAGE, layered("transformer", tied=True)),
     "set complement": (COMPLEMENT, ssa),
@@ -66,6 +70,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], Knobs]] = {
     "curriculum": (AFFINE | {"curriculum_every": 4, "curriculum_start": 3}, rotary),
     "pooling": (RETRIEVAL, pooling),
     "linearised": (REGRESSION, linearised),
+    "linear": (REGRESSION, linear),
 }
 AVERAGINGS = {"linearised": {"name": "bema_grid", "kappas": 2, "etas": 2}, "masked": {"name": "ema", "kappa": 0.6}}
 OPTIMIZERS = {"set complement": {"name": "muon"}, "pooling": {"name": "sgd"}}

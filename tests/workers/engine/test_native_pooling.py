@@ -56,12 +56,16 @@ def test_sizes_of_pooling(width: int, classes: int, items: int, batch: int, seed
     dimension=st.integers(1, 9),
     pairs=st.integers(2, 20),
     temperature=st.floats(0.3, 4),
+    centred=st.booleans(),
     batch=st.integers(1, 37),
     seed=st.integers(0, 99),
 )
-def test_sizes_of_linearised_attention(dimension: int, pairs: int, temperature: float, batch: int, seed: int) -> None:
+def test_sizes_of_linearised_attention(
+    dimension: int, pairs: int, temperature: float, centred: bool, batch: int, seed: int
+) -> None:
     task = {"name": "linear_regression", "dimension": dimension, "pairs": pairs}
-    assert_torchs(recipe_of(task, {"name": "linearised_attention", "temperature": temperature}, batch), seed)
+    model = {"name": "linearised_attention", "temperature": temperature, "centred": centred}
+    assert_torchs(recipe_of(task, model, batch), seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +85,18 @@ class Everywhere(LinearRegression):
         return targets, torch.full_like(targets, 1 / targets[0].numel())
 
 
+@pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("batch", [5, 19])
-def test_linearised_attention_where_all_positions_count(batch: int) -> None:
-    recipe = recipe_of(REGRESSION, {"name": "linearised_attention", "temperature": 0.7}, batch)
+def test_linearised_attention_where_all_positions_count(batch: int, centred: bool) -> None:
+    recipe = recipe_of(REGRESSION, {"name": "linearised_attention", "temperature": 0.7, "centred": centred}, batch)
     assert_torchs(replace(recipe, task=Everywhere(dimension=3, pairs=8)))
 
 
-CASES = [(RETRIEVAL, pooling(32)), (REGRESSION, {"name": "linearised_attention"})]
+CASES = [
+    (RETRIEVAL, pooling(32)),
+    (REGRESSION, {"name": "linearised_attention"}),
+    (REGRESSION, {"name": "linearised_attention", "centred": False}),
+]
 
 
 @pytest.mark.parametrize(("task", "model"), CASES, ids=str)

@@ -23,7 +23,7 @@ from workers.networks.models.linearised_attention import LinearisedAttention
 from workers.numerics.randomness import Streams
 
 _PARAMETERS = ("score_of_inputs", "score_of_label", "value_of_inputs", "value_of_label")
-_SIZES = ("lanes", "batch", "length", "features", "total", "loss")
+_SIZES = ("lanes", "batch", "length", "features", "total", "loss", "centred")
 _TENSORS = (
     *("places", "parameters", "gradient", "loss_values", "inputs", "targets", "weights", "lengths"),
     *("temperatures", "outputs_values"),
@@ -36,8 +36,6 @@ def find_obstacle(model: LinearisedAttention, task: Task, dtype: torch.dtype, de
         return reason
     if task.position_loss not in LOSSES or not isinstance(task, VectorTask) or task.outputs != 1:
         return unknown_loss(task)
-    if not model.centred:
-        return "linear attention that is not centred is not in the native step"
     return "an estimated temperature is not in the native step" if model.estimated else None
 
 
@@ -59,4 +57,5 @@ class NativeLinearisedAttention(PlannedModel):
     ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
         lanes, _, length, features = batch["inputs"].shape
         temperatures = per_lane(model.temperature, lanes).to(self._dtype).contiguous()
-        return {"length": length, "features": features}, {"places": self._places, "temperatures": temperatures}
+        sizes = {"length": length, "features": features, "centred": int(model.centred)}
+        return sizes, {"places": self._places, "temperatures": temperatures}

@@ -3,8 +3,9 @@
 //
 // A prompt's output at position q is (m - c_q / o) V + (S g - (1 + 1 / o) (g . c_q) c_q) V / (o t) with g = M x_q, the
 // mean row m, rows c_i = r_i - m without it, S the sum of c_i c_i', o other positions and the temperature t; rows that
-// are not given count nowhere. It is linear in V and in M, so that the gradient needs the same few sums. Prompts are
-// worked on side by side, one in each place of a register: a prompt's sums run in one order, however wide a register is.
+// are not given count nowhere. Linear attention, which is not centred, has c_i = r_i and (S g - (g . c_q) c_q) V / (o t).
+// Both are linear in V and in M, so that the gradient needs the same few sums. Prompts are worked on side by side, one
+// in each place of a register: a prompt's sums run in one order, however wide a register is.
 //
 // Legend: L lanes, N prompts, s positions, f features of a row, of which the last is the label.
 
@@ -18,7 +19,7 @@
 
 // As `_Plan` of workers/networks/gradients/linearised.py, in the same order.
 struct LinearisedPlan {
-    int64_t lanes, batch, length, features, total, loss;
+    int64_t lanes, batch, length, features, total, loss, centred;
     const int64_t *places;   // [4] the scores' rows of inputs and label, then the values'
     const void *parameters;  // [L][P]
     void *gradient;          // [L][P]
@@ -125,7 +126,7 @@ template <typename T> class Linearised {
         }
         turn_rows(prompt, count);
         for (int e = 0; e < f; e++) store<T>(mean_ + e * W<T>, V<T>{}), store<T>(worth_ + e * W<T>, V<T>{}); // S V
-        for (int i = 0; i < s; i++)
+        for (int i = 0; plan_.centred && i < s; i++)
             for (int e = 0; e < f; e++)
                 store<T>(mean_ + e * W<T>, load<T>(mean_ + e * W<T>) + within(i, load<T>(row(i, e))));
         for (int e = 0; e < f; e++) store<T>(mean_ + e * W<T>, load<T>(mean_ + e * W<T>) / given_);
@@ -158,7 +159,7 @@ template <typename T> class Linearised {
     void pass_position(int64_t number, int q, int count) {
         const auto is_given = all(T(q)) < given_;
         const V<T> rest = is_given ? given_ - T(1) : given_, others = rest < T(1) ? all(T(1)) : rest;
-        const V<T> self = is_given ? T(1) + T(1) / others : V<T>{};
+        const V<T> once = plan_.centred ? T(1) + T(1) / others : all(T(1)), self = is_given ? once : V<T>{};
         ask(number, count);
         for (int e = 0; e < f; e++) store<T>(reached_ + e * W<T>, V<T>{}); // S g
         for (int i = 0; i < s; i++) {
@@ -172,7 +173,8 @@ template <typename T> class Linearised {
         const V<T> own_score = load<T>(scores_ + q * W<T>), own_value = load<T>(values_ + q * W<T>);
         output_ = V<T>{};
         for (int e = 0; e < f; e++) { // what V is multiplied by, in the place of S g
-            const V<T> centred = load<T>(row(q, e)), mean = load<T>(mean_ + e * W<T>) - centred / others;
+            const V<T> centred = load<T>(row(q, e));
+            const V<T> mean = plan_.centred ? load<T>(mean_ + e * W<T>) - centred / others : V<T>{};
             const V<T> reached = mean + share * (load<T>(reached_ + e * W<T>) - self * own_score * centred);
             store<T>(reached_ + e * W<T>, reached);
             store<T>(asked_g_ + e * W<T>, share * (load<T>(worth_ + e * W<T>) - self * own_value * centred));
