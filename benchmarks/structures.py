@@ -1,11 +1,13 @@
 """Every structure of packaged spaces: a pack of trials over a plain loop that trains the same model in torch.
 
-    python -m benchmarks.structures [SPACE ...] [--lanes 8] [--seconds 0.5] [--parameters 1000000]
+    python -m benchmarks.structures [SPACE ...] [--lanes 8] [--seconds 0.5] [--parameters 1000000] [--most 64]
 
 Without SPACE, all quick spaces. Of each space's first 64 trials the structures that differ (arms, scorers, sizes),
 each in turns with a plain loop by the model's own code in torch, run eagerly, with autograd, clipping and fused AdamW,
-on one batch that it need not draw; for stage one of transfers, a loop over its models. Whole steps by the processor
-time of one thread; medians of five. Models of more than `--parameters` are left out, which is told.
+on one batch that it need not draw, and that is as long as at the end of a curriculum; for stage one of transfers, a
+loop over its models. Whole steps by the processor time of one thread; medians of five. Models of more than
+`--parameters` are left out, which is told; of a space with more than `--most` structures so many are measured, evenly
+spread.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=0.5, help="about, of each of the two in a row")
     parser.add_argument("--parameters", type=int, default=1_000_000)
+    parser.add_argument("--most", type=int, default=DRAWN, help="structures of a space")
     asked = parser.parse_args()
     prepare()
     print(f"{processor()}, steps compiled for {native.instruction_set()}, torch {torch.__version__}")
@@ -53,7 +56,7 @@ def main() -> None:
     with flush_subnormals():
         for name in asked.spaces or [name for name in packaged_spaces() if name.startswith("quick/")]:
             trials = structures_of(name)
-            for one in trials:
+            for one in trials[:: -(-len(trials) // asked.most)]:
                 differing = ", ".join(describe(one, trials)) or "-"
                 print(
                     f"| {name} | {differing} | {measure(one, asked.lanes, asked.seconds, asked.parameters)}", flush=True
@@ -65,8 +68,17 @@ def structures_of(name: str) -> list[Trial]:
     with graft.Space(name).load() as space:
         trials = begin(space, []).ask(range(min(DRAWN, space.search.trials)))
         found = {one.structure: one for one in trials}.values()
-    endless = {"steps": FOREVER, "validate_every": FOREVER}
-    return [replace(one, config={**one.config, "training": {**one.config["training"], **endless}}) for one in found]
+    return [replace(one, config=without_end(one.config)) for one in found]
+
+
+def without_end(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration that never validates, and whose prompts are as long as at the end of a curriculum.
+
+    At its start a compiled step leaves out positions that weigh nothing, and a plain loop does not.
+    """
+    task, training = config["task"], {**config["training"], "steps": FOREVER, "validate_every": FOREVER}
+    grown = {"curriculum_start": task["points"]} if "curriculum_start" in task else {}
+    return {**config, "task": {**task, **grown}, "training": training}
 
 
 def describe(one: Trial, trials: Sequence[Trial]) -> Iterator[str]:

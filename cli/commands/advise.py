@@ -85,13 +85,11 @@ def _is_task(name: str) -> bool:
 
 
 def _advise_task(task: str, difference: float | None, plugins: Sequence[str], url: str, form: str) -> None:
-    from graft.launching.planning.task_advice import describe, read_task_advice, to_json
+    from graft.launching.planning.task_advice import read_task_advice, to_json
     from graft.plugins.collecting import plugins_asked_for
     from spaces.plugins.active import using
     from storage.frames import open_reader
 
-    if difference is not None and not 0 < difference < float("inf"):
-        raise OptionError(f"--difference {difference:g}: must be a number above 0")
     if form not in ("table", "json"):
         raise OptionError(f"--format: of a task {form!r} must be one of table, json")
     with using(plugins_asked_for(plugins)), open_reader(url) as reader:
@@ -99,4 +97,4 @@ def _advise_task(task: str, difference: float | None, plugins: Sequence[str], ur
     if form == "json":
         show_json(to_json(known))
     else:
-        show_text(describe(known))
+        show_text(repr(known))

@@ -17,6 +17,7 @@ from storage import bring_up
 from storage.frames import open_reader
 
 if TYPE_CHECKING:
+    from graft.launching.planning.task_advice import Known
     from search.optuna_view.storage import ReadOnlyStorage
 
 DEFAULT = "graft.db"
@@ -92,6 +93,17 @@ class Database(Mapping[str, Study]):
         from graft.exports.interchange.optuna_studies import open_storage
 
         return open_storage(self.url)
+
+    def advise(self, task: str, difference: float | None = None) -> Known:
+        """Return what the trials say of a task before it is searched again; printed, it is `search advise TASK`.
+
+        `difference`: of two arms, that seeds are counted for. Raises GraftError for what is no task or no difference,
+        and where neither the task nor its family has trials.
+        """
+        from graft.launching.planning.task_advice import read_task_advice
+
+        with open_reader(self.url) as reader:
+            return read_task_advice(reader, task, difference)
 
     def rename(self, study: str, name: str) -> Study:
         """Give a study another name; not while it runs."""

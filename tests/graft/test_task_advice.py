@@ -68,6 +68,7 @@ def test_what_is_known_of_a_task_is_told_at_length_and_in_short(search: Search) 
         "set_complement (length 4, vocabulary 9), model minimal, minimize tvd/raw (last), 20 steps: 72 trials" in told
     )
     assert "at level 0.05: 0.125: " in told
+    assert repr(graft.open("graft.db").advise("set_complement", 0.125)) == told.rstrip("\n")
     lines = search("launch", "drawn.yaml", "--dry-run", "--device", "h100").splitlines()
     known = [line.removeprefix("known").strip() for line in lines if line.startswith("known ")]
     assert len(known) == 3
@@ -89,8 +90,8 @@ def test_what_is_known_of_a_task_is_told_at_length_and_in_short(search: Search) 
     [
         (["set_complemen"], "no task, did you mean 'set_complement'?"),
         (["set_complement", "--format", "csv"], "must be one of table, json"),
-        (["set_complement", "--difference", "0"], "--difference 0: must be a number above 0"),
-        (["set_complement", "--difference", "inf"], "--difference inf: must be a number above 0"),
+        (["set_complement", "--difference", "0"], "difference 0: must be a number above 0"),
+        (["set_complement", "--difference", "inf"], "difference inf: must be a number above 0"),
         (["drawn.yaml", "--difference", "1"], "--difference goes with a task"),
         (["drawn.yaml"], "has no claim"),
         (["nowhere.yaml"], "nowhere.yaml: no such file"),

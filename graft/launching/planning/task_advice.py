@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -45,9 +46,9 @@ MOST = 5_000
 _COLUMNS = ("seed", "objective", "task", "model", "config", "params")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Known:
-    """What the database knows of a task."""
+    """What the database knows of a task; its `repr` is what `search advise TASK` prints."""
 
     task: str
     tasks: tuple[str, ...]
@@ -56,12 +57,18 @@ class Known:
     """The kind of task that these share with it; None for the task itself."""
     found: TaskAdvice
 
+    def __repr__(self) -> str:
+        return "\n".join(describe(self))
+
 
 def read_task_advice(reader: Reader, task: str, difference: float | None = None) -> Known:
     """Return what the database knows of a task, or of its family where the task has no trials.
 
-    Raises PluginError for what is no task, and StudyError where neither has trials.
+    `difference`: of two arms, that seeds are counted for, above 0. Raises GraftError for another one, PluginError for
+    what is no task, and StudyError where neither has trials.
     """
+    if difference is not None and not 0 < difference < math.inf:
+        raise GraftError(f"difference {difference:g}: must be a number above 0")
     stored = sorted(reader.query("SELECT DISTINCT task FROM trials WHERE objective IS NOT NULL")["task"].drop_nulls())
     if task not in stored and task not in member_names("task"):
         raise PluginError(no_such("task", task, sorted({*member_names("task"), *stored})))
@@ -140,18 +147,16 @@ def _is_random(content: Any) -> bool:
 # ---------------------------------------------------------------------------------------------------------- for people
 
 
-def describe(known: Known) -> str:
-    """Return what is known in lines for people."""
-    lines: list[str] = []
+def describe(known: Known) -> Iterator[str]:
+    """Yield what is known in lines for people."""
     if known.family:
-        lines.append(f"{known.task} has no trials here; of its family ({known.family}): {', '.join(known.tasks)}")
+        yield f"{known.task} has no trials here; of its family ({known.family}): {', '.join(known.tasks)}"
     settings = known.found.settings
     for one in settings[:_SHOWN]:
-        lines += _describe_setting(one)
+        yield from _describe_setting(one)
     if (more := len(settings) - _SHOWN) > 0:
-        lines.append(f"{more} more setting{'s' * (more > 1)} with fewer trials: --format json has all")
-    lines += _describe_knobs(known.found.knobs)
-    return "\n".join(lines)
+        yield f"{more} more setting{'s' * (more > 1)} with fewer trials: --format json has all"
+    yield from _describe_knobs(known.found.knobs)
 
 
 def _describe_setting(one: SettingAdvice) -> Iterator[str]:

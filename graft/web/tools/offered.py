@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from graft.launching.planning.preview import list_packaged_spaces
+from graft.launching.planning.task_advice import describe, read_task_advice, to_json
 from graft.plugins.families import FAMILIES, packaged_names, version
 from graft.report.arms import compare_two
 from graft.report.claims import read_claim_report
@@ -136,15 +137,23 @@ def _check(caller: Caller, space: Space) -> Answer:
 @tool("rows lines? study? state? note? next?")
 def _advise(
     caller: Caller,
-    space: Space,
+    space: Space | None = None,
+    task: Annotated[str | None, Field(max_length=60, description="In place of a space.")] = None,
     pilot: Annotated[
         int | None, Field(ge=3, le=100, description="Queue a study of so many other seeds, to advise by.")
     ] = None,
 ) -> Answer:
-    """Say what the seeds of a space's claim can find, by finished studies of the same arms.
+    """Say what the seeds of a space's claim can find, by finished studies of the same arms; or what trials know of a
+    task: noise over seeds, best of N, ranges of the best tenth.
 
     `pilot` first queues one, of other seeds: watch it, then advise again.
     """
+    if task is not None and space is None and pilot is None:
+        with caller.read() as reader:
+            known = read_task_advice(reader, task)
+        return list_rows(to_json(known)["settings"], facts={"lines": [*describe(known)]})
+    if space is None or task is not None:
+        raise RefusalError(400, "advise: give a space, or a task alone")
     if pilot is not None:
         caller.require("submit")
     values = caller.submitted(space), caller.settings.database, pilot

@@ -209,6 +209,19 @@ def test_a_tool_answers_in_the_shape_of_its_command(
         assert {name: shown[name] for name in shared} == shared
 
 
+@pytest.mark.long
+def test_a_program_asks_what_trials_know_of_a_task(
+    ended: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    task = yaml.safe_load(EXPERIMENT)["task"]["name"]
+    found = call(ended, "advise", task=task).structured_content
+    status, out, _ = called(monkeypatch, capfd, "advise", task)
+    assert found is not None
+    assert status == 0
+    assert [*map(str.split, found["lines"])] == [*map(str.split, out.splitlines())]
+    assert found["rows"][0]["trials"] > 0
+
+
 def test_answers_are_short_and_a_cursor_gives_the_rest(count_tokens: Callable[[str], int]) -> None:
     many = [{"number": index, "value": index / 7, "none": None, "text": "x é " * 75} for index in range(30)]
     shown, start = [], 0
@@ -280,6 +293,10 @@ ADA, BOB, READER = (Holder(name, role) for name, role in (("ada", "submit"), ("b
         ("claim", {"study": "ours"}, "study 'ours' has no claim"),
         ("show", {"study": "ours", "number": 10**12}, "number: Input should be less than"),
         ("advise", {"space": EXPERIMENT}, "the space has no claim; write"),
+        ("advise", {"space": EXPERIMENT, "task": "add"}, "give a space, or a task alone"),
+        ("advise", {"task": "add", "pilot": 3}, "give a space, or a task alone"),
+        ("advise", {"task": "ad"}, "'ad' is no task, did you mean 'add'?"),
+        ("advise", {"task": "add"}, "no trial of add, or of a task of its family, has ended in this database"),
     ],
 )
 def test_hostile_input_gets_one_line_and_writes_nothing(
