@@ -55,6 +55,15 @@ def test_intervals_hold_the_truth_and_nothing_is_seldom_told_apart() -> None:
     assert alarms / 800 <= 0.04, "a fortieth is wanted"
 
 
+def test_a_value_by_another_name_has_no_row() -> None:
+    trials = made(np.random.default_rng(3), 60)
+    names = {"a": "softmax", "b": "entmax", "c": "average"}
+    scorer = pl.col("tells").replace_strict(names)
+    trials = trials.with_columns(scorer=scorer, sometimes=pl.when(pl.int_range(pl.len()) > 3).then(scorer))
+    found = rank_associations(trials, ["tells", "scorer", "sometimes", "number", "word"])["value"]
+    assert set(found) == {"tells", "sometimes", "number", "word"}
+
+
 def test_a_best_value_in_the_middle_is_found() -> None:
     random = np.random.default_rng(2)
     rate = random.uniform(-1, 1, 200)

@@ -151,7 +151,7 @@ class Drawing(str):
     """An <svg> element, with the figure that it shows and the settings that this was drawn with."""
 
     figure: Figure
-    settings: dict[str, Any]
+    settings: matplotlib.RcParams
 
 
 def to_svg(figure: Figure, name: str) -> Drawing:
@@ -162,7 +162,7 @@ def to_svg(figure: Figure, name: str) -> Drawing:
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     drawing = Drawing(plain(add_charts(re.sub(r'(href="#|url\(#)', rf"\1{name}-", text).rstrip(), figure)))
-    drawing.figure, drawing.settings = figure, dict(matplotlib.rcParams)
+    drawing.figure, drawing.settings = figure, matplotlib.rcParams.copy()
     return drawing
 
 

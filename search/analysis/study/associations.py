@@ -31,18 +31,24 @@ def rank_associations(trials: pl.DataFrame, columns: Sequence[str], confidence: 
     ranks: the root of the share of their variance that lies between the groups (Fisher 1925), corrected for what groups
     differ by chance (Kelley 1935), 0 to 1. low and high invert the noncentral F distribution of the analysis of
     variance of these ranks (Conover and Iman 1981; Steiger 2004, "Beyond the F test"): low is 0 where the value is not
-    told apart from one without an association.
+    told apart from one without an association. A value that groups the trials as an earlier column does has no row: an
+    arm and the scorer that it alone has are one.
     """
     rows: list[Mapping[str, Any]] = []
+    groupings: set[bytes] = set()
     for name in columns:
-        known = trials.select(value=name, rank="objective").drop_nulls().with_columns(pl.col("rank").rank())
+        known = trials.select(pl.row_index("row"), value=name, rank="objective").drop_nulls()
+        known = known.with_columns(pl.col("rank").rank())
         count = known.height
         if count < FEWEST or known["value"].n_unique() < 2 or known["rank"].n_unique() < 2:
             continue
         groups = _group(known["value"])
         number = groups.n_unique()
-        if not 1 < number < count:
+        firsts = known.with_columns(group=groups).select("row", pl.col("row").min().over("group").alias("first"))
+        grouping = firsts.to_numpy().tobytes()
+        if not 1 < number < count or grouping in groupings:
             continue
+        groupings.add(grouping)
         mean = pl.col("rank").mean()
         between = ((mean.over("group") - mean) ** 2).sum() / ((pl.col("rank") - mean) ** 2).sum()
         share = min(float(known.with_columns(group=groups).select(between).item()), 1 - 1e-12)
