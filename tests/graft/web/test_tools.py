@@ -349,7 +349,7 @@ async def over_http(address: str, token: str | None) -> AsyncGenerator[Client]:
 @pytest.fixture
 def guarded(database: str) -> Iterator[str]:
     """Return the address of a server that asks for tokens."""
-    with serving(Settings(database=database, needs_token=True)) as address:
+    with serving(Settings(database=database, needs_token=True, check_seconds=240)) as address:
         yield address
 
 
