@@ -1,10 +1,12 @@
-"""Lines over a number of conditions: a panel for each, as several sections draw them."""
+"""Sections that are one kind of figure: panels of lines, which a subclass declares by its facts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from abc import ABC
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -13,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from graft.report.data import StudyData
+from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import (
     INK,
     PANEL,
@@ -23,6 +26,12 @@ from graft.report.rendering.drawing import (
     legend,
     to_svg,
 )
+from graft.report.sections import FigureNumbers, Part, Section, say_shown
+from search.analysis.metrics import range_of
+from search.analysis.study.condition_lines import order_lines, trace_lines
+
+Looks = Mapping[str, Mapping[str, Any]]
+"""Series, in the order of the legend -> what is special of its lines, as keywords of `Axes.plot`."""
 
 _ACROSS = 3
 """Panels side by side."""
@@ -30,6 +39,141 @@ _FEW = 6
 """Ticks of an axis of whole numbers."""
 _BY = "model.scorer"
 """What parts the lines of a study without arms, if it differs."""
+
+
+class Lines(Section, ABC):
+    """A section of panels in rows of three under one legend, with a line for each series.
+
+    A subclass states the facts of its figure. By default its lines are those of `metrics` over a number of their
+    conditions, an arm or a scorer each; `read_lines` is for lines of another kind.
+    """
+
+    part = Part.FIGURES
+    figures = 1
+
+    caption: ClassVar[str] = ""
+    """`{metric}`, `{label}` and `{objective}` are the study's: `mse`, `mse/raw` and `mse/raw/length=8`. The same holds
+    of `label`."""
+    metrics: ClassVar[Sequence[str]] = ()
+    """Metrics whose lines are drawn; none for the objective's."""
+    conditions: ClassVar[str] = "="
+    """A regular expression of the conditions that lines go over."""
+    without: ClassVar[Sequence[str]] = ()
+    """Numbers of conditions over which no line goes."""
+    most: ClassVar[int] = 6
+    """Panels that are drawn at most; the caption says of how many."""
+    panels_are: ClassVar[str] = "numbers of conditions"
+    across: ClassVar[str] = ""
+    """The label of the x axis, where it is not the number that lines go over."""
+    label: ClassVar[str] = ""
+    """The label of the y axis, beside the first panel of each row."""
+    label_all: ClassVar[bool] = False
+    """Whether each panel has the label of the y axis."""
+    marks: ClassVar[Mapping[str, Any]] = {"marker": ".", "linewidth": 1.6}
+    """How all lines look, as keywords of `Axes.plot`."""
+    scaled: ClassVar[Sequence[str]] = ("x", "mean")
+    """Columns by which axes become logarithmic: `x` for the x axis, others for the y axis."""
+    dashed: ClassVar[str] = ""
+    """The legend's name of a dashed line that `draw` adds to each panel."""
+    wide: ClassVar[float] = 0
+    """Of a figure that is one panel as wide as two, with a legend even of one name: inches for the legend."""
+
+    def read_lines(self) -> pl.DataFrame:
+        """Return a row for each point: across, title (of its panel), series, x, mean and, for a band, low and high.
+
+        Panels and series are drawn in the order of rows. `across` may be missing where the section states it, and
+        `title` where there is one panel.
+        """
+        metrics, series = self.metrics or (self.data.metric,), read_series(self.data)
+        return self.trace({name: (self.data.scores.of(name, self.conditions), series) for name in metrics})
+
+    def trace(self, parts: Mapping[str, tuple[pl.DataFrame, pl.DataFrame]]) -> pl.DataFrame:
+        """Return the lines of several scores over numbers of conditions (search.analysis.study.condition_lines).
+
+        Each part has a name, scores, and the series of trials. The name is in the column `part`; if a metric of that
+        name has a range, intervals are cut there.
+        """
+        found = [
+            trace_lines(scores, series, self.without, range_of(name)).with_columns(part=pl.lit(name))
+            for name, (scores, series) in parts.items()
+        ]
+        if not found:
+            return pl.DataFrame()
+        return order_lines(pl.concat(found), self.data.condition).rename({"rest": "title"})
+
+    @cached_property
+    def lines(self) -> pl.DataFrame:
+        """The lines of `read_lines`, with all columns."""
+        found = self.read_lines()
+        if found.is_empty():
+            return found
+        columns = {"across": self.across} if self.across else {}
+        if "title" not in found.columns:
+            columns["title"] = ""
+        return found.with_columns(pl.lit(text).alias(name) for name, text in columns.items())
+
+    @property
+    def applies(self) -> bool:
+        return not self.lines.is_empty() and self.lines["x"].n_unique() > 1
+
+    def fill(self, text: str) -> str:
+        """Return a caption or a label with the names of the study's objective."""
+        objective = str(self.data.study["objective"])
+        label = "/".join(objective.split("/")[:2])
+        return text.format(metric=self.data.metric, label=label, objective=objective)
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        yield self.picture(figures.own, self.lines, self.caption, self.label)
+
+    def looks(self, lines: pl.DataFrame) -> Looks:
+        """Return the looks of the series of a figure: a colour each."""
+        return series_looks(lines["series"].unique(maintain_order=True).to_list())
+
+    def keys(self, looks: Looks) -> list[Line2D]:
+        """Return the legend."""
+        dashed = [Line2D([], [], color=INK, linestyle="--", label=self.dashed)] if self.dashed else []
+        return [*series_keys(looks), *dashed]
+
+    def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
+        """Draw the lines of one panel."""
+        for (name,), own in lines.group_by("series", maintain_order=True):
+            look = {**self.marks, **looks[str(name)]}
+            axes.plot(own["x"].to_list(), own["mean"].to_list(), **look)
+            if "low" in own.columns:
+                sure = own.drop_nulls(["low", "high"])
+                x, low, high = (sure[column].to_list() for column in ("x", "low", "high"))
+                axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+
+    def picture(
+        self, number: int, lines: pl.DataFrame, caption: str, label: str, most: int = 0, panels_are: str = ""
+    ) -> Picture:
+        """Return the figure of lines; `most` and `panels_are` stand for the section's own."""
+        panels = lines.partition_by("across", "title", maintain_order=True)
+        shown = panels[: most or self.most]
+        looks = self.looks(pl.concat(shown))
+        keys = self.keys(looks)
+        rows, columns = math.ceil(len(shown) / _ACROSS), min(len(shown), _ACROSS)
+        size = (max(columns, 1.7) * PANEL[0], rows * PANEL[1] + 0.3 * math.ceil(len(keys) / 3) + 0.2)
+        with figure_style():
+            figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + self.wide) if self.wide else size, layout="constrained")
+            grid: Any = figure.subplots(rows, columns, squeeze=False)
+            for axes, own in zip(grid.flat, shown, strict=False):
+                axes.set_title(own["title"][0])
+                self.draw(axes, own, looks)
+                if "x" in self.scaled:
+                    _scale_numbers(axes, own["x"].to_list())
+                if heights := [name for name in self.scaled if name != "x"]:
+                    fit_scale(axes, [value for name in heights for value in own[name].drop_nulls().to_list()])
+                axes.set_xlabel(own["across"][0])
+                if label and (self.label_all or axes in grid[:, 0]):
+                    axes.set_ylabel(self.fill(label))
+            for axes in list(grid.flat)[len(shown) :]:
+                axes.set_visible(False)
+            if len(keys) > 1 or self.wide:
+                legend(figure, keys)
+            svg = to_svg(figure, f"figure{number}")
+        text = self.fill(caption) + say_shown(len(shown), len(panels), panels_are or self.panels_are)
+        return Picture(number=number, caption=text, svg=svg)
 
 
 def read_series(data: StudyData) -> pl.DataFrame:
@@ -41,68 +185,17 @@ def read_series(data: StudyData) -> pl.DataFrame:
     return found.select("number", series=scorer.fill_null("all"))
 
 
-def panels_of(frame: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
-    """Return the title and the rows of each panel of longest_lines."""
-    parts = frame.partition_by("panel", maintain_order=True)
-    return [(part["rest"][0], part) for part in parts]
+def series_looks(names: Sequence[str]) -> Looks:
+    """Return a colour for each series."""
+    return {name: {"color": arm_colour(place)} for place, name in enumerate(names)}
 
 
-def draw_panels(
-    panels: Sequence[tuple[str, pl.DataFrame]],
-    draw: Callable[[Axes, pl.DataFrame], None],
-    keys: Sequence[Line2D],
-    name: str,
-    upright: str = "",
-) -> str:
-    """Return a figure of panels with a title each, in rows of three under one legend.
-
-    `upright`: what the y axes show, where `draw` does not say it; it stands beside the first panel of each row.
-    """
-    columns = min(len(panels), _ACROSS)
-    rows = math.ceil(len(panels) / _ACROSS)
-    with figure_style():
-        size = (max(columns * PANEL[0], 1.7 * PANEL[0]), rows * PANEL[1] + 0.3 * math.ceil(len(keys) / 3) + 0.2)
-        figure = Figure(figsize=size, layout="constrained")
-        grid: Any = figure.subplots(rows, columns, squeeze=False)
-        for axes, (title, frame) in zip(grid.flat, panels, strict=False):
-            axes.set_title(title)
-            draw(axes, frame)
-            if upright and axes in grid[:, 0]:
-                axes.set_ylabel(upright)
-        for axes in list(grid.flat)[len(panels) :]:
-            axes.set_visible(False)
-        if len(keys) > 1:
-            legend(figure, keys)
-        return to_svg(figure, name)
+def series_keys(looks: Looks) -> list[Line2D]:
+    """Return the legend of series."""
+    return [Line2D([], [], linewidth=1.8, label=name, **look) for name, look in looks.items()]
 
 
-def draw_beside_answers(
-    lines: pl.DataFrame, draw: Callable[[Axes, pl.DataFrame, Sequence[str]], None], name: str
-) -> str:
-    """Return a figure of longest_lines in which the right answers are dashed; `draw` knows the order of the series."""
-    order: list[str] = lines["series"].unique(maintain_order=True).to_list()
-    keys = [*series_keys(order), Line2D([], [], color=INK, linestyle="--", label="right answers")]
-    return draw_panels(panels_of(lines), lambda axes, frame: draw(axes, frame, order), keys, name)
-
-
-def draw_series(axes: Axes, frame: pl.DataFrame, order: Sequence[str]) -> None:
-    """Draw a line for each series over x, with its interval as a band."""
-    for name, own in frame.group_by("series", maintain_order=True):
-        draw_line(axes, own, arm_colour(order.index(str(name[0]))))
-    scale_numbers(axes, frame["x"].to_list())
-    fit_scale(axes, frame["mean"].to_list())
-    axes.set_xlabel(frame["across"][0])
-
-
-def draw_line(axes: Axes, own: pl.DataFrame, colour: str, *, style: str = "-") -> None:
-    """x, mean, low and high of one line."""
-    axes.plot(own["x"].to_list(), own["mean"].to_list(), style, color=colour, marker=".", linewidth=1.6)
-    sure = own.drop_nulls(["low", "high"])
-    x, low, high = (sure[name].to_list() for name in ("x", "low", "high"))
-    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-
-
-def scale_numbers(axes: Axes, numbers: Sequence[float]) -> None:
+def _scale_numbers(axes: Axes, numbers: Sequence[float]) -> None:
     """Make the x axis logarithmic for positive numbers over a factor of twenty; whole ticks if few."""
     if min(numbers) > 0 and max(numbers) >= 20 * min(numbers):
         axes.set_xscale("log")
@@ -110,8 +203,3 @@ def scale_numbers(axes: Axes, numbers: Sequence[float]) -> None:
     elif all(value == int(value) for value in numbers):
         few = len(set(numbers)) <= _FEW
         axes.xaxis.set_major_locator(FixedLocator(sorted(set(numbers))) if few else MaxNLocator(_FEW, integer=True))
-
-
-def series_keys(order: Sequence[str]) -> list[Line2D]:
-    """Return the legend of series."""
-    return [Line2D([], [], color=arm_colour(place), linewidth=1.8, label=name) for place, name in enumerate(order)]

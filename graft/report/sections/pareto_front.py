@@ -27,7 +27,7 @@ class ParetoFront(Section):
     """The trials that no other one beats in both objectives, drawn before all others, and listed."""
 
     part = Part.RESULTS
-    order = 11
+    after = "best_trials"
     subject = "trials"
 
     @property
