@@ -9,8 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from graft.report.lines import Lines, Looks, series_looks
+from graft.report.rendering.drawing import Looks, series_looks
 from graft.report.sections import Section
+from graft.report.sections._lines import Lines
 from spaces.transfer import BASELINE
 
 

@@ -8,8 +8,8 @@ from typing import final
 import polars as pl
 from matplotlib.axes import Axes
 
-from graft.report.lines import Lines, Looks
-from graft.report.rendering.drawing import INK
+from graft.report.rendering.drawing import INK, Looks
+from graft.report.sections._lines import Lines
 
 _ASKED = "asked"
 _SLOPE = re.compile(r"\bslope=(-?[\d.]+)")

@@ -10,11 +10,11 @@ import polars as pl
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from graft.report.lines import read_series
 from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import INK, figure_style, label_decades, to_svg
 from graft.report.rendering.formatting import number as written
 from graft.report.sections import FigureNumbers, Part, Section, say_shown
+from graft.report.sections._lines import read_series
 from search.analysis.study.condition_lines import LINE, order_lines, trace_lines
 
 _MOST_TABLES = 2

@@ -7,7 +7,7 @@ from typing import final
 
 import polars as pl
 
-from graft.report.lines import Lines
+from graft.report.sections._lines import Lines
 
 _HEAD = re.compile(r"attention_entropy layer=(\d+) head=(\d+)")
 

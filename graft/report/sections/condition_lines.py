@@ -9,9 +9,9 @@ from typing import final
 
 import polars as pl
 
-from graft.report.lines import Lines, read_series
 from graft.report.rendering.document import Block
 from graft.report.sections import FigureNumbers, say_shown
+from graft.report.sections._lines import Lines, read_series
 
 _MOST_TASKS = 30
 _TASK = r"task\.(algorithm|name)"

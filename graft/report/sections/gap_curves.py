@@ -10,11 +10,11 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from graft.report.lines import Lines, Looks
 from graft.report.rendering.document import Block, Picture
-from graft.report.rendering.drawing import PANEL, arm_colour, figure_style, fit_scale, look, to_svg
+from graft.report.rendering.drawing import PANEL, Looks, arm_colour, figure_style, fit_scale, look, to_svg
 from graft.report.sections import FigureNumbers
 from graft.report.sections._group_measures import GAP
+from graft.report.sections._lines import Lines
 from search.analysis.study.averaging_grid import CONDITIONS
 from search.analysis.study.gaps import AVERAGES, averages_by_gap
 

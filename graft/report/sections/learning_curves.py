@@ -6,7 +6,7 @@ from typing import ClassVar, final
 
 import polars as pl
 
-from graft.report.lines import Lines
+from graft.report.sections._lines import Lines
 
 
 @final

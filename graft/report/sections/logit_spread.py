@@ -6,8 +6,8 @@ from typing import final
 
 import polars as pl
 
-from graft.report.lines import Lines, Looks
-from graft.report.rendering.drawing import arm_colour
+from graft.report.rendering.drawing import Looks, arm_colour
+from graft.report.sections._lines import Lines
 from search.analysis.statistics.intervals import mean_with_interval
 
 _SERIES = {"logit_spread": "spread", "logit_spread_bound": "upper bound"}

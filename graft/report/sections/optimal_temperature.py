@@ -8,10 +8,10 @@ from typing import Any, final
 
 import polars as pl
 
-from graft.report.lines import Lines, Looks, read_series
 from graft.report.rendering.document import Block
-from graft.report.rendering.drawing import INK, arm_colour
+from graft.report.rendering.drawing import INK, Looks, arm_colour
 from graft.report.sections import FigureNumbers
+from graft.report.sections._lines import Lines, read_series
 from search.analysis.study.condition_lines import NUMBER
 from spaces.records import TRAINED
 

@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from graft.report.lines import Lines, Looks
 from graft.report.rendering.document import Block, Table
-from graft.report.rendering.drawing import INK, SOFT, arm_colour
+from graft.report.rendering.drawing import INK, SOFT, Looks, arm_colour
 from graft.report.rendering.formatting import MISSING, number
 from graft.report.sections import FigureNumbers
+from graft.report.sections._lines import Lines
 from search.analysis.study.condition_lines import trace_lines
 from search.analysis.study.temperatures import compare_temperatures
 from spaces.records import TRAINED

@@ -8,7 +8,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from graft.report.lines import Looks
+from graft.report.sections._lines import Looks
 from graft.report.sections._transfers import TransferFigure
 
 

@@ -8,15 +8,15 @@ from typing import final
 import polars as pl
 from matplotlib.axes import Axes
 
-from graft.report.lines import Looks
 from graft.report.rendering.document import Block
 from graft.report.rendering.drawing import arm_colour
 from graft.report.sections import FigureNumbers
+from graft.report.sections._lines import Looks
 from graft.report.sections._transfers import TransferFigure
 from search.analysis.statistics.intervals import mean_with_interval
 from spaces.transfer import BASELINE
 
-_SIZES = ("width", "depth")
+_SIZES = ("model.width", "model.depth")
 """What a line goes over; where both differ, over the first, with a panel for each of the second."""
 _FEWEST = 2
 _CAPTIONS = {
@@ -50,9 +50,9 @@ class TransferSizes(TransferFigure):
         for target in self.targets:
             by_data.setdefault(self.data_of(target), []).append(target)
         places = [
-            {"target": target, "title": title, "across": size, "x": float(self.size_of(target, f"model.{size}"))}
+            {"target": target, "title": title, "across": path.partition(".")[2], "x": float(self.size_of(target, path))}
             for targets in by_data.values()
-            for size, groups in self._sweeps(targets).items()
+            for path, groups in self._sweeps(targets).items()
             for title, own in groups.items()
             for target in own
         ]
@@ -83,17 +83,13 @@ class TransferSizes(TransferFigure):
 
     def _sweeps(self, targets: list[str]) -> dict[str, dict[str, list[str]]]:
         """Return the size over which lines go -> title of a panel -> its targets; empty where none differs."""
-        differing = [
-            path for path in _SIZES if len({self.size_of(target, f"model.{path}") for target in targets}) >= _FEWEST
-        ]
-        if not differing or any(
-            self.size_of(target, f"model.{path}") is None for target in targets for path in differing
-        ):
+        differing = [path for path in _SIZES if len({self.size_of(target, path) for target in targets}) >= _FEWEST]
+        if not differing or any(self.size_of(target, path) is None for target in targets for path in differing):
             return {}
         across, *others = differing
         groups: dict[str, list[str]] = {}
         for target in targets:
-            fixed = [f"{path} {self.size_of(target, f'model.{path}')}" for path in others]
+            fixed = [f"{path.partition('.')[2]} {self.size_of(target, path)}" for path in others]
             parts = (self.size_of(target, f"task.{path}") for path in ("name", "corpus.name", "tokenizer.name"))
             title = " ".join(str(part) for part in parts if part)
             groups.setdefault("\n".join([title, *fixed]), []).append(target)

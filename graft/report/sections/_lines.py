@@ -19,19 +19,18 @@ from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import (
     INK,
     PANEL,
-    arm_colour,
+    Looks,
     figure_style,
     fit_scale,
     label_decades,
     legend,
+    series_keys,
+    series_looks,
     to_svg,
 )
 from graft.report.sections import FigureNumbers, Part, Section, say_shown
 from search.analysis.metrics import range_of
 from search.analysis.study.condition_lines import order_lines, trace_lines
-
-Looks = Mapping[str, Mapping[str, Any]]
-"""Series, in the order of the legend -> what is special of its lines, as keywords of `Axes.plot`."""
 
 _ACROSS = 3
 """Panels side by side."""
@@ -183,16 +182,6 @@ def read_series(data: StudyData) -> pl.DataFrame:
     found = data.parameters(_BY.replace(".", r"\."))
     scorer = pl.col(_BY).cast(pl.String) if _BY in found.columns else pl.lit("all")
     return found.select("number", series=scorer.fill_null("all"))
-
-
-def series_looks(names: Sequence[str]) -> Looks:
-    """Return a colour for each series."""
-    return {name: {"color": arm_colour(place)} for place, name in enumerate(names)}
-
-
-def series_keys(looks: Looks) -> list[Line2D]:
-    """Return the legend of series."""
-    return [Line2D([], [], linewidth=1.8, label=name, **look) for name, look in looks.items()]
 
 
 def _scale_numbers(axes: Axes, numbers: Sequence[float]) -> None:
