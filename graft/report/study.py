@@ -162,17 +162,16 @@ def _load(name: str) -> type[Section]:
 
 def collect_sections(data: StudyData) -> list[Section]:
     """Return all sections there are, in their order."""
-    members = [
-        _load(name)(data=data) for name in order_sections({name: _load(name).after for name in plugins.names(Section)})
-    ]
+    after = {name: _load(name).after for name in plugins.names(Section)}
+    members = [_load(name)(data=data) for name in order_sections(after)]
     return sorted(members, key=lambda section: section.part)
 
 
 def order_sections(after: Mapping[str, str]) -> list[str]:
-    """Return the names of sections, each behind the one that it follows; `after` has that of each, or "".
+    """Return the names of sections in their order; `after` has the section that each follows, or "" for none.
 
-    Of several that follow the same one, those from outside come first, and of those that follow none, last. Raises
-    PluginError for a name that is no section, and for sections that follow each other in a circle.
+    Of several that follow the same section, those from outside come first. Sections from outside that follow none
+    come last. Raises PluginError for a name that is no section, and for sections that follow each other in a circle.
     """
     packaged = set(packaged_names("section"))
     followers: dict[str, list[str]] = {}

@@ -46,7 +46,7 @@ class Section(ABC):
 
     part: ClassVar[Part]
     after: ClassVar[str] = ""
-    """The section that it follows; of a section from outside that names none, all others of its part."""
+    """The section that it follows. A section from outside that names none is the last of its part."""
     figures: ClassVar[int] = 0
     """Figures that it draws of most studies."""
     claim: ClassVar[Claim | None] = None

@@ -1,4 +1,4 @@
-"""Sections that are one kind of figure: panels of lines, which a subclass declares by its facts."""
+"""The base of sections that draw panels of lines. Such a section declares its lines, labels and caption."""
 
 from __future__ import annotations
 
@@ -41,41 +41,42 @@ _BY = "model.scorer"
 
 
 class Lines(Section, ABC):
-    """A section of panels in rows of three under one legend, with a line for each series.
+    """A section that draws panels of lines, in rows of three under one legend, with a line for each series.
 
-    A subclass states the facts of its figure. By default its lines are those of `metrics` over a number of their
-    conditions, an arm or a scorer each; `read_lines` is for lines of another kind.
+    By default it draws `metrics` over the numbers of their conditions, with a panel for each number and a line for
+    each arm or scorer. A subclass with other lines overrides `read_lines`, one with more marks `draw` and `looks`.
     """
 
     part = Part.FIGURES
     figures = 1
 
     caption: ClassVar[str] = ""
-    """`{metric}`, `{label}` and `{objective}` are the study's: `mse`, `mse/raw` and `mse/raw/length=8`. The same holds
-    of `label`."""
+    """The caption and `label` may name the objective: `{metric}` becomes `mse`, `{label}` `mse/raw`, and `{objective}`
+    `mse/raw/length=8`."""
     metrics: ClassVar[Sequence[str]] = ()
-    """Metrics whose lines are drawn; none for the objective's."""
+    """The metrics whose lines are drawn; if empty, the objective's."""
     conditions: ClassVar[str] = "="
     """A regular expression of the conditions that lines go over."""
     without: ClassVar[Sequence[str]] = ()
     """Numbers of conditions over which no line goes."""
     most: ClassVar[int] = 6
-    """Panels that are drawn at most; the caption says of how many."""
+    """The most panels that are drawn; if there are more, the caption says how many."""
     panels_are: ClassVar[str] = "numbers of conditions"
+    """The caption's word for panels."""
     across: ClassVar[str] = ""
-    """The label of the x axis, where it is not the number that lines go over."""
+    """The label of the x axis; if empty, the column `across` of the lines."""
     label: ClassVar[str] = ""
     """The label of the y axis, beside the first panel of each row."""
     label_all: ClassVar[bool] = False
-    """Whether each panel has the label of the y axis."""
+    """Whether every panel has the label of the y axis."""
     marks: ClassVar[Mapping[str, Any]] = {"marker": ".", "linewidth": 1.6}
-    """How all lines look, as keywords of `Axes.plot`."""
+    """Keywords of `Axes.plot` for all lines."""
     scaled: ClassVar[Sequence[str]] = ("x", "mean")
-    """Columns by which axes become logarithmic: `x` for the x axis, others for the y axis."""
+    """Columns whose values choose linear or logarithmic axes: `x` the x axis, the others the y axis."""
     dashed: ClassVar[str] = ""
-    """The legend's name of a dashed line that `draw` adds to each panel."""
+    """The legend's name for a dashed line that `draw` adds to each panel."""
     wide: ClassVar[float] = 0
-    """Of a figure that is one panel as wide as two, with a legend even of one name: inches for the legend."""
+    """Inches for the legend of a figure of one panel as wide as two; 0 for other figures."""
 
     def read_lines(self) -> pl.DataFrame:
         """Return a row for each point: across, title (of its panel), series, x, mean and, for a band, low and high.

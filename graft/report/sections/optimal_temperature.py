@@ -12,7 +12,6 @@ from graft.report.rendering.document import Block
 from graft.report.rendering.drawing import INK, Looks, arm_colour
 from graft.report.sections import FigureNumbers
 from graft.report.sections._lines import Lines, read_series
-from search.analysis.study.condition_lines import NUMBER
 from spaces.records import TRAINED
 
 _NUMBER = "temperature"
@@ -42,15 +41,15 @@ class OptimalTemperature(Lines):
     def scores(self) -> pl.DataFrame:
         """number, condition (without its temperature), variant, sign, last, temperature: of the objective's metric."""
         found = self.data.scores.of(self.data.metric)
-        numbered = found["condition"].map_elements(_temperature_of, return_dtype=pl.Float64, skip_nulls=False)
+        stated = pl.col("condition").str.extract(rf"\b{_NUMBER}=(\S+)").fill_null("1")  # or `estimated`
         plain = pl.col("condition").str.replace(rf"\s*\b{_NUMBER}=\S+", "").str.strip_chars_start()
-        kept = found.with_columns(temperature=numbered).drop_nulls("temperature")
-        kept = kept.filter(~pl.col("condition").str.contains(TRAINED, literal=True))
-        return kept.with_columns(condition=plain).filter(pl.col("variant") == "raw")
+        kept = found.with_columns(temperature=stated.cast(pl.Float64, strict=False)).drop_nulls("temperature")
+        kept = kept.filter(~pl.col("condition").str.contains(TRAINED, literal=True), pl.col("variant") == "raw")
+        return kept.with_columns(condition=plain)
 
     @cached_property
     def best(self) -> pl.DataFrame:
-        """Of each trial and condition the row of `scores` at its best temperature."""
+        """The row of `scores` at the best temperature, for each trial and condition."""
         costs = self.scores.drop_nulls("last").sort("last", maintain_order=True)
         return costs.unique(["number", "condition"], keep="first", maintain_order=True)
 
@@ -67,12 +66,12 @@ class OptimalTemperature(Lines):
             "The best temperature over the same numbers: of the grid, and by the closed forms of linearised attention "
             "(theorem 4.7)."
         )
-        yield self.picture(figures.own + 1, self._trace(_TEMPERATURES, {_BEST: best}), caption, "best temperature")
+        lines = self._trace(_TEMPERATURES, {_BEST: best})
+        if lines.height:
+            yield self.picture(figures.own + 1, lines, caption, "best temperature")
 
     def _trace(self, references: dict[str, str], of_arms: dict[str, pl.DataFrame]) -> pl.DataFrame:
-        """Return the lines of arms, which end their names in the keys of `of_arms`, and of metrics that no temperature
-        changes.
-        """
+        """Return the lines of arms and of metrics that no temperature changes; `of_arms` has endings of arms' names."""
         name = pl.when(pl.col("series") == "all").then(pl.lit("trained")).otherwise("series")
         arms = read_series(self.data).with_columns(series=name)
         parts = {
@@ -94,12 +93,3 @@ class OptimalTemperature(Lines):
             dashes = "--" if name.endswith(_BEST) else ":" if name == _BAYES else "-"
             looks[name] = {"color": colour, "linestyle": dashes}
         return looks
-
-
-def _temperature_of(condition: str) -> float | None:
-    """Return the temperature that a condition names, 1 if it names none; None for one that is estimated."""
-    named = [part for part in condition.split(" ") if part.startswith(f"{_NUMBER}=")]
-    if not named:
-        return 1.0
-    found = NUMBER.fullmatch(named[0])
-    return float(found[2]) if found else None
