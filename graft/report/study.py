@@ -10,7 +10,7 @@ import polars as pl
 import polars.selectors as cs
 
 from graft.files import check_ending, writing
-from graft.plugins.families import families
+from graft.plugins.families import families, packaged_names
 from graft.plugins.stored import read_outside
 from graft.report.data import StudyData
 from graft.report.rendering import html, markdown
@@ -26,6 +26,7 @@ from search.analysis.study.trials import count_states
 from spaces import parse_stored, plugins
 from spaces.errors import PluginError, SpaceError
 from spaces.experiment import ARM, ExperimentSpace
+from spaces.messages import no_such
 from spaces.plugins.active import using
 from spaces.transfer import TransferSpace
 from storage.frames import Reader
@@ -160,9 +161,32 @@ def _load(name: str) -> type[Section]:
 
 
 def collect_sections(data: StudyData) -> list[Section]:
-    """Return all sections there are, in the order of their parts."""
-    members = [_load(name)(data=data) for name in plugins.names(Section)]
-    return sorted(members, key=lambda section: (section.part, section.order))
+    """Return all sections there are, in their order."""
+    after = {name: _load(name).after for name in plugins.names(Section)}
+    members = [_load(name)(data=data) for name in order_sections(after)]
+    return sorted(members, key=lambda section: section.part)
+
+
+def order_sections(after: Mapping[str, str]) -> list[str]:
+    """Return the names of sections in their order; `after` has the section that each follows, or "" for none.
+
+    Of several that follow the same section, those from outside come first. Sections from outside that follow none
+    come last. Raises PluginError for a name that is no section, and for sections that follow each other in a circle.
+    """
+    packaged = set(packaged_names("section"))
+    followers: dict[str, list[str]] = {}
+    for name in sorted(after, key=lambda name: (name in packaged, name)):
+        if after[name] and after[name] not in after:
+            raise PluginError(f"section {name}: after: {no_such('section', after[name], sorted(after))}")
+        followers.setdefault(after[name], []).append(name)
+    order = list[str]()
+    waiting = sorted(followers.get("", ()), key=lambda name: (name not in packaged, name))[::-1]
+    while waiting:
+        order.append(waiting.pop())
+        waiting += reversed(followers.get(order[-1], ()))
+    if circle := sorted(after.keys() - set(order)):
+        raise PluginError(f"sections that follow each other in a circle: {', '.join(circle)}")
+    return order
 
 
 def number_figures(sections: Iterable[Section]) -> dict[str, int]:

@@ -13,8 +13,9 @@ from graft.plugins.collecting import plugins_asked_for
 from graft.report.data import StudyData
 from graft.report.rendering.document import Document, Heading, Paragraph, Picture
 from graft.report.sections import FigureNumbers, Part, Section
-from graft.report.study import claims, document
+from graft.report.study import claims, collect_sections, document, order_sections
 from spaces import plugins
+from spaces.errors import PluginError
 from spaces.plugins.active import using
 from tests.support.synthetic_studies import (
     metrics_frame,
@@ -34,7 +35,7 @@ from search.analysis.study.scores import Claim
 
 class Loudness(Section):
     """How loud the trials were."""
-    part, order, claim = Part.RESULTS, 15, Claim(names=["loudness"])
+    part, after, claim = Part.RESULTS, "best_trials", Claim(names=["loudness"])
     title = "How loud"
 
     def blocks(self, figures):
@@ -114,6 +115,39 @@ def test_figures_keep_their_numbers_when_others_are_left_out() -> None:
     assert list(pictures(document(found["one trial"]))) == [4]
 
 
+def test_sections_stand_in_this_order() -> None:
+    order = """
+        arms diverged constraints best_trials pareto_front prior averaged_parameters transfer_scores trained_scorer
+        diagnostics best_per_group dropout distribution averaging_grid arm_differences learning_curves best_of_k
+        condition_maps condition_lines arm_conditions boundary_values temperature_curves attention_entropy logit_spread
+        gap_curves transfer_curves transfer_sizes transfer_lines answers optimal_temperature groups fingerprints
+    """
+    assert [plugins.name_of(section) for section in collect_sections(studies()["groups"])] == order.split()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mine": "dropuot"}, "section mine: after: 'dropuot' is no section, did you mean 'dropout'?"),
+        ({"mine": "other", "other": "mine"}, "sections that follow each other in a circle: mine, other"),
+    ],
+)
+def test_a_section_without_a_place_is_refused_in_one_line(changes: dict[str, str], words: str) -> None:
+    after = {name: plugins.load(Section, name).after for name in NAMES}
+    with pytest.raises(PluginError) as refused:
+        order_sections(after | changes)
+    assert str(refused.value).startswith(words)
+    assert "\n" not in str(refused.value)
+
+
+def test_sections_from_outside_stand_behind_the_one_they_name_or_else_last() -> None:
+    after = {name: plugins.load(Section, name).after for name in NAMES}
+    order = order_sections(after | {"my_dropout": "dropout", "a_part_of_it": "my_dropout", "old": "", "ancient": ""})
+    place = order.index("dropout")
+    assert order[place : place + 4] == ["dropout", "my_dropout", "a_part_of_it", "distribution"]
+    assert order[-3:] == ["fingerprints", "ancient", "old"]
+
+
 @pytest.fixture
 def loudness(tmp_path: Path) -> Iterator[None]:
     """Yield a section of somebody's own."""
@@ -134,3 +168,13 @@ def test_a_file_adds_a_section_and_takes_its_metrics_out_of_all_others() -> None
     titles = [block.text for block in blocks if isinstance(block, Heading)]
     assert titles[:3] == ["Best trials", "How loud", "Metrics"]
     assert Paragraph(text="3 values, Figure 4.") in blocks
+
+
+def test_a_section_that_states_a_number_as_before_is_the_last_of_its_part(tmp_path: Path) -> None:
+    (tmp_path / "loudness.py").write_text(NEW.replace("part, after,", "part, order,").replace('"best_trials"', "15"))
+    rows = [trial_row(number, 0, "finished", 0.5) for number in range(3)]
+    metrics = [(number, 1, name, "raw", "", 0.5) for number in range(3) for name in ("tvd", "loudness of heads")]
+    with using(plugins_asked_for([str(tmp_path / "loudness.py")])):
+        blocks = document(study_data(study_row(), trials_frame(rows), metrics_frame(metrics))).blocks
+    titles = [block.text for block in blocks if isinstance(block, Heading)]
+    assert titles[:4] == ["Best trials", "Metrics", "How loud", "Figures"]

@@ -22,7 +22,7 @@ from graft.report.papers.temperature import PAPER, fitted_temperature
 from graft.report.sections import Section
 from graft.report.sections.condition_lines import ConditionLines
 from graft.report.sections.temperature_curves import closed_form
-from search.analysis.study.condition_lines import longest_lines, sweep_conditions, trace_lines
+from search.analysis.study.condition_lines import order_lines, sweep_conditions, trace_lines
 from search.analysis.study.gaps import averages_by_gap
 from search.analysis.study.temperatures import compare_temperatures
 from spaces import plugins
@@ -192,11 +192,10 @@ def test_the_line_through_the_objectives_condition_comes_first() -> None:
     conditions = [f"a={a} b={b}" for a in (1, 2, 3) for b in (1, 2, 3, 4)]
     scores = pl.DataFrame({"condition": conditions}).with_columns(number=0, variant=pl.lit("raw"), sign=1, last=1.0)
     series = pl.DataFrame({"number": [0], "series": ["all"]})
-    kept = longest_lines(trace_lines(scores, series), "a=2 b=4", most=3)
-    assert kept.select("across", "rest", "panel").unique(maintain_order=True).rows() == [
-        ("b", "a=2", 0), ("a", "b=4", 1), ("b", "a=1", 2),
-    ]  # fmt: skip
-    assert kept["low"].null_count() == kept.height
+    lines = order_lines(trace_lines(scores, series), "a=2 b=4")
+    pairs = lines.select("across", "rest").unique(maintain_order=True).rows()
+    assert pairs[:3] == [("b", "a=2"), ("a", "b=4"), ("b", "a=1")]
+    assert lines["low"].null_count() == lines.height
 
 
 def test_a_study_of_several_tasks_has_a_panel_for_each() -> None:
@@ -208,10 +207,10 @@ def test_a_study_of_several_tasks_has_a_panel_for_each() -> None:
     metrics = [(n, 100, "accuracy", "raw", f"size={size}", n + size / 10) for n in range(4) for size in sizes]
     row = study_row(objective="accuracy/raw", direction="maximize")
     data = study_data(row, trials_frame(trials), metrics_frame(metrics))
-    found = dict(ConditionLines(data=data).panels)
-    assert list(found) == algorithms
+    found = ConditionLines(data=data).lines
+    assert found["title"].unique(maintain_order=True).to_list() == algorithms
     for place, name in enumerate(algorithms):
-        shown = found[name].select("series", "x", "mean").rows()
+        shown = found.filter(title=name).select("series", "x", "mean").rows()
         assert shown == [(f"s{k}", size, pytest.approx(2 * k + place + size / 10)) for k in range(2) for size in sizes]
 
 

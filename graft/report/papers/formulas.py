@@ -16,9 +16,17 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from graft.files import check_ending
-from graft.report.lines import series_keys
 from graft.report.rendering.document import Document, Picture
-from graft.report.rendering.drawing import INK, PANEL, arm_colour, figure_style, legend, to_svg
+from graft.report.rendering.drawing import (
+    INK,
+    PANEL,
+    arm_colour,
+    figure_style,
+    legend,
+    series_keys,
+    series_looks,
+    to_svg,
+)
 from graft.report.study import WRITERS, write_document
 
 Numbers = NDArray[np.float64]
@@ -83,7 +91,7 @@ def _draw_kernels() -> str:
             axes.plot(values, ssa(values, 1, n), color=arm_colour(place))
         axes.plot(values, np.exp(values), color=INK, linestyle=":", linewidth=1)
         axes.set_xlabel("x (dotted: the exponential)")
-        legend(figure, series_keys([f"n = {n:g}" for n in _EXPONENTS]))
+        legend(figure, series_keys(series_looks([f"n = {n:g}" for n in _EXPONENTS])))
         return to_svg(figure, "figure1")
 
 
@@ -124,7 +132,7 @@ def _draw_weights() -> str:
             axes.set_title(f"temperature {temperature:g}")
             axes.set_yticks([])
             axes.set_xlabel("weight x keys")
-        legend(figure, series_keys(list(FORMULAS)))
+        legend(figure, series_keys(series_looks(list(FORMULAS))))
         return to_svg(figure, "figure1")
 
 

@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from graft.files import check_ending
-from graft.report.lines import series_keys
 from graft.report.rendering.document import Document, Picture, Table
-from graft.report.rendering.drawing import PANEL, arm_colour, figure_style, legend, to_svg
+from graft.report.rendering.drawing import PANEL, arm_colour, figure_style, legend, series_keys, series_looks, to_svg
 from graft.report.rendering.formatting import number
 from graft.report.study import WRITERS, write_document
 from spaces.errors import StudyError
@@ -78,5 +77,5 @@ def _draw(norms: Mapping[str, Norms]) -> str:
         axes[1].set(xlabel="tokens, in order of their norm", ylabel="norm")
         axes[1].set_ylim(bottom=0)
         if len(norms) > 1:
-            legend(figure, series_keys(list(norms)))
+            legend(figure, series_keys(series_looks(list(norms))))
         return to_svg(figure, "figure1")

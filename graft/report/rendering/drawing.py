@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -83,12 +83,6 @@ def grid(rows: int, columns: int) -> tuple[Figure, Any]:
     return figure, figure.subplots(rows, columns, squeeze=False, sharey="row")
 
 
-def single_panel() -> tuple[Figure, Axes]:
-    """Return a figure of one panel, as wide as two, and its axes."""
-    figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + 0.7), layout="constrained")
-    return figure, figure.subplots()
-
-
 _ARM_COLOURS = ("#57606a", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A900")
 """Of Okabe and Ito, told apart with any colour vision; the baseline's is grey."""
 
@@ -102,6 +96,20 @@ def key(variant: str) -> Line2D:
     """Return the legend's entry of a variant."""
     seen = look(variant)
     return Line2D([], [], color=seen.colour, marker=seen.marker, markersize=6, linewidth=1.8, label=seen.label)
+
+
+Looks = Mapping[str, Mapping[str, Any]]
+"""Series, in the order of the legend -> what is special of its lines, as keywords of `Axes.plot`."""
+
+
+def series_looks(names: Sequence[str]) -> Looks:
+    """Return a colour for each series."""
+    return {name: {"color": arm_colour(place)} for place, name in enumerate(names)}
+
+
+def series_keys(looks: Looks) -> list[Line2D]:
+    """Return the legend of series."""
+    return [Line2D([], [], linewidth=1.8, label=name, **look) for name, look in looks.items()]
 
 
 def legend(figure: Figure, keys: Sequence[Line2D]) -> None:

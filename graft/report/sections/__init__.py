@@ -2,7 +2,7 @@
 
 A section asks its StudyData for the frames that it needs, and has its numbers computed by functions of search.analysis.
 What it knows of a task, a model or a paper stands in its file alone: the report collects the sections that apply, in
-the order of their parts, and numbers their figures.
+their order, and numbers their figures.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Section(ABC):
     data: StudyData
 
     part: ClassVar[Part]
-    order: ClassVar[int]
-    """Its position among the sections of its part, low ones first."""
+    after: ClassVar[str] = ""
+    """The section that it follows. A section from outside that names none is the last of its part."""
     figures: ClassVar[int] = 0
     """Figures that it draws of most studies."""
     claim: ClassVar[Claim | None] = None

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from abc import ABC
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import polars as pl
-from matplotlib.lines import Line2D
 
-from graft.report.lines import series_keys
+from graft.report.rendering.drawing import Looks, series_looks
 from graft.report.sections import Section
+from graft.report.sections._lines import Lines
 from spaces.transfer import BASELINE
 
 
@@ -41,7 +40,7 @@ class TransferSection(Section, ABC):
 
     @property
     def applies(self) -> bool:
-        return not self.stage_two.is_empty()
+        return not self.stage_two.is_empty() and super().applies
 
     @cached_property
     def sources(self) -> list[str]:
@@ -73,10 +72,13 @@ class TransferSection(Section, ABC):
             value = value.get(step) if isinstance(value, dict) else None
         return value
 
-    def keys_of(self, shown: Sequence[str]) -> list[Line2D]:
-        """Return the legend of some sources; each has the same colour in all figures."""
-        keys = dict(zip(self.sources, series_keys(self.sources), strict=True))
-        return [keys[name] for name in self.sources if name in shown]
+
+class TransferFigure(TransferSection, Lines, ABC):
+    """A figure of lines of such studies; each source has the same colour in all of them."""
+
+    def looks(self, lines: pl.DataFrame) -> Looks:
+        shown = set(lines["series"])
+        return {name: look for name, look in series_looks(self.sources).items() if name in shown}
 
 
 def _task_of(source: str) -> str:

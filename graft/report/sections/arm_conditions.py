@@ -10,12 +10,12 @@ import polars as pl
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from graft.report.lines import read_series
 from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import INK, figure_style, label_decades, to_svg
 from graft.report.rendering.formatting import number as written
 from graft.report.sections import FigureNumbers, Part, Section, say_shown
-from search.analysis.study.condition_lines import longest_lines, trace_lines
+from graft.report.sections._lines import read_series
+from search.analysis.study.condition_lines import LINE, order_lines, trace_lines
 
 _MOST_TABLES = 2
 _CELL = (0.62, 0.3)
@@ -27,24 +27,24 @@ class ArmConditions(Section):
     """Rows are arms, columns the values of one number; the first two such numbers."""
 
     part = Part.FIGURES
-    order = 62
+    after = "condition_lines"
     subject = "arms"
     figures = _MOST_TABLES
 
     @cached_property
     def cells(self) -> pl.DataFrame:
-        """Of _MOST_TABLES tables (search.analysis.study.condition_lines)."""
+        """Of all tables (search.analysis.study.condition_lines)."""
         scores = self.data.scores.of(self.data.metric, "=")
-        return longest_lines(trace_lines(scores, read_series(self.data)), self.data.condition, _MOST_TABLES)
+        return order_lines(trace_lines(scores, read_series(self.data)), self.data.condition)
 
     @property
     def applies(self) -> bool:
         return not self.cells.is_empty()
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        tables = self.cells.partition_by("panel", maintain_order=True)
-        more = say_shown(len(tables), self.cells["panels"][0], "numbers of conditions")
-        for place, cells in enumerate(tables, figures.own):
+        tables = self.cells.partition_by(LINE, maintain_order=True)
+        more = say_shown(_MOST_TABLES, len(tables), "numbers of conditions")
+        for place, cells in enumerate(tables[:_MOST_TABLES], figures.own):
             across, rest = cells["across"][0], cells["rest"][0]
             caption = (
                 f"{self.data.metric} of each arm by {across}{f', {rest}' if rest else ''}: means over "

@@ -26,7 +26,7 @@ class ArmDifferences(Section):
     """A panel for each condition, a line for each arm."""
 
     part = Part.FIGURES
-    order = 42
+    after = "averaging_grid"
     subject = "arms"
     figures = 1
 

@@ -40,7 +40,7 @@ class Arms(Section):
     """The table of arms, what it says in sentences, and what was left of the best scores on fresh seeds."""
 
     part = Part.RESULTS
-    order = 0
+    after = ""
     subject = "arms"
     notes = (
         "Arms: a difference is an arm minus the baseline over the seeds that both finished, with Student's paired 95 % "

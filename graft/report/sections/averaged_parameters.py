@@ -25,7 +25,7 @@ class AveragedParameters(Section):
     """The metrics of the best trials for each variant of their parameters, and their change against raw ones."""
 
     part = Part.RESULTS
-    order = 20
+    after = "prior"
     subject = "trials"
     notes = (
         "Finished and pruned trials count; diverged, failed and unfinished ones do not. A trial's best validation is "

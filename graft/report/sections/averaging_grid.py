@@ -27,7 +27,7 @@ class AveragingGrid(Section):
     """The change of the objective's metric against raw parameters, for studies with `averaging: bema_grid`."""
 
     part = Part.FIGURES
-    order = 40
+    after = "distribution"
     subject = "trials"
     figures = 1
     claim = _CLAIM

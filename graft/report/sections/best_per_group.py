@@ -47,7 +47,7 @@ class BestPerGroup(Section):
     """A row of panels for each metric, a column for each portion of the trials."""
 
     part = Part.FIGURES
-    order = 10
+    after = "diagnostics"
     subject = "trials"
     figures = 1
 

@@ -16,7 +16,7 @@ class BestTrials(Section):
     """A column for each of the ten best trials, and what is the same in all of them."""
 
     part = Part.RESULTS
-    order = 10
+    after = "constraints"
     subject = "trials"
 
     @property

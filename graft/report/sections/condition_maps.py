@@ -28,7 +28,7 @@ class ConditionMaps(Section):
     """A figure for each two numbers of conditions, a panel for each scorer, or for each arm of an experiment."""
 
     part = Part.FIGURES
-    order = 50
+    after = "best_of_k"
     figures = 1
 
     @property

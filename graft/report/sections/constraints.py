@@ -20,7 +20,7 @@ class Constraints(Section):
     """For each constraint, how many trials break it; these are in no ranking, table or figure of results."""
 
     part = Part.RESULTS
-    order = 6
+    after = "diverged"
     subject = "trials"
     needs_results = False
 

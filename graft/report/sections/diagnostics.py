@@ -37,7 +37,7 @@ class Diagnostics(Section):
     """The mean of each diagnostic over trials."""
 
     part = Part.RESULTS
-    order = 40
+    after = "trained_scorer"
     claim = _CLAIM
 
     @cached_property

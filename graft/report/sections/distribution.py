@@ -27,7 +27,7 @@ class Distribution(Section):
     """A panel for each metric, a line for each variant."""
 
     part = Part.FIGURES
-    order = 30
+    after = "dropout"
     subject = "trials"
     figures = 1
 

@@ -23,7 +23,7 @@ class Diverged(Section):
     """Trials without a result, which are results of their arm."""
 
     part = Part.RESULTS
-    order = 5
+    after = "arms"
     subject = "arms"
     needs_results = False
 

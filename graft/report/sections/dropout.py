@@ -43,7 +43,7 @@ class Dropout(Section):
     """A figure for each measure of extra dimensions over the gap, or, where no gap varies, one by portions."""
 
     part = Part.FIGURES
-    order = 20
+    after = "best_per_group"
     subject = "trials"
     figures = len(MEASURES)
 

@@ -28,7 +28,7 @@ class Fingerprints(Section):
     """A row for each fingerprint."""
 
     part = Part.DETAILS
-    order = 40
+    after = "groups"
 
     @property
     def applies(self) -> bool:

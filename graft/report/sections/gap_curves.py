@@ -9,32 +9,41 @@ from typing import final
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from graft.report.rendering.document import Block, Picture
-from graft.report.rendering.drawing import PANEL, arm_colour, figure_style, fit_scale, legend, look, to_svg
-from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.rendering.drawing import PANEL, Looks, arm_colour, figure_style, fit_scale, look, to_svg
+from graft.report.sections import FigureNumbers
 from graft.report.sections._group_measures import GAP
+from graft.report.sections._lines import Lines
 from search.analysis.study.averaging_grid import CONDITIONS
 from search.analysis.study.gaps import AVERAGES, averages_by_gap
 
 _DROPOUT = "model.embedding_dropout"
 _FEWEST = 3
 """Gaps that make a curve."""
+_RAW = look("raw").label
+_SERIES = {"raw": _RAW, **{kind: f"BEMA: {kind}" for kind in AVERAGES}}
 
 
 @final
-class GapCurves(Section):
+class GapCurves(Lines):
     """Two figures: averages against raw parameters, and raw parameters coloured by the dropout of embeddings.
 
     For studies whose trials differ in `task.generalisation_gap`, as those of Othello; groups of the set complement have
     figures of their own.
     """
 
-    part = Part.FIGURES
-    order = 72
+    after = "logit_spread"
     subject = "trials"
     figures = 2
+    across, label = "generalisation gap", "{metric}"
+    scaled = ("mean",)
+    wide = 0.9
+    caption = (
+        "{metric} by generalisation gap, each trial with its last validation: raw parameters, and of the averages "
+        "of one training run the best, the mean of the best ten and the mean of all. The best is chosen by the "
+        "values that are shown, which flatters it. Lines join means over trials of like gap, five gaps together."
+    )
 
     @cached_property
     def parameters(self) -> pl.DataFrame:
@@ -44,70 +53,53 @@ class GapCurves(Section):
         known = found.rename({path: name for path, name in names.items() if path in found.columns})
         return known.with_columns(pl.col("gap").cast(pl.Float64)) if "gap" in known.columns else pl.DataFrame()
 
-    @cached_property
-    def values(self) -> pl.DataFrame:
-        """number, gap, kind, value (search.analysis.study.gaps)."""
+    def read_lines(self) -> pl.DataFrame:
+        """Return the values of each kind by gap, with the trial's number (search.analysis.study.gaps)."""
+        if self.parameters.is_empty() or not self.data.groups.is_empty():
+            return pl.DataFrame()
         metric, condition = self.data.metric, self.data.condition
         plain = self.data.scores.of(metric).filter(pl.col("condition") == condition)
         grid = self.data.scores.of_name(metric, CONDITIONS)
-        return averages_by_gap(grid, plain, self.parameters.select("number", "gap").drop_nulls())
+        values = averages_by_gap(grid, plain, self.parameters.select("number", "gap").drop_nulls())
+        return values.select("number", series=pl.col("kind").replace_strict(_SERIES), x="gap", mean="value")
 
     @property
     def applies(self) -> bool:
-        if self.parameters.is_empty() or not self.data.groups.is_empty():
+        if not super().applies:
             return False
-        shown = "dropout" in self.parameters.columns or self.values["kind"].n_unique() > 1
-        return shown and self.values["gap"].n_unique() >= _FEWEST
+        shown = "dropout" in self.parameters.columns or self.lines["series"].n_unique() > 1
+        return shown and self.lines["x"].n_unique() >= _FEWEST
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         metric, own = self.data.metric, figures.own
-        caption = (
-            f"{metric} by generalisation gap, each trial with its last validation: raw parameters, and of the averages "
-            "of one training run the best, the mean of the best ten and the mean of all. The best is chosen by the "
-            "values that are shown, which flatters it. Lines join means over trials of like gap, five gaps together."
-        )
-        if self.values["kind"].n_unique() > 1:
-            yield Picture(number=own, caption=caption, svg=_draw_kinds(self.values, metric, own))
+        if self.lines["series"].n_unique() > 1:
+            yield from super().blocks(figures)
             own += 1
         if "dropout" in self.parameters.columns:
-            raw = self.values.filter(pl.col("kind") == "raw").join(
-                self.parameters.select("number", "dropout").drop_nulls(), on="number"
-            )
+            dropouts = self.parameters.select("number", "dropout").drop_nulls()
+            raw = self.lines.filter(pl.col("series") == _RAW).join(dropouts, on="number")
             caption = f"{metric} of raw parameters by generalisation gap, coloured by the dropout rate of embeddings."
             yield Picture(number=own, caption=caption, svg=_draw_dropout(raw, metric, own))
 
+    def looks(self, lines: pl.DataFrame) -> Looks:
+        colours = (look("raw").colour, *map(arm_colour, (1, 6, 3)))
+        return {name: {"color": colour} for name, colour in zip(_SERIES.values(), colours, strict=True)}
 
-def _draw_kinds(values: pl.DataFrame, metric: str, number: int) -> str:
-    kinds = ["raw", *AVERAGES]
-    colours = [look("raw").colour, arm_colour(1), arm_colour(6), arm_colour(3)]
-    with figure_style():
-        figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + 0.9), layout="constrained")
-        axes = figure.subplots()
-        for kind, colour in zip(kinds, colours, strict=True):
-            own = values.filter(pl.col("kind") == kind)
-            axes.plot(own["gap"].to_list(), own["value"].to_list(), ".", color=colour, markersize=4, alpha=0.5)
-            means = own.group_by((pl.col("gap") // 5).alias("bin")).agg(pl.col("gap", "value").mean()).sort("gap")
-            axes.plot(means["gap"].to_list(), means["value"].to_list(), color=colour, linewidth=1.8)
-        _label(axes, metric, values["value"].to_list())
-        keys = [
-            Line2D([], [], color=colour, linewidth=1.8, label=look(kind).label if kind == "raw" else f"BEMA: {kind}")
-            for kind, colour in zip(kinds, colours, strict=True)
-        ]
-        legend(figure, keys)
-        return to_svg(figure, f"figure{number}")
+    def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
+        for name, own_look in looks.items():
+            own = lines.filter(pl.col("series") == name)
+            axes.plot(own["x"].to_list(), own["mean"].to_list(), ".", markersize=4, alpha=0.5, **own_look)
+            means = own.group_by(bin=pl.col("x") // 5).agg(pl.col("x", "mean").mean()).sort("x")
+            axes.plot(means["x"].to_list(), means["mean"].to_list(), linewidth=1.8, **own_look)
 
 
 def _draw_dropout(raw: pl.DataFrame, metric: str, number: int) -> str:
     with figure_style():
         figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + 0.6), layout="constrained")
         axes = figure.subplots()
-        points = axes.scatter(raw["gap"].to_list(), raw["value"].to_list(), c=raw["dropout"].to_list(), cmap="viridis")
+        points = axes.scatter(raw["x"].to_list(), raw["mean"].to_list(), c=raw["dropout"].to_list(), cmap="viridis")
         figure.colorbar(points, ax=axes, label="dropout of embeddings")
-        _label(axes, metric, raw["value"].to_list())
+        axes.set_xlabel("generalisation gap")
+        axes.set_ylabel(metric)
+        fit_scale(axes, raw["mean"].to_list())
         return to_svg(figure, f"figure{number}")
-
-
-def _label(axes: Axes, metric: str, values: list[float]) -> None:
-    axes.set_xlabel("generalisation gap")
-    axes.set_ylabel(metric)
-    fit_scale(axes, values)

@@ -18,7 +18,7 @@ class Groups(Section):
     """A row for each group."""
 
     part = Part.DETAILS
-    order = 10
+    after = "optimal_temperature"
     subject = "trials"
 
     @property

@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import final
 
 import polars as pl
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from graft.report.rendering.document import Block, Paragraph, Picture, Table
-from graft.report.rendering.drawing import INK, SOFT, arm_colour, figure_style, legend, single_panel, to_svg
+from graft.report.rendering.drawing import INK, PANEL, SOFT, arm_colour, figure_style, legend, to_svg
 from graft.report.rendering.formatting import number, parameter
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.pareto import pareto_front
@@ -27,7 +28,7 @@ class ParetoFront(Section):
     """The trials that no other one beats in both objectives, drawn before all others, and listed."""
 
     part = Part.RESULTS
-    order = 11
+    after = "best_trials"
     subject = "trials"
 
     @property
@@ -93,7 +94,8 @@ def _draw(trials: pl.DataFrame, front: pl.DataFrame, labels: tuple[str, str], fi
     points = trials.drop_nulls(("objective", "second_objective"))
     broken = pl.col("feasible").not_().fill_null(value=False)
     with figure_style():
-        figure, axes = single_panel()
+        figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + 0.7), layout="constrained")
+        axes = figure.subplots()
         few = points.height <= _MOST_MARKS
         colour, keys = arm_colour(0), list[Line2D]()
         for label, rows, marker, shade in (

@@ -18,7 +18,7 @@ class PriorSection(Section):
     """
 
     part = Part.RESULTS
-    order = 12
+    after = "pareto_front"
     subject = "trials"
     notes = (
         "Of a prior: unrestricted trials are random draws of the whole space. The interval of the probability that a "

@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from graft.report.lines import draw_line, draw_panels, scale_numbers
-from graft.report.rendering.document import Block, Picture, Table
-from graft.report.rendering.drawing import INK, SOFT, arm_colour, fit_scale
+from graft.report.rendering.document import Block, Table
+from graft.report.rendering.drawing import INK, SOFT, Looks, arm_colour
 from graft.report.rendering.formatting import MISSING, number
-from graft.report.sections import FigureNumbers, Part, Section, say_shown
+from graft.report.sections import FigureNumbers
+from graft.report.sections._lines import Lines
 from search.analysis.study.condition_lines import trace_lines
 from search.analysis.study.temperatures import compare_temperatures
 from spaces.records import TRAINED
@@ -29,102 +29,82 @@ _BAYES = "bayes_error"
 _CLOSED = ("closed_form_error", "closed_form_optimum", "closed_form_temperature")
 """Error at temperature 1, the least error, and where it is: what the task computes of linearised attention."""
 _POINTS = 60
-_MOST_PANELS = 12
-_TRAINED, _FORM = arm_colour(1), arm_colour(2)
+_FORM = arm_colour(2)
 
 
 @final
-class TemperatureCurves(Section):
+class TemperatureCurves(Lines):
     """A panel for each shift: the trained weights, the closed form, the estimated temperature and Bayes."""
 
-    part = Part.FIGURES
-    order = 66
+    after = "boundary_values"
     subject = "trials"
-    figures = 1
+    most = 12
+    panels_are = "shifts; the table has all"
+    label = "{metric}"
+    caption = (
+        "{metric} of one set of trained weights by the temperature of attention, under each shift: means over trials "
+        "with Student's 95 % intervals. Dotted: the Bayes predictor on the same prompts."
+    )
     notes = (
         "The temperatures: a change is paired by trial, with Student's 95 % interval. p is that of the paired t-test, "
         "or where at most half of the changes are distinct the larger one of it and of sign flips; there is none "
         "for fewer than four trials. The adjusted p is Holm's over the rows of the table.",
     )
 
-    def lines_of(self, metric: str) -> pl.DataFrame:
-        """Return the lines over temperature of one metric, its validations without a label at temperature 1."""
-        scores = self.data.scores.of(metric)
+    def read_lines(self) -> pl.DataFrame:
+        """Return the lines of the objective's metric over temperature, validations without a label at temperature 1;
+        none unless trials were evaluated at several temperatures.
+        """
+        if not any(f"{_NUMBER}=" in condition for _, condition, _ in self.data.scores.unclaimed):
+            return pl.DataFrame()
+        scores = self.data.scores.of(self.data.metric)
         labelled = pl.col("condition").str.contains(r"\btemperature=")
         plain = pl.concat_str(pl.col("condition"), pl.lit(f" {_NUMBER}=1")).str.strip_chars_start()
         named = scores.with_columns(condition=pl.when(labelled).then("condition").otherwise(plain))
-        series = scores.select("number").unique().with_columns(series=pl.lit(metric))
-        return trace_lines(named, series).filter(pl.col("across") == _NUMBER)
-
-    @cached_property
-    def trained(self) -> pl.DataFrame:
-        """The lines of the objective's metric; none unless trials were evaluated at several temperatures."""
-        if not any(f"{_NUMBER}=" in condition for _, condition, _ in self.data.scores.unclaimed):
-            return pl.DataFrame()
-        return self.lines_of(self.data.metric)
-
-    @property
-    def applies(self) -> bool:
-        return not self.trained.is_empty()
+        series = scores.select("number", series=pl.lit("trained")).unique()
+        lines = trace_lines(named, series).filter(pl.col("across") == _NUMBER)
+        return lines.with_columns(title=pl.col("rest").replace("", "no shift"))
 
     @cached_property
     def closed(self) -> Mapping[str, Sequence[float]]:
-        """Shift -> the numbers of _CLOSED, means over trials; empty for models that are not of that
-        form.
+        """Shift -> the numbers of _CLOSED, means over trials; empty for models that are not of that form.
 
         Those that are estimate a temperature of their own, and have no scorer to be trained with.
         """
         scored = any(TRAINED in condition for _, condition, _ in self.data.scores.unclaimed)
-        if scored or self.estimated.is_empty():
+        if scored or not self.estimated:
             return {}
-        means = [dict(self._at_one(name).iter_rows()) for name in _CLOSED]
+        means = [self._means(name) for name in _CLOSED]
         known = [rest for rest in means[0] if all(rest in found for found in means)]
         return {rest: [found[rest] for found in means] for rest in known}
 
     @cached_property
-    def estimated(self) -> pl.DataFrame:
-        """rest, mean: the error at the estimated temperature."""
+    def estimated(self) -> Mapping[str, float]:
+        """Shift -> the error at the estimated temperature."""
         return self._means(self.data.metric, f"{_ESTIMATED}$")
-
-    def _at_one(self, metric: str) -> pl.DataFrame:
-        found = self._means(metric, "")
-        return found.filter(~pl.col("rest").str.contains(r"\btemperature="))
-
-    def _means(self, metric: str, conditions: str) -> pl.DataFrame:
-        rest = pl.col("condition").str.replace(_ESTIMATED, "", literal=True).str.strip_chars()
-        found = self.data.scores.of(metric, conditions).filter(pl.col("variant") == "raw")
-        return found.group_by(rest=rest).agg(mean=(pl.col("sign") * pl.col("last")).mean()).drop_nulls()
 
     @cached_property
     def bayes(self) -> Mapping[str, float]:
         """Shift -> the error of the Bayes predictor."""
-        return dict(self._at_one(_BAYES).iter_rows())
+        return self._means(_BAYES)
+
+    def _means(self, metric: str, conditions: str = "") -> dict[str, float]:
+        """Return shift -> a metric's mean over trials, at no temperature but an estimated one."""
+        rest = pl.col("condition").str.replace(_ESTIMATED, "", literal=True).str.strip_chars()
+        found = self.data.scores.of(metric, conditions).filter(pl.col("variant") == "raw").with_columns(rest=rest)
+        found = found.filter(~pl.col("rest").str.contains(r"\btemperature="))
+        return dict(found.group_by("rest").agg((pl.col("sign") * pl.col("last")).mean()).drop_nulls().iter_rows())
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        every: list[str] = self.trained["rest"].unique(maintain_order=True).to_list()
-        shifts = every[:_MOST_PANELS]
-        caption = (
-            f"{self.data.metric} of one set of trained weights by the temperature of attention, under each shift: "
-            "means over trials with Student's 95 % intervals. Dotted: the Bayes predictor on the same prompts."
-        )
+        caption = self.caption
         if self.closed:
             caption += (
                 " Dashed is the closed form for linearised attention (paper 004, theorems 4.6 and 4.7), with a dot at "
                 "its optimum."
             )
-        if not self.estimated.is_empty():
+        if self.estimated:
             caption += " Dash-dotted: the error at the temperature that is estimated from inputs alone."
-        caption += say_shown(len(shifts), len(every), "shifts; the table has all")
-        panels = [(rest or "no shift", self.trained.filter(pl.col("rest") == rest)) for rest in shifts]
-        keys = [Line2D([], [], color=_TRAINED, label="trained")]
-        if self.closed:
-            keys.append(Line2D([], [], color=_FORM, linestyle="--", label="closed form"))
-        if self.bayes:
-            keys.append(Line2D([], [], color=INK, linestyle=":", label="Bayes"))
-        if not self.estimated.is_empty():
-            keys.append(Line2D([], [], color=SOFT, linestyle="-.", label="estimated"))
-        svg = draw_panels(panels, self._draw, keys, f"figure{figures.own}", self.data.metric)
-        yield Picture(number=figures.own, caption=caption, svg=svg)
+        yield self.picture(figures.own, self.lines, caption, self.label)
         yield self._table()
 
     def _table(self) -> Table:
@@ -144,21 +124,30 @@ class TemperatureCurves(Section):
         header = ["Shift", "Temperature", "Trials", "At 1", "There", "Change", "95 % interval", "p", "Adjusted p"]
         return Table(caption=caption, header=header, rows=rows, folded=len(rows) > 24)
 
-    def _draw(self, axes: Axes, frame: pl.DataFrame) -> None:
-        rest, numbers = frame["rest"][0], frame["x"].to_list()
-        draw_line(axes, frame, _TRAINED)
+    def looks(self, lines: pl.DataFrame) -> Looks:
+        return {"trained": {"color": arm_colour(1)}}
+
+    def keys(self, looks: Looks) -> list[Line2D]:
+        keys = super().keys(looks)
+        if self.closed:
+            keys.append(Line2D([], [], color=_FORM, linestyle="--", label="closed form"))
+        if self.bayes:
+            keys.append(Line2D([], [], color=INK, linestyle=":", label="Bayes"))
+        if self.estimated:
+            keys.append(Line2D([], [], color=SOFT, linestyle="-.", label="estimated"))
+        return keys
+
+    def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
+        super().draw(axes, lines, looks)
+        rest, numbers = lines["rest"][0], lines["x"].to_list()
         if rest in self.closed:
             xs = np.linspace(min(numbers), max(numbers), _POINTS)
             error, least, optimum = self.closed[rest]
             axes.plot(xs, closed_form(xs, error, least, optimum), "--", color=_FORM, linewidth=1.4)
             axes.plot([optimum], [least], "o", color=_FORM, markersize=5)
-        estimated: dict[str, float] = dict(self.estimated.iter_rows())
-        for levels, colour, style in ((self.bayes, INK, ":"), (estimated, SOFT, "-.")):
+        for levels, colour, style in ((self.bayes, INK, ":"), (self.estimated, SOFT, "-.")):
             if rest in levels:
                 axes.axhline(levels[rest], color=colour, linestyle=style, linewidth=1.2)
-        scale_numbers(axes, numbers)
-        fit_scale(axes, frame["mean"].to_list())
-        axes.set_xlabel(_NUMBER)
 
 
 def closed_form(temperatures: Numbers, error: float, least: float, optimum: float) -> Numbers:

@@ -21,7 +21,7 @@ class TrainedScorer(Section):
     """What the other scorer changes, paired by trial."""
 
     part = Part.RESULTS
-    order = 30
+    after = "transfer_scores"
     notes = (
         "The two scorers: a change is paired by trial, with Student's 95 % interval. p is that of the paired t-test, "
         "or where at most half of the changes are distinct the larger one of it and of sign flips; there is none "

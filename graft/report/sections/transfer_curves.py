@@ -2,80 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cached_property
 from typing import final
 
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from graft.report.lines import draw_panels
-from graft.report.rendering.document import Block, Picture
-from graft.report.rendering.drawing import arm_colour, fit_scale
-from graft.report.sections import FigureNumbers, Part, say_shown
-from graft.report.sections._transfers import TransferSection
-
-_MOST_PANELS = 12
+from graft.report.sections._lines import Looks
+from graft.report.sections._transfers import TransferFigure
 
 
 @final
-class TransferCurves(TransferSection):
+class TransferCurves(TransferFigure):
     """A panel for each target: a thin line for each pair, a thick one for their mean, of the target's objective."""
 
-    part = Part.FIGURES
-    order = 82
-    figures = 1
+    after = "gap_curves"
+    most = 12
+    panels_are = "targets"
+    across = "optimizer steps"
+    scaled = ("mean",)
+    caption = (
+        "Training curves of stage two: the target's objective at each validation, a thin line for each pair and a "
+        "thick one for the mean of those that have not diverged. Of the sources those that were found on the "
+        "target's own data are drawn, or all where there are none."
+    )
 
-    @cached_property
-    def curves(self) -> pl.DataFrame:
-        """number, source, target, pair, step, value: of each target's objective, for its own sources."""
-        shown = pl.DataFrame(
-            [(source, target) for target in self.targets[:_MOST_PANELS] for source in self.own_sources(target)],
-            schema={"source": pl.String, "target": pl.String},
-            orient="row",
-        )
-        tasks = self.data.transfer_tasks
+    def read_lines(self) -> pl.DataFrame:
+        """Return the values of each target's objective, for its own sources, with the trial's number and pair."""
         metrics = ("name", "variant", "condition")
-        measured = [
-            (target, one.objective.metric, one.objective.variant, one.objective.condition)
-            for target, one in tasks.items()
-        ]
-        wanted = pl.DataFrame(measured, schema=dict.fromkeys(("target", *metrics), pl.String), orient="row")
-        trials = self.stage_two.join(shown, on=["source", "target"], maintain_order="left").join(wanted, on="target")
-        found = [
+        rows: list[tuple[str, ...]] = []
+        for target in self.targets:
+            objective = self.data.transfer_tasks[target].objective
+            measured = (objective.metric, objective.variant, objective.condition)
+            rows += [(target, source, *measured) for source in self.own_sources(target)]
+        wanted = pl.DataFrame(rows, schema=dict.fromkeys(("target", "source", *metrics), pl.String), orient="row")
+        trials = self.stage_two.join(wanted, on=["target", "source"], maintain_order="left")
+        found = pl.concat(
             batch.with_columns(pl.col(metrics).cast(pl.String)).join(trials, on=["number", *metrics])
             for batch in self.data.load_metrics()
-        ]
-        columns = ("number", "source", "target", "pair", "step", "value")
-        return pl.concat(found).select(columns).filter(pl.col("value").is_finite()).sort("number", "step")
-
-    @property
-    def applies(self) -> bool:
-        return super().applies and self.curves["step"].n_unique() > 1
-
-    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        caption = (
-            "Training curves of stage two: the target's objective at each validation, a thin line for each pair and a "
-            "thick one for the mean of those that have not diverged. Of the sources those that were found on the "
-            "target's own data are drawn, or all where there are none."
         )
-        caption += say_shown(min(_MOST_PANELS, len(self.targets)), len(self.targets), "targets")
-        panels = [(target, self.curves.filter(pl.col("target") == target)) for target in self.targets[:_MOST_PANELS]]
-        shown = self.curves["source"].unique().to_list()
-        svg = draw_panels(panels, self._draw, self.keys_of(shown), f"figure{figures.own}")
-        yield Picture(number=figures.own, caption=caption, svg=svg)
+        kept = found.filter(pl.col("value").is_finite())
+        return kept.sort(pl.col("target").cast(pl.Enum(self.targets)), "number", "step").select(
+            "number", "pair", title="target", series="source", x="step", mean="value"
+        )
 
-    def _draw(self, axes: Axes, frame: pl.DataFrame) -> None:
-        for source in self.sources:
-            own, colour = frame.filter(pl.col("source") == source), arm_colour(self.sources.index(source))
+    def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
+        for source, look in looks.items():
+            own = lines.filter(pl.col("series") == source)
             for _, line in own.group_by("number", maintain_order=True):
-                axes.plot(line["step"].to_list(), line["value"].to_list(), color=colour, linewidth=0.6, alpha=0.5)
-            mean = own.group_by("step").agg(pl.col("value").mean()).sort("step")
-            axes.plot(mean["step"].to_list(), mean["value"].to_list(), color=colour, linewidth=2.0)
-        fit_scale(axes, frame["value"].to_list())
+                axes.plot(line["x"].to_list(), line["mean"].to_list(), linewidth=0.6, alpha=0.5, **look)
+            mean = own.group_by("x").agg(pl.col("mean").mean()).sort("x")
+            axes.plot(mean["x"].to_list(), mean["mean"].to_list(), linewidth=2.0, **look)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.set_xlabel("optimizer steps")
-        if not frame.is_empty():
-            objective = self.data.transfer_tasks[frame["target"][0]].objective
-            axes.set_ylabel(str(objective))
+        axes.set_ylabel(str(self.data.transfer_tasks[lines["title"][0]].objective))

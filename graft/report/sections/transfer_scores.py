@@ -20,7 +20,7 @@ class TransferScores(TransferSection):
     """Rows are sources, columns targets: the mean of the target's objective over the pairs, and seconds a step."""
 
     part = Part.RESULTS
-    order = 28
+    after = "averaged_parameters"
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         objectives = pl.col("number", "objective")

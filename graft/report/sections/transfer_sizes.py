@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import final
 
 import polars as pl
 from matplotlib.axes import Axes
 
-from graft.report.lines import draw_line, draw_panels, scale_numbers
-from graft.report.rendering.document import Block, Picture
-from graft.report.rendering.drawing import arm_colour, fit_scale
-from graft.report.sections import FigureNumbers, Part, say_shown
-from graft.report.sections._transfers import TransferSection
+from graft.report.rendering.document import Block
+from graft.report.rendering.drawing import arm_colour
+from graft.report.sections import FigureNumbers
+from graft.report.sections._lines import Looks
+from graft.report.sections._transfers import TransferFigure
 from search.analysis.statistics.intervals import mean_with_interval
 from spaces.transfer import BASELINE
 
 _SIZES = ("model.width", "model.depth")
 """What a line goes over; where both differ, over the first, with a panel for each of the second."""
 _FEWEST = 2
-_MOST_PANELS = 9
+_CAPTIONS = {
+    "score": "The objective of targets of several sizes: means over pairs",
+    "gain": "The gain over the baseline of the same size and pair, above 0 better: means over pairs",
+    "training": "The perplexity of training, exp(loss) before the last validation: means over pairs",
+    "training_gain": "The gain in perplexity of training over the baseline of the same size and pair, above 0 better: "
+    "means over pairs",
+}
 
 
 @final
-class TransferSizes(TransferSection):
+class TransferSizes(TransferFigure):
     """A panel for each task and depth, a line over widths (or over depths) for each source."""
 
-    part = Part.FIGURES
-    order = 84
-    figures = 4
+    after = "transfer_curves"
+    figures = len(_CAPTIONS)
+    most = 9
+    panels_are = "tasks and sizes"
+    label_all = True
 
-    @cached_property
-    def lines(self) -> pl.DataFrame:
-        """Lines of targets on equal data: kind, panel, across, source, x, trials, mean, low, high.
+    def read_lines(self) -> pl.DataFrame:
+        """Return lines of targets on equal data, with `kind`, one of _CAPTIONS.
 
         Of the kinds, `score` is the objective, `gain` the difference to the baseline of the same
         pair, in the direction of the objective, and `training`, of objectives that are
@@ -44,13 +50,13 @@ class TransferSizes(TransferSection):
         for target in self.targets:
             by_data.setdefault(self.data_of(target), []).append(target)
         places = [
-            {"target": target, "panel": panel, "across": across, "x": float(self.size_of(target, across))}
+            {"target": target, "title": title, "across": path.partition(".")[2], "x": float(self.size_of(target, path))}
             for targets in by_data.values()
-            for across, groups in self._sweeps(targets).items()
-            for panel, own in groups.items()
+            for path, groups in self._sweeps(targets).items()
+            for title, own in groups.items()
             for target in own
         ]
-        schema = {"target": pl.String, "panel": pl.String, "across": pl.String, "x": pl.Float64}
+        schema = {"target": pl.String, "title": pl.String, "across": pl.String, "x": pl.Float64}
         scores = self.stage_two.join(self.data.ended.select("number", value="objective"), on="number")
         placed = scores.join(pl.DataFrame(places, schema=schema), on="target")
         # The perplexity of training, on tasks whose objective is a perplexity.
@@ -63,8 +69,9 @@ class TransferSizes(TransferSection):
             "score": placed, "gain": self._gains(placed), "training": training, "training_gain": self._gains(training),
         }  # fmt: skip
         every = [frame.select(placed.columns).with_columns(kind=pl.lit(kind)) for kind, frame in kinds.items()]
-        by = ("kind", "panel", "across", "source", "x")
-        return pl.concat(every).group_by(by).agg(**mean_with_interval()).sort(by)
+        series = pl.col("source").cast(pl.Enum(self.sources)).alias("series")
+        by = ("kind", "title", "across", "series", "x")
+        return pl.concat(every).with_columns(series).group_by(by).agg(**mean_with_interval()).sort(by)
 
     def _gains(self, values: pl.DataFrame) -> pl.DataFrame:
         """Return each value less the baseline's of the same target and pair, above 0 better."""
@@ -88,39 +95,17 @@ class TransferSizes(TransferSection):
             groups.setdefault("\n".join([title, *fixed]), []).append(target)
         return {across: groups}
 
-    @property
-    def applies(self) -> bool:
-        return super().applies and not self.lines.is_empty()
-
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        captions = {
-            "score": "The objective of targets of several sizes: means over pairs",
-            "gain": "The gain over the baseline of the same size and pair, above 0 better: means over pairs",
-            "training": "The perplexity of training, exp(loss) before the last validation: means over pairs",
-            "training_gain": "The gain in perplexity of training over the baseline of the same size and pair, above 0 "
-            "better: means over pairs",
-        }
-        for place, (kind, caption) in enumerate(captions.items(), figures.own):
-            lines = self.lines.filter(pl.col("kind") == kind)
-            panels = [(str(title), own) for (title,), own in lines.group_by("panel", maintain_order=True)]
-            keys = self.keys_of(lines["source"].unique().to_list())
-            if panels:
-                svg = draw_panels(panels[:_MOST_PANELS], self._draw, keys, f"figure{place}")
-                caption += ", with Student's 95 % intervals as bands."
-                caption += say_shown(min(len(panels), _MOST_PANELS), len(panels), "tasks and sizes")
-                yield Picture(number=place, caption=caption, svg=svg)
-
-    def _draw(self, axes: Axes, frame: pl.DataFrame) -> None:
-        for source in self.sources:
-            own = frame.filter(pl.col("source") == source)
-            if not own.is_empty():
-                draw_line(axes, own, arm_colour(self.sources.index(source)))
-        kind: str = frame["kind"][0]
         metrics = {self.data.transfer_tasks[target].objective.metric for target in self.targets}
-        metric = "perplexity of training" if "training" in kind else "objective" if len(metrics) > 1 else metrics.pop()
-        axes.set_ylabel(f"gain in {metric}" if "gain" in kind else metric)
-        if "gain" in kind:
+        objective = "objective" if len(metrics) > 1 else metrics.pop()
+        for number, (kind, caption) in enumerate(_CAPTIONS.items(), figures.own):
+            lines = self.lines.filter(pl.col("kind") == kind)
+            metric = "perplexity of training" if "training" in kind else objective
+            label = f"gain in {metric}" if "gain" in kind else metric
+            if lines.height:
+                yield self.picture(number, lines, f"{caption}, with Student's 95 % intervals as bands.", label)
+
+    def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
+        super().draw(axes, lines, looks)
+        if "gain" in lines["kind"][0]:
             axes.axhline(0, color=arm_colour(0), linewidth=1.2)
-        scale_numbers(axes, frame["x"].to_list())
-        fit_scale(axes, frame["mean"].to_list())
-        axes.set_xlabel(frame["across"][0].partition(".")[2])

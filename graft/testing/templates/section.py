@@ -13,7 +13,7 @@ class Example(Section):
     """How many trials of each state there are, and the mean of their steps."""
 
     part = Part.RESULTS
-    order = 1000  # among the sections of its part, low ones first
+    after = "diagnostics"  # the section that it follows
 
     @property
     def title(self) -> str:

@@ -60,22 +60,14 @@ def trace_lines(
     )
 
 
-def longest_lines(lines: pl.DataFrame, condition: str, most: int) -> pl.DataFrame:
-    """Return the lines over at most so many pairs of LINE: those that go through `condition` first, then the longest.
+def order_lines(lines: pl.DataFrame, condition: str) -> pl.DataFrame:
+    """Return the lines pair by pair of LINE: those that go through `condition` first, then the longest."""
+    asked = set(condition.split(" "))
 
-    Two columns are added: `panel`, the place of the pair, and `panels`, how many pairs there are in all.
-    """
-    parts = set(condition.split(" "))
-    pairs = lines.group_by(LINE).agg(points=pl.col("x").n_unique()).rows()
-    through = {
-        (across, rest): set(rest.split(" ")) - {""} <= parts and any(part.startswith(f"{across}=") for part in parts)
-        for across, rest, _ in pairs
-    }
-    kept = sorted(pairs, key=lambda pair: (not through[pair[0], pair[1]], -pair[2], pair[0], pair[1]))[:most]
-    places = pl.DataFrame(
-        [(across, rest, place) for place, (across, rest, _) in enumerate(kept)],
-        schema={"across": pl.String, "rest": pl.String, "panel": pl.Int64},
-        orient="row",
-    )
-    found = lines.join(places, on=LINE, maintain_order="left").sort("panel", maintain_order=True)
-    return found.with_columns(panels=pl.lit(len(pairs)))
+    def place(own: pl.DataFrame) -> tuple[bool, int, str, str]:
+        across, rest = own["across"][0], own["rest"][0]
+        through = set(rest.split(" ")) - {""} <= asked and any(part.startswith(f"{across}=") for part in asked)
+        return not through, -own["x"].n_unique(), across, rest
+
+    parts = lines.partition_by(LINE, maintain_order=True)
+    return pl.concat(sorted(parts, key=place)) if parts else lines

@@ -111,10 +111,10 @@ def test_the_tables_have_means_over_pairs_with_students_interval_and_times() -> 
 
 def test_curves_are_those_of_each_targets_objective_and_own_sources() -> None:
     section = TransferCurves(data=transfer())
-    found = {(source, target) for source, target in section.curves.select("source", "target").unique().rows()}
+    found = {(source, target) for source, target in section.lines.select("series", "title").unique().rows()}
     assert found == {(source, target) for target in section.targets for source in section.own_sources(target)}
-    for row in section.curves.iter_rows(named=True):
-        assert row["value"] == score(row["source"], row["target"], int(row["pair"]), row["step"])
+    for row in section.lines.iter_rows(named=True):
+        assert row["mean"] == score(row["series"], row["title"], int(row["pair"]), row["x"])
     [picture] = section.blocks(FIGURES)
     assert isinstance(picture, Picture)
 
@@ -122,13 +122,13 @@ def test_curves_are_those_of_each_targets_objective_and_own_sources() -> None:
 def test_lines_over_sizes_join_targets_on_the_same_data_and_a_gain_is_paired_and_turned() -> None:
     section = TransferSizes(data=transfer())
     lines = section.lines
-    assert set(lines["panel"]) == {"add"}  # `text` has one size
+    assert set(lines["title"]) == {"add"}  # `text` has one size
     assert lines["x"].unique().sort().to_list() == [32, 64]
     target = {32: "add", 64: "add_wide"}
     for row in lines.filter(pl.col("kind") == "gain").iter_rows(named=True):
         where = target[int(row["x"])]
         gains = [
-            score(row["source"], where, pair, STEPS[-1]) - score("baseline", where, pair, STEPS[-1])
+            score(row["series"], where, pair, STEPS[-1]) - score("baseline", where, pair, STEPS[-1])
             for pair in range(PAIRS)
         ]
         assert row["mean"] == pytest.approx(statistics.mean(gains))
@@ -139,21 +139,21 @@ def test_perplexities_of_training_over_sizes_are_those_of_the_last_losses(monkey
     monkeypatch.setitem(TASKS, "text_wide", ("language", 64, 2, PERPLEXITY, False, True))
     section, where = TransferSizes(data=transfer()), {32: "text", 64: "text_wide"}
     lines = section.lines.filter(pl.col("kind") == "training")
-    assert set(lines["panel"]) == {"language"}  # accuracies have none
-    assert set(lines["source"]) == set(SOURCES)
+    assert set(lines["title"]) == {"language"}  # accuracies have none
+    assert set(lines["series"]) == set(SOURCES)
     for row in lines.iter_rows(named=True):
-        values = [math.exp(1 + score(row["source"], where[int(row["x"])], pair, STEPS[-1])) for pair in range(PAIRS)]
+        values = [math.exp(1 + score(row["series"], where[int(row["x"])], pair, STEPS[-1])) for pair in range(PAIRS)]
         assert row["mean"] == pytest.approx(statistics.mean(values))
-    means = {(row["source"], row["x"]): row["mean"] for row in lines.iter_rows(named=True)}
+    means = {(row["series"], row["x"]): row["mean"] for row in lines.iter_rows(named=True)}
     for row in section.lines.filter(pl.col("kind") == "training_gain").iter_rows(named=True):
-        assert row["mean"] == pytest.approx(means["baseline", row["x"]] - means[row["source"], row["x"]])
+        assert row["mean"] == pytest.approx(means["baseline", row["x"]] - means[row["series"], row["x"]])
     assert [block.number for block in section.blocks(FIGURES) if isinstance(block, Picture)] == [7, 8, 9, 10]
 
 
 def test_lines_over_conditions_are_of_the_targets_own_sources() -> None:
-    panels = dict(TransferLines(data=transfer()).panels)
-    assert panels.keys() == {"accuracy on add", "accuracy on add_wide", "perplexity on text"}
-    lines = panels["perplexity on text"]
+    found = TransferLines(data=transfer()).lines
+    assert set(found["title"]) == {"accuracy on add", "accuracy on add_wide", "perplexity on text"}
+    lines = found.filter(title="perplexity on text")
     assert set(lines["series"]) == {"baseline", "text", "text symmetrised"}
     row = lines.row(by_predicate=(pl.col("series") == "text") & (pl.col("x") == 5), named=True)
     values = [score("text", "text", pair, STEPS[-1], "5") for pair in range(PAIRS)]
