@@ -37,7 +37,7 @@ _HEADS = {
     "best": "best",
     "progress": "trials ended",
     "owner": "owner",
-    "created_at": "launched (UTC)",
+    "created_at": "created (UTC)",
     "seconds": "duration",
     "tags": "tags",
     "note": "note",

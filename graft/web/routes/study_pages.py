@@ -183,7 +183,7 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
         "of": best.height,
         "best_paths": best_paths,
         "best_rows": [
-            {**row, "values": [cell(row[PARAMS_PREFIX + path]) for path in best_paths]}
+            {**row, "values": [row[PARAMS_PREFIX + path] for path in best_paths]}
             for row in shown.head(_ROWS).iter_rows(named=True)
         ],
     }

@@ -70,7 +70,7 @@ function arrange({ option: { series, xAxis, yAxis, parallelAxis }, legend, heigh
   const isNamed = legend && (series.filter(({ type }) => type === "line").length > 1 || parallelAxis || series.some(({ colour }) => colour));
   let rows = 1, used = 0;
   for (const { length } of xAxis ? names : []) {
-    const size = 34 + 7 * length;
+    const size = 34 + 6.5 * length;
     [rows, used] = used && used + size > width - 16 ? [rows + 1, size] : [rows, used + size];
   }
   const type = xAxis && rows <= MOST_NAMED ? "plain" : "scroll", bottom = 22 * (type === "plain" ? rows : 1);
