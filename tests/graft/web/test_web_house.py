@@ -53,12 +53,12 @@ def test_a_search_tells_its_best_with_uncertainty_time_cost_and_lanes(client: Te
     tiles = page.partition("</dl>")[0]
     assert re.search(r"best tenth: 0\.\d+\s±\s0\.\d+ \(21\strials\)", tiles)
     assert "220 of 300 ended" in tiles
-    assert "180,000 steps" in tiles
-    assert "lanes 90.0 % full" in tiles
-    assert re.search(r"<dt>time</dt><dd>\d+:\d\d", tiles)
+    assert "180,000 model-steps" in tiles
+    assert "lane utilisation 90.0 %" in tiles
+    assert re.search(r"<dt>time</dt><dd>\d+:\d\d min", tiles)
     lanes = page.partition('aria-label="Training now"')[2].partition("</section>")[0]
     assert lanes.count("<progress") == SEARCH_RUNNING
-    assert "worker-1 trains 8:" in lanes
+    assert "worker-1 trains 8 trials:" in lanes
     assert 'title="trial 220: 100 of 1,000 steps"' in lanes
 
 
