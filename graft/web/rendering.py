@@ -35,7 +35,7 @@ _HELPERS: Mapping[str, Any] = {
 """Names that every template has."""
 _pages.filters["breakable"] = lambda path: Markup(re.sub("([._/])", r"\1<wbr>", str(escape(path))))
 # A time such as 4:10 has its unit: 4:10 min, 1:04:10 h.
-_pages.filters["timed"] = lambda text: re.sub(r"(\d+:)?\d+:\d\d", lambda at: f"{at[0]} {'h' if at[1] else 'min'}", text)
+_pages.filters["timed"] = lambda s: re.sub(r"(\d+:)?\d+:\d\d", lambda m: f"{m[0]} {'h' if m[1] else 'min'}", str(s))
 
 
 def render(page: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:

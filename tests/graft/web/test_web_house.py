@@ -107,6 +107,22 @@ def test_a_trial_is_told_apart_from_the_best(client: TestClient) -> None:
     assert "curves beside" not in read(client, f"/studies/rate-or-dropout/trials/{best}")
 
 
+def test_sets_of_an_experiment_stand_in_the_order_of_their_sizes(client: TestClient) -> None:
+    heads = re.findall("<h3>Differences from softmax, ([^<]*)</h3>", read(client, "/studies/scorers"))
+    assert heads == ["validation", "length=8", "length=16"]
+
+
+def test_counts_of_trials_lead_to_their_rows(client: TestClient) -> None:
+    [link] = re.findall('id="failed-link" href="([^"]*)"', read(client, "/studies/rate-or-dropout"))
+    assert "3 of 236 trials" in read(client, link)
+
+
+def test_the_best_trials_have_no_column_without_a_value(client: TestClient) -> None:
+    best = read(client, "/studies/quick-transfer").partition('<h2 id="best">')[2]
+    assert "transfer.<wbr>target" in best
+    assert "transfer.<wbr>task" not in best
+
+
 # ------------------------------------------------------------------------------------------------ studies and queue
 
 
@@ -117,6 +133,7 @@ def test_studies_are_found_and_sorted(client: TestClient) -> None:
     assert names_of(read(client, "/?archived=1")) == ["last-year"]
     assert names_of(read(client, "/?q=thesis+finished")) == ["scorers"]
     assert names_of(read(client, "/?q=ANN")) == ["abandoned", "next-rates"]
+    assert names_of(read(client, "/?q=waiting")) == ["next-rates"], "the state that is shown is found"
     assert "None of 9 studies has “<b>”" in read(client, "/?q=%3Cb%3E")
     assert names_of(read(client, "/?sort=name&up=1")) == sorted(every)
     assert names_of(read(client, "/?sort=name")) == sorted(every)[::-1]
