@@ -99,7 +99,7 @@ def test_a_trial_is_told_apart_from_the_best(client: TestClient) -> None:
     rows = re.findall(row, page.replace("<wbr>", ""))
     drawn = {path: place for path, _, _, place in rows}
     assert drawn["optimizer.learning_rate"].startswith("above 9")
-    assert re.fullmatch(r"same as \d+ %", drawn["model.scorer"])
+    assert re.fullmatch(r"same as \d+\s%", drawn["model.scorer"])
     assert re.search(r"0\.185 \(tvd/raw\), better than \d+ % of the trials", page)
     [both] = re.findall(r'href="(/studies/rate-or-dropout\?trials=17,\d+)">curves beside those of the best', page)
     assert "trial 17" in read(client, both)
