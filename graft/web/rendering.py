@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from graft.report.rendering.formatting import number, plain, with_interval
+from graft.report.rendering.formatting import number, plain, with_interval, with_margin
 
 _FLUSH = "\f"
 """Where a part of a page ends; HTML does not have it otherwise."""
@@ -23,16 +23,19 @@ _pages = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-# A long path breaks after a dot or an underscore, not in mid-word.
+# A long path breaks after a dot, an underscore or a slash, not in mid-word.
 _HELPERS: Mapping[str, Any] = {
     "number": number,
     "with_interval": with_interval,
+    "with_margin": with_margin,
     "flush": _FLUSH,
     # A study that its queue has paused is stopped, as its own state says.
     "say_state": lambda state: "stopped" if state == "paused" else state,
 }
 """Names that every template has."""
-_pages.filters["breakable"] = lambda path: Markup(re.sub("([._])", r"\1<wbr>", str(escape(path))))
+_pages.filters["breakable"] = lambda path: Markup(re.sub("([._/])", r"\1<wbr>", str(escape(path))))
+# A time such as 4:10 has its unit: 4:10 min, 1:04:10 h.
+_pages.filters["timed"] = lambda s: re.sub(r"(\d+:)?\d+:\d\d", lambda m: f"{m[0]} {'h' if m[1] else 'min'}", str(s))
 
 
 def render(page: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:

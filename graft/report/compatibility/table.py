@@ -63,7 +63,7 @@ def _draw_scale(transfer: Transfer) -> str:
         ]
     bar = "".join(f'<i class="g{shade}"></i>' for shade in range(21))
     notes = (
-        f"framed: a source’s own target; hatched: no pair; {MARK} q &lt; 0.05; "
+        f"framed: a source’s own target; hatched: no pair; {MARK} q (adjusted p) &lt; 0.05; "
         "colour: the end of the interval next to 0"
     )
     return f'<div class="scale">{ends[0]}<span>{bar}</span>{ends[1]}</div>\n<div class="scale">{notes}</div>'

@@ -187,15 +187,14 @@ def draw_pairs(pairs: pl.DataFrame, baseline: str, label: str) -> Chart:
     both = pl.concat([pairs["value"], pairs["against"]])
     ends = both.min(), both.max()
     data: list[Option] = [{"dimensions": labels, "source": [(end, end) for end in ends], "name": "no difference"}]
-    series: list[Option] = [{"type": "line", "name": "no difference", "encode": {"x": 0, "y": 1}, "showSymbol": False}]
+    equal: Option = {"type": "line", "name": "no difference", "encode": {"x": 0, "y": 1}, "showSymbol": False}
+    series = [{**equal, "colour": "soft", "lineStyle": {"type": "dashed"}}]
     for place, ((arm,), own) in enumerate(pairs.group_by("arm", maintain_order=True), 1):
         data.append({"dimensions": [*labels, "seed"], "source": own.select("against", "value", "seed").rows()})
         of = {"name": str(arm), "datasetIndex": place, "colour": place % 8, "symbolSize": 9}
         series.append({**of, "type": "scatter", "encode": {"x": 0, "y": 1}})
-    axes, _ = _axes([], [], labels)
-    return Chart(
-        title=f"seeds of each arm beside those of {baseline}", option={"dataset": data, "series": series, **axes}
-    )
+    option = {"dataset": data, "series": series, **_axes([], [], labels)[0]}
+    return Chart(title=f"seeds of each arm beside those of {baseline}", option=option)
 
 
 _FRAMES: Sequence[Option] = ({"frame": "kept"}, {"frame": "others"})

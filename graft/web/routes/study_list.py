@@ -37,7 +37,7 @@ _HEADS = {
     "best": "best",
     "progress": "trials ended",
     "owner": "owner",
-    "created_at": "launched (UTC)",
+    "created_at": "created (UTC)",
     "seconds": "duration",
     "tags": "tags",
     "note": "note",
@@ -90,6 +90,7 @@ def _add_facts(reader: Reader, studies: pl.DataFrame) -> pl.DataFrame:
         .join(read_last_ends(reader), on="name", how="left", maintain_order="left")
         .with_columns(
             pl.col("owner", "reason").fill_null(""),
+            state=pl.when(queue_state="waiting").then("queue_state").otherwise("state"),
             progress=pl.col("ended") / pl.col("trials").clip(1),
             seconds=(until - pl.col("created_at")).dt.total_seconds().clip(0),
         )

@@ -156,6 +156,7 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     paths = [*dict.fromkeys([*associations["value"], *varied])][:_AXES]
     charts = StudyCharts(study=stored, trials=best, paths=paths, ranges=ranges, kept=kept)
     shown = best.filter(kept)
+    best_paths = [path for path in paths if shown[PARAMS_PREFIX + path].head(_ROWS).count()]
     curves, curve_numbers = charts.curves(numbers or shown["number"].head(_CURVES).to_list())
     trials = pl.col("trials").map_elements(lambda count: f"{count:,} trials", pl.String)
     strengths = associations.head(_STRONGEST).select("value", "strength", "low", "high", trials)
@@ -181,9 +182,9 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
         "range_paths": [*(path for path in paths if path in numeric), "objective"],
         "kept": shown.height,
         "of": best.height,
-        "best_paths": paths,
+        "best_paths": best_paths,
         "best_rows": [
-            {**row, "values": [cell(row[PARAMS_PREFIX + path]) for path in paths]}
+            {**row, "values": [row[PARAMS_PREFIX + path] for path in best_paths]}
             for row in shown.head(_ROWS).iter_rows(named=True)
         ],
     }
@@ -249,8 +250,7 @@ def _list_params(params: Mapping[str, Any], trials: pl.DataFrame, best: pl.DataF
             place = f"{sign} {100 * same.sum() / known.len():.0f} %"
         elif value is not None and known.len():
             place = "all alike"
-        texts = {"value": cell(value), "best": cell(of_best), "place": place}
-        rows.append({"path": path, "differs": differs, **texts})
+        rows.append({"path": path, "differs": differs, "value": cell(value), "best": cell(of_best), "place": place})
     return sorted(rows, key=lambda row: not row["differs"])
 
 

@@ -142,19 +142,16 @@ def _read(
     page = numbers.to_frame().join(page, on="number", maintain_order="left")
     page = page.join(notes, on="number", how="left", maintain_order="left")
     rows = unpack_params(Renewal(stored)(page)).to_dicts() if page.height else []
-    is_last = start + _ROWS >= fitting.len()
-    name = stored.row["name"]
     return {
-        "rows": [_write_row(name, row, columns) for row in rows],
-        "following": None if is_last else start + _ROWS if sort else numbers[-1],
+        "rows": [_write_row(stored.row["name"], row, columns) for row in rows],
+        "following": None if start + _ROWS >= fitting.len() else start + _ROWS if sort else numbers[-1],
         "counted": fitting.len() if where else None,
         "groups": _group(stored, group, where, -(-fitting.len() // _GROUPED)) if group else None,
     }
 
 
 def _write_row(study: str, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    drawn = sorted(json.loads(row["draws"]))
-    values = [(path, row.get(PARAMS_PREFIX + path)) for path in drawn]
+    values = [(path, row.get(PARAMS_PREFIX + path)) for path in sorted(json.loads(row["draws"]))]
     like = [f"--set {shlex.quote(f'{path}={value}')}" for path, value in values if value is not None]
     name, number = shlex.quote(study), row["number"]
     return {
@@ -186,10 +183,9 @@ def _group(stored: StudyReader, by: str, where: str | None, every: int) -> dict[
 
 def _head(column: str, sort: str, direction: str, chosen: Mapping[str, Any]) -> dict[str, str]:
     """Return the head of a column: a click sorts by it, the next one the other way round, the third one not."""
-    is_best_first = column in ("objective", "second_objective")
     worst = f"{column} {'DESC' if direction == 'minimize' else 'ASC'}" if column == "objective" else f"{column} DESC"
     following = {column: worst, worst: ""}.get(sort, column)
-    falls = (direction == "maximize" and is_best_first) != (sort == worst)
+    falls = (direction == "maximize" and column in ("objective", "second_objective")) != (sort == worst)
     return {
         "text": column.removeprefix(PARAMS_PREFIX),
         "href": _address({**chosen, "sort": following}),

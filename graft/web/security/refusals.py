@@ -53,6 +53,7 @@ def answer(refusal: RefusalError, scope: Mapping[str, Any]) -> Response:
         return JSONResponse({"error": refusal.reason}, refusal.status, dict(refusal.headers))
     if refusal.status == 401:
         return RedirectResponse("/login", 303)
-    answer = render("refusal", status_code=refusal.status, title="Refused", reason=refusal.reason)
+    title = "Not found" if refusal.status == 404 else "Refused"
+    answer = render("refusal", status_code=refusal.status, title=title, reason=refusal.reason)
     answer.headers.update(refusal.headers)
     return answer

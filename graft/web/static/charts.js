@@ -8,6 +8,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 const coarse = matchMedia("(pointer: coarse)");
 const WHOLE = { type: "dataZoom", start: 0, end: 100 };
 const TABLE_ROWS = 500;
+const MOST_NAMED = 4; // rows of names
 
 function write(value) {
   return typeof value === "number" ? String(Number(value.toPrecision(6))) : value ?? "–";
@@ -55,14 +56,38 @@ function labelled(labels, color) {
   return { axisLabel: { color, lineHeight: 14, hideOverlap: true, customValues, formatter: (at) => texts.get(at) ?? "" }, axisTick: { customValues } };
 }
 
+// A logarithmic axis ends at 1, 2 or 5 times a power of ten, not up to a decade away from what is drawn.
+function roundOff(value, isUp) {
+  if (!(value > 0 && value < Infinity)) return value;
+  const power = 10 ** Math.floor(Math.log10(value)), at = value / power, steps = [1, 2, 5, 10];
+  return Number((power * (isUp ? steps.find((step) => step >= at * (1 - 1e-9)) : steps.findLast((step) => step <= at * (1 + 1e-9)))).toPrecision(6));
+}
+const LOG = { min: ({ min }) => roundOff(min, false), max: ({ max }) => roundOff(max, true) };
+
+// The names of lines stand in rows below the chart, which is so much taller; of very many a reader turns the pages.
+function arrange({ option: { series, xAxis, yAxis, parallelAxis }, legend, height }, width) {
+  const names = [...new Set(series.map(({ name }) => name))];
+  const isNamed = legend && (series.filter(({ type }) => type === "line").length > 1 || parallelAxis || series.some(({ colour }) => colour));
+  let rows = 1, used = 0;
+  for (const { length } of xAxis ? names : []) {
+    const size = 34 + 6.5 * length;
+    [rows, used] = used && used + size > width - 16 ? [rows + 1, size] : [rows, used + size];
+  }
+  const type = xAxis && rows <= MOST_NAMED ? "plain" : "scroll", bottom = 22 * (type === "plain" ? rows : 1);
+  return {
+    height: height + (isNamed ? bottom - 22 : 0),
+    legend: isNamed ? { type, bottom: 0, ...(parallelAxis && { left: 8 }), itemWidth: 16, itemGap: 8, textStyle: { color: style("ink") }, pageTextStyle: { color: style("soft") }, pageIconColor: style("link"), inactiveColor: style("line") } : { show: false },
+    grid: { left: 12, right: 18, top: yAxis?.name ? 30 : 10, bottom: isNamed ? bottom + 18 : 8, outerBounds: { left: 0, right: 0, top: 0, bottom: isNamed ? bottom + 10 : 0 } },
+  };
+}
+
 function option(spec, frames, width) {
-  const known = spec.option, lines = known.series.filter(({ type }) => type === "line");
-  const named = spec.legend && (lines.length > 1 || known.parallelAxis || known.series.some(({ colour }) => colour));
+  const known = spec.option, lines = known.series.filter(({ type }) => type === "line"), { legend, grid: room } = arrange(spec, width);
   const soft = style("soft"), grid = style("line");
   const axis = (own) => own && {
     nameLocation: "middle", nameGap: 28, nameTextStyle: { color: soft }, axisLabel: { color: soft, hideOverlap: true, ...(own.type === "category" && { interval: 0 }), ...(own.min != null && { showMinLabel: false, showMaxLabel: false }) },
     axisLine: { lineStyle: { color: grid } }, splitLine: { lineStyle: { color: grid } },
-    ...(own.name?.endsWith(", 0 to 1") && { min: 0, max: 1 }), ...own, // a name that tells the range has an axis of all of it
+    ...(own.type === "log" && LOG), ...(own.name?.endsWith(", 0 to 1") && { min: 0, max: 1 }), ...own, // a name that tells the range has an axis of all of it
     ...(own.labels && labelled(own.labels, soft)),
   };
   const found = {
@@ -71,22 +96,22 @@ function option(spec, frames, width) {
     series: known.series.map((own) => {
       const index = Math.max(lines.findIndex(({ name }) => name === own.name), 0);
       const looks = {
-        line: { symbolSize: 5, lineStyle: { width: 2, type: index < 8 ? "solid" : "dashed" }, emphasis: { focus: "series" } },
+        line: { symbol: "circle", symbolSize: 5, lineStyle: { width: 2, type: index < 8 ? "solid" : "dashed" }, emphasis: { focus: "series" } },
         scatter: { symbolSize: coarse.matches ? 11 : 7, itemStyle: { opacity: own.name.endsWith("out of the ranges") ? 0.12 : 0.6, color: paint(own.name.endsWith("out of the ranges") ? 7 : own.colour ?? 0) } },
         parallel: { lineStyle: LINES[own.name] && { ...LINES[own.name], color: style(LINES[own.name].color) }, inactiveOpacity: 0.04 },
         custom: { clip: true, tooltip: { show: false } },
       };
       const inked = own.colour != null && own.type !== "scatter" && { itemStyle: { color: paint(own.colour) }, lineStyle: { color: paint(own.colour), ...own.lineStyle } };
-      return { ...looks[own.type], ...own, ...inked, ...(own.renderItem && { renderItem: DRAWN[own.renderItem] }) };
+      return { ...looks[own.type], ...own, ...inked, ...(own.renderItem && { renderItem: DRAWN[own.renderItem] }), ...(own.markLine && { markLine: { ...own.markLine, lineStyle: { color: soft } } }) };
     }),
     // Drawn as a picture, text of a user's is no HTML; and the page's policy allows no style in HTML.
     tooltip: {
       renderMode: "richText", trigger: lines.length && !spec.link && !known.series.some(({ type }) => type === "scatter") ? "axis" : "item", confine: true, backgroundColor: style("card"),
       borderColor: grid, textStyle: { color: style("ink"), fontSize: 13 }, formatter: (params) => readOff(found, params),
     },
-    legend: named ? { type: "scroll", bottom: 0, ...(known.parallelAxis && { left: 8 }), itemWidth: 16, itemGap: 8, textStyle: { color: style("ink") }, pageTextStyle: { color: soft }, pageIconColor: style("link"), inactiveColor: grid } : { show: false },
+    legend,
     toolbox: { top: -100, feature: known.dataZoom ? { dataZoom: { filterMode: "none", brushStyle: { color: style("link"), opacity: 0.25 } } } : {} },
-    grid: { left: 12, right: 18, top: known.yAxis?.name ? 30 : 10, bottom: named ? 40 : 8, outerBounds: { left: 0, right: 0, top: 0, bottom: named ? 32 : 0 } },
+    grid: room,
   };
   if (known.dataZoom) found.dataZoom = known.dataZoom.map((own) => ({ ...own, zoomOnMouseWheel: "ctrl", moveOnMouseMove: false, moveOnMouseWheel: false, preventDefaultMouseMove: false }));
   if (known.xAxis) {
@@ -172,7 +197,7 @@ function makeRoot(box, spec) {
   const readout = document.createElement("p"), note = document.createElement("p");
   root.className = "plot";
   canvas.className = "canvas";
-  canvas.style.height = `${spec.height}px`;
+  canvas.style.height = `${arrange(spec, box.clientWidth).height}px`;
   canvas.tabIndex = 0;
   canvas.setAttribute("role", "application");
   canvas.setAttribute("aria-label", `${spec.title}: arrow keys read it off, plus and minus zoom, 0 shows the whole`);
@@ -212,7 +237,13 @@ function draw(box, frames) {
     for (const one of event.batch ?? [event]) narrow(one.parallelAxisId, one.intervals ?? []);
   });
   parts.canvas.addEventListener("keydown", (event) => press(own, event));
-  new ResizeObserver(() => !chart.isDisposed() && chart.resize()).observe(parts.canvas);
+  new ResizeObserver(() => {
+    if (chart.isDisposed()) return;
+    const { height, legend, grid } = arrange(own.spec, box.clientWidth);
+    parts.canvas.style.height = `${height}px`;
+    if (own.spec.option.xAxis) chart.setOption({ legend, grid });
+    chart.resize();
+  }).observe(parts.canvas);
 }
 
 function open({ spec, drawn }, seriesIndex, dataIndex) {
@@ -266,8 +297,8 @@ function addTools({ spec, chart, parts, drawn }) {
       add("log", "logarithmic axis", (button) => {
         own.log = !own.log;
         button.setAttribute("aria-pressed", own.log);
-        const { min } = drawn.yAxis;
-        chart.setOption({ yAxis: { type: own.log ? "log" : "value", min: own.log && !(min > 0) ? null : min ?? null } });
+        const { min, max } = drawn.yAxis, fixed = Number.isFinite(min) && (min > 0 || !own.log);
+        chart.setOption({ yAxis: { type: own.log ? "log" : "value", ...(fixed ? { min, max } : own.log ? LOG : { min: null, max: null }) } });
       }).setAttribute("aria-pressed", own.log);
     }
   }

@@ -100,6 +100,7 @@ function choose() {
 const chosen = document.getElementById("chosen");
 function countTicked() {
   const ticked = chosen.querySelectorAll("[name=study]:checked").length;
+  chosen.querySelector(".tools").hidden = !chosen.querySelector("[name=study]");
   document.getElementById("ticked").textContent = ticked ? `${ticked} ticked` : "Tick studies to compare.";
   for (const button of chosen.querySelectorAll("button")) button.disabled = ticked < (button.name ? 1 : 2);
 }

@@ -98,7 +98,8 @@ def score_arms(
         .group_by("number", "condition", maintain_order=True)
         .agg(pl.col("value").last())
     )
-    conditions = last.select("condition").unique(maintain_order=True)
+    name, size = pl.col("condition").str.extract("^([^=]*)"), pl.col("condition").str.extract(r"=(-?[\d.]+)")
+    conditions = last.select("condition").unique().sort(name, size.cast(pl.Float64, strict=False), "condition")
     others = (
         conditions.join(trials.select("number", "arm", "seed", "state"), how="cross", maintain_order="left_right")
         .join(last, on=["number", "condition"], how="left", maintain_order="left")

@@ -53,12 +53,12 @@ def test_a_search_tells_its_best_with_uncertainty_time_cost_and_lanes(client: Te
     tiles = page.partition("</dl>")[0]
     assert re.search(r"best tenth: 0\.\d+\s±\s0\.\d+ \(21\strials\)", tiles)
     assert "220 of 300 ended" in tiles
-    assert "180,000 steps" in tiles
-    assert "lanes 90.0 % full" in tiles
-    assert re.search(r"<dt>time</dt><dd>\d+:\d\d", tiles)
+    assert "180,000 model-steps" in tiles
+    assert "lane utilisation 90.0 %" in tiles
+    assert re.search(r"<dt>time</dt><dd>\d+:\d\d min", tiles)
     lanes = page.partition('aria-label="Training now"')[2].partition("</section>")[0]
     assert lanes.count("<progress") == SEARCH_RUNNING
-    assert "worker-1 trains 8:" in lanes
+    assert "worker-1 trains 8 trials:" in lanes
     assert 'title="trial 220: 100 of 1,000 steps"' in lanes
 
 
@@ -99,12 +99,28 @@ def test_a_trial_is_told_apart_from_the_best(client: TestClient) -> None:
     rows = re.findall(row, page.replace("<wbr>", ""))
     drawn = {path: place for path, _, _, place in rows}
     assert drawn["optimizer.learning_rate"].startswith("above 9")
-    assert re.fullmatch(r"same as \d+ %", drawn["model.scorer"])
+    assert re.fullmatch(r"same as \d+\s%", drawn["model.scorer"])
     assert re.search(r"0\.185 \(tvd/raw\), better than \d+ % of the trials", page)
     [both] = re.findall(r'href="(/studies/rate-or-dropout\?trials=17,\d+)">curves beside those of the best', page)
     assert "trial 17" in read(client, both)
     best = both.rpartition(",")[2]
     assert "curves beside" not in read(client, f"/studies/rate-or-dropout/trials/{best}")
+
+
+def test_sets_of_an_experiment_stand_in_the_order_of_their_sizes(client: TestClient) -> None:
+    heads = re.findall("<h3>Differences from softmax, ([^<]*)</h3>", read(client, "/studies/scorers"))
+    assert heads == ["validation", "length=8", "length=16"]
+
+
+def test_counts_of_trials_lead_to_their_rows(client: TestClient) -> None:
+    [link] = re.findall('id="failed-link" href="([^"]*)"', read(client, "/studies/rate-or-dropout"))
+    assert "3 of 236 trials" in read(client, link)
+
+
+def test_the_best_trials_have_no_column_without_a_value(client: TestClient) -> None:
+    best = read(client, "/studies/quick-transfer").partition('<h2 id="best">')[2]
+    assert "transfer.<wbr>target" in best
+    assert "transfer.<wbr>task" not in best
 
 
 # ------------------------------------------------------------------------------------------------ studies and queue
@@ -117,6 +133,7 @@ def test_studies_are_found_and_sorted(client: TestClient) -> None:
     assert names_of(read(client, "/?archived=1")) == ["last-year"]
     assert names_of(read(client, "/?q=thesis+finished")) == ["scorers"]
     assert names_of(read(client, "/?q=ANN")) == ["abandoned", "next-rates"]
+    assert names_of(read(client, "/?q=waiting")) == ["next-rates"], "the state that is shown is found"
     assert "None of 9 studies has “<b>”" in read(client, "/?q=%3Cb%3E")
     assert names_of(read(client, "/?sort=name&up=1")) == sorted(every)
     assert names_of(read(client, "/?sort=name")) == sorted(every)[::-1]

@@ -55,7 +55,7 @@ PAGES = {
     "/compare?study=demo&study=stage-two": ("Compare studies", "the numbers cannot be compared"),
     "/addresses": ("HTTP API", "/api/studies/{study}/trials"),
     "/login": ("Log in", "token"),
-    "/studies/none": ("Refused", "study 'none' does not exist"),
+    "/studies/none": ("Not found", "study 'none' does not exist"),
 }
 
 
@@ -71,7 +71,7 @@ def test_a_page_shows_what_it_should_and_complains_of_nothing(
     assert text in page.run("document.body.innerText") or text in page.run("document.body.textContent")
     assert "evil" not in page.run("document.title")
     assert all(url.startswith(f"{shown.address}/static/") for url in page.run("[...document.scripts].map(s => s.src)"))
-    expected = 1 if heading == "Refused" else 0  # the browser notes the status 404 of the page itself
+    expected = 1 if heading == "Not found" else 0  # the browser notes the status 404 of the page itself
     assert len(page.complaints) == expected, page.complaints
     assert all(url.startswith((shown.address, "data:")) for url in page.fetched)
     assert page.run("document.documentElement.scrollWidth") <= SIZES[size][0]

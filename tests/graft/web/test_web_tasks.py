@@ -45,7 +45,7 @@ TASKS: dict[str, tuple[list[str], str]] = {
         "Values that differ from the best trial's come first",
     ),
     "why does my study wait?": (["#study-next-rates"], "waits for lanes: studies of a higher class have them all"),
-    "what trains now, and until when?": (["#study-rate-or-dropout"], "worker-2 trains 8:"),
+    "what trains now, and until when?": (["#study-rate-or-dropout"], "worker-2 trains 8 trials:"),
     "why did trials fail?": (["#study-out-of-memory", "#error-link-2"], "CUDA error: out of memory"),
     "does what was found on add help on memorize?": (
         ["#study-quick-transfer", "#matrix a[href*='source=add&target=memorize']"],
