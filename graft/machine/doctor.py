@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -76,18 +77,16 @@ def examine(storage: str | None = None) -> Iterator[Finding]:
     yield Finding(name="fused", text=describe_fused_step())
     yield Finding(name="precision", text="float32 products of float32 numbers: TF32 is off on every device")
     yield Finding(name="memory", text=f"{_gigabytes(free_bytes('cpu'))} free for this process")
-    yield Finding(name="ray", text=_version_of("ray") or "not installed; for clusters pip install 'graft-search[ray]'")
+    ray = "not installed; for clusters pip install 'graft-search[ray]'"
+    with suppress(metadata.PackageNotFoundError):
+        ray = metadata.version("ray")
+    yield Finding(name="ray", text=ray)
     for name, folder in (("cache", cache_folder()), ("disk", Path.cwd())):
-        yield _look_at_folder(name, folder)
+        there = next(one for one in (folder, *folder.parents) if one.exists())
+        fault = "" if os.access(there, os.W_OK) else ", cannot be written to"
+        yield Finding(name=name, text=f"{folder}, {_gigabytes(shutil.disk_usage(there).free)} free{fault}")
     if storage is not None:
         yield _look_at_database(storage)
-
-
-def _look_at_folder(name: str, folder: Path) -> Finding:
-    there = next(one for one in (folder, *folder.parents) if one.exists())
-    writable = os.access(there, os.W_OK)
-    text = f"{folder}, {_gigabytes(shutil.disk_usage(there).free)} free"
-    return Finding(name=name, text=text if writable else f"{text}, cannot be written to")
 
 
 def _look_at_database(url: str) -> Finding:
@@ -149,13 +148,6 @@ def to_json(findings: list[Finding], rates: list[Rate], device: str) -> dict[str
 
 def _trial_of(space: str, coordinate: float) -> Trial:
     return load(space, families(), {}).sample(0, lambda _: coordinate)
-
-
-def _version_of(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _gigabytes(count: int) -> str:

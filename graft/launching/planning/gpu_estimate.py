@@ -119,12 +119,17 @@ def estimate_gpu(space: Space, device: str, show: Callable[[str], None] = lambda
     `show` is called with what is being looked at. Raises StudyError for a task whose data cannot be drawn without
     numbers.
     """
+    from workers.engine.machine.memory import least_bytes
+
     groups = _draw_structures(space)
     drawn = sum(map(len, groups))
     planned = space.search.trials
     names = _name_structures(groups)
     most = COUNTED_OF_TRANSFER if isinstance(space, TransferSpace) else COUNTED
-    chosen = _choose(groups, most)
+    chosen = list(range(len(groups)))
+    if len(groups) > most:  # some from the smallest to the largest, by what a trial of each keeps
+        chosen.sort(key=lambda index: least_bytes(groups[index][0].config))
+        chosen = [chosen[place * (len(groups) - 1) // (most - 1)] for place in range(most)]
     counted: list[StructureEstimate] = []
     for index in chosen:
         show(f"counting the kernels of structure {len(counted) + 1} of {len(chosen)}")
@@ -189,16 +194,6 @@ def _draw_structures(space: Space) -> list[list[Trial]]:
 
 def _steps_of(trial: Trial) -> int:
     return trial.config["training"]["steps"]
-
-
-def _choose(groups: Sequence[Sequence[Trial]], most: int) -> list[int]:
-    """Choose structures to look at: all, or some from the smallest to the largest, by what a trial of each keeps."""
-    from workers.engine.machine.memory import least_bytes
-
-    if len(groups) <= most:
-        return list(range(len(groups)))
-    by_size = sorted(range(len(groups)), key=lambda index: least_bytes(groups[index][0].config))
-    return [by_size[place * (len(groups) - 1) // (most - 1)] for place in range(most)]
 
 
 def _name_structures(groups: Sequence[Sequence[Trial]]) -> list[str]:

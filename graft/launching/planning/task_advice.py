@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -97,35 +97,32 @@ def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
     So are those of a claim's study that has not finished, whose interim results are not to be seen, and of a transfer
     the trials that got an architecture. Of a study the first MOST are read.
     """
-    found: list[Evidence] = []
-    for row in reader.studies().iter_rows(named=True):
-        if row["state"] == "finished" or not claims_of_text(row["space"]):
-            found += _split(reader, row, tasks)
-    return found
-
-
-def _split(reader: Reader, row: Mapping[str, Any], tasks: Sequence[str]) -> Iterator[Evidence]:
     names = ", ".join("'" + task.replace("'", "''") + "'" for task in tasks)
     where = (
         f"number < {MOST} AND task IN ({names}) AND state IN ('finished', 'pruned', 'diverged') AND parent IS NULL "
         "AND architecture_id IS NULL AND feasible IS NOT FALSE "
         f"AND (step_kind IS NULL OR step_kind <> '{SURROGATE}')"
     )
-    trials = reader.study(row["name"]).trials(where, columns=_COLUMNS)
-    if trials.is_empty():
-        return
-    content = content_of(row["space"], row["name"])
-    is_random, goal = _is_random(content), content.get("search", {}).get("objective")
-    at = goal.get("at", "best") if isinstance(goal, dict) else "best"
-    decoded = [json.loads(text) for text in trials["config"]]
-    keyed = trials.with_columns(
-        section=pl.Series([canonical_json(one["task"]) for one in decoded], dtype=pl.String),
-        length=pl.Series([one["training"]["steps"] for one in decoded], dtype=pl.Int64),
-    )
-    for (section, model, steps), part in keyed.group_by("section", "model", "length", maintain_order=True):
-        setting = Setting(str(section), str(model), row["objective"], row["direction"], at, int(str(steps)))
-        own = part.select("seed", "objective", "config", "params")
-        yield Evidence(study=row["name"], setting=setting, trials=own, is_random=is_random)
+    found: list[Evidence] = []
+    for row in reader.studies().iter_rows(named=True):
+        if row["state"] != "finished" and claims_of_text(row["space"]):
+            continue
+        trials = reader.study(row["name"]).trials(where, columns=_COLUMNS)
+        if trials.is_empty():
+            continue
+        content = content_of(row["space"], row["name"])
+        is_random, goal = _is_random(content), content.get("search", {}).get("objective")
+        at = goal.get("at", "best") if isinstance(goal, dict) else "best"
+        decoded = [json.loads(text) for text in trials["config"]]
+        keyed = trials.with_columns(
+            section=pl.Series([canonical_json(one["task"]) for one in decoded], dtype=pl.String),
+            length=pl.Series([one["training"]["steps"] for one in decoded], dtype=pl.Int64),
+        )
+        for (section, model, steps), part in keyed.group_by("section", "model", "length", maintain_order=True):
+            setting = Setting(str(section), str(model), row["objective"], row["direction"], at, int(str(steps)))
+            own = part.select("seed", "objective", "config", "params")
+            found.append(Evidence(study=row["name"], setting=setting, trials=own, is_random=is_random))
+    return found
 
 
 def _is_random(content: Any) -> bool:

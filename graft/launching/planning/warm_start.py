@@ -64,8 +64,11 @@ def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
     with reader:
         rows = {row["name"]: row for row in reader.studies().iter_rows(named=True)}
         if study in rows:
-            finding = f"study {study} exists and keeps what it started with"
-            return WarmStart(space=_with_stored_prior(reader, space, cold, rows[study]), finding=finding)
+            stored = _parse_stored(reader, rows[study])
+            sampler = stored.search.sampler if stored else None
+            if isinstance(sampler, Warm):
+                space = _with_sampler(space, replace(sampler, sampler=cold.sampler))
+            return WarmStart(space=space, finding=f"study {study} exists and keeps what it started with")
         listed = rows.values() if earlier == AUTO else [reader.study(word.strip()).row for word in earlier.split(",")]
         studies = _read_earlier(reader, list(listed))
         matrices = [_read_matrix(reader, row) for row in rows.values()]
@@ -89,15 +92,6 @@ def _with_sampler(space: Space, sampler: Warm) -> Space:
     inner = json.dumps(config_of(sampler.sampler))
     fields = f"sampler: {inner}, candidates: '{sampler.candidates}', box: '{sampler.box}', floor: {sampler.floor}"
     return parse(space.text, f"the space of {space.name}", families(), {"search.sampler": f"{{warm: {{{fields}}}}}"})
-
-
-def _with_stored_prior(reader: Reader, space: Space, cold: Warm, row: Mapping[str, Any]) -> Space:
-    """Return the space with the prior of the stored one, if that has one."""
-    stored = _parse_stored(reader, row)
-    sampler = stored.search.sampler if stored else None
-    if not isinstance(sampler, Warm):
-        return space
-    return _with_sampler(space, replace(sampler, sampler=cold.sampler))
 
 
 def _parse_stored(reader: Reader, row: Mapping[str, Any]) -> Space | None:

@@ -68,10 +68,13 @@ class RunLog:
 
     def read(self, study: str, lines: int) -> list[LogLine]:
         """Return the last lines of a study, the oldest first; none where there is no file."""
+        found: list[LogLine] = []
         with suppress(OSError):
-            found = list(map(_parse, self._path.read_text(encoding="utf-8", errors="replace").splitlines()))
-            return [line for line in found if line and line.study == study][-lines:]
-        return []
+            for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+                with suppress(ValueError, KeyError, TypeError):  # half a line, of a full disk
+                    entry: Any = json.loads(line)
+                    found.append(LogLine(str(entry["time"]), str(entry["study"]), str(entry["text"])))
+        return [line for line in found if line.study == study][-lines:]
 
     @contextmanager
     def recording(self, study: str) -> Generator[None]:
@@ -107,11 +110,3 @@ class _Handler(logging.Handler):
 
 
 _handler = _Handler(logging.WARNING)
-
-
-def _parse(line: str) -> LogLine | None:
-    try:
-        entry: Any = json.loads(line)
-        return LogLine(str(entry["time"]), str(entry["study"]), str(entry["text"]))
-    except (ValueError, KeyError, TypeError):  # half a line, of a full disk
-        return None
