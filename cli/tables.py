@@ -87,7 +87,11 @@ def _align(frame: pl.DataFrame) -> Iterator[str]:
     widths = [max(column) for column in zip(*(part.widths for part in parts), strict=True)]
     first = parts[0]
     for row in itertools.chain([first.names], *(part.rows for part in parts)):
-        yield (" " * _GAP).join(map(_pad, row, widths, first.numeric)).rstrip()
+        cells: list[str] = []
+        for text, width, numeric in zip(row, widths, first.numeric, strict=True):
+            space = " " * (width - cell_len(text))
+            cells.append(space + text if numeric else text + space)
+        yield (" " * _GAP).join(cells).rstrip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +148,3 @@ def _show_on_terminal(frame: pl.DataFrame) -> None:
         typer.echo(f"{TERMINAL_ROWS:,} of {frame.height:,} rows; --format csv writes all", err=True)
     if count < frame.width:
         typer.echo(f"{frame.width - count} more columns: {', '.join(grid.names[count:])}", err=True)
-
-
-def _pad(text: str, width: int, numeric: bool) -> str:
-    space = " " * (width - cell_len(text))
-    return space + text if numeric else text + space

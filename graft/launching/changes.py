@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from graft.plugins.data import DataChange, collect_data, find_changed_data
 from graft.plugins.families import family_of, version
 from graft.plugins.stored import describe_changes, read_outside, reread
-from graft.stored.fingerprints import SURROGATE, StoredFingerprint, compare_fingerprints, list_some, read_fingerprints
+from graft.stored.fingerprints import SURROGATE, StoredFingerprint, compare_fingerprints, read_fingerprints
 from spaces import plugins
 from spaces.errors import PluginError, StudyError
+from spaces.messages import list_some
 from spaces.plugins.active import using
 from spaces.plugins.files import sendable
 from spaces.records import DATA

@@ -9,11 +9,10 @@ from typing import Any
 
 from graft.plugins.families import version
 from spaces.errors import RowError
+from spaces.messages import list_some
 from spaces.records import DATA, Fingerprint
 from storage.frames import Reader
 
-_NAMED = 3
-"""Plug-ins that a line names."""
 _SOURCES = "sources"
 SURROGATE = "surrogate"
 """The kind of step of a trial that was answered from a table, not trained."""
@@ -159,9 +158,3 @@ def describe_gpu_rates(config: Mapping[str, Any], conditions: Sequence[StoredFin
     for name in sorted(names):
         for line in describe_kept_rates(Recipe.of(config).pad(), name):
             yield f"on {name} the fused step has {line}"
-
-
-def list_some(names: Sequence[str]) -> str:
-    """Join names into a text that lists the first few, such as `a, b, c and 2 more`."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

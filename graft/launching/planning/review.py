@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +14,7 @@ from search.objectives import list_metrics, no_such_metric
 from spaces import plugins
 from spaces.errors import GraftError, PluginError, SpaceError
 from spaces.experiment import ExperimentSpace
-from spaces.messages import no_such, shorten
+from spaces.messages import describe_bytes, no_such, shorten
 from spaces.plugins.active import current, using
 from spaces.plugins.importing import explain
 from spaces.settings import MetricName, list_numbers, number_at
@@ -164,8 +163,10 @@ def _find_shortage(part: Part, device: str | None) -> str | None:
     for trial in {trial.structure: trial for trial in part.trials}.values():
         needed = least_bytes(trial.config)
         if needed > free:
-            kept = "at the least, for its parameters and what is kept of each"
-            return f"one trial needs {_size(needed)} {kept}, and {where} has {_size(free)} free{_describe_sizes(trial)}"
+            return (
+                f"one trial needs {describe_bytes(needed)} at the least, for its parameters and what is kept of each, "
+                f"and {where} has {describe_bytes(free)} free{_describe_sizes(trial)}"
+            )
     return None
 
 
@@ -189,8 +190,8 @@ def estimate_shortage(part: Part, device: str | None, lanes: int) -> Iterator[st
             batch = trial.config["training"]["batch"]
             what = f"{lanes:,} lanes need" if lanes > 1 else "one trial needs"
             yield (
-                f"{what} about {_size(needed)} to train with batches of {batch:,}, activations included, and {where} "
-                f"has {_size(free)} free{_describe_sizes(trial)}"
+                f"{what} about {describe_bytes(needed)} to train with batches of {batch:,}, activations included, "
+                f"and {where} has {describe_bytes(free)} free{_describe_sizes(trial)}"
             )
             return
 
@@ -290,8 +291,3 @@ def _check_paths(part: Part) -> Iterator[str]:
                 raise SpaceError(f"{part.space.name}: {part.label}{place}: {quantity.text}: {reason}")
             if share := _describe_share(lacking):
                 yield f"{share} no {path}, so that {place} ({quantity.text}) says nothing of them"
-
-
-def _size(count: float) -> str:
-    power = min(4, int(math.log(max(count, 1), 1000)))
-    return f"{count / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

@@ -19,6 +19,7 @@ from search.analysis.warm_start import READ, Earlier, Prior, gains, prior, task_
 from search.samplers.warm import Warm, format_prior
 from spaces import parse, parse_stored
 from spaces.errors import PluginError, SpaceError, StorageError, StudyError
+from spaces.messages import list_some
 from spaces.plugins import config_of
 from spaces.plugins.active import using
 from spaces.settings import Direction
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from storage import Reader
 
 AUTO = "auto"
-_NAMED = 3
-"""Studies that are named in the line that says what was learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +81,9 @@ def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
 def _describe(found: Prior) -> str:
     if not found.candidates:
         return "no earlier study that may help shares a draw with this space; the search starts cold"
-    more = len(found.studies) - _NAMED
-    studies = ", ".join(found.studies[:_NAMED]) + (f" and {more} more" if more > 0 else "")
     count, narrowed = len(found.candidates), len(found.box)
-    return f"{count} candidate{'s' * (count > 1)} and {narrowed} narrowed draw{'s' * (narrowed != 1)} from {studies}"
+    lessons = f"{count} candidate{'s' * (count > 1)} and {narrowed} narrowed draw{'s' * (narrowed != 1)}"
+    return f"{lessons} from {list_some(found.studies)}"
 
 
 def _with_sampler(space: Space, sampler: Warm) -> Space:
