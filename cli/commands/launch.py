@@ -299,7 +299,7 @@ def show_estimate(
     structures = _range(estimate.structures) + (" structures" if max(estimate.structures) > 1 else " structure")
     lines = {
         "study": f"{name}, objective {search.objective.direction} {search.objectives_text}",
-        "trials": space.describedescribe_bytes(),
+        "trials": space.describe_size(),
         "packs": f"{structures} a group; device {gpu or placement.device}",
         "steps": f"{_range(estimate.steps)} a trial, validated every {estimate.validate_every:,}; "
         f"{estimate.model_steps:,.0f} model-steps in all",
