@@ -18,7 +18,7 @@ from spaces.errors import GraftError
 from spaces.messages import shorten
 
 if TYPE_CHECKING:
-    from spaces.records import Trial
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,8 @@ def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _:
     prepare()
     kind = device.partition(":")[0]
     for case in CASES if bench else [*CASES][:1]:
-        trial = _trial_of(*CASES[case])
+        space, coordinate = CASES[case]
+        trial = load(space, families(), {}).sample(0, lambda _, at=coordinate: at)
         fastest = method_of(trial.config, device).partition(" ")[0]
         for step in dict.fromkeys((fastest, "traced")):
             for lanes in (BENCH_LANES if bench else LANES)[kind]:
@@ -144,10 +145,6 @@ def to_json(findings: list[Finding], rates: list[Rate], device: str) -> dict[str
         "findings": [asdict(one) for one in findings],
         "rates": [*map(asdict, rates)],
     }
-
-
-def _trial_of(space: str, coordinate: float) -> Trial:
-    return load(space, families(), {}).sample(0, lambda _: coordinate)
 
 
 def _gigabytes(count: int) -> str:

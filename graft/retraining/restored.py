@@ -14,13 +14,14 @@ from graft.plugins.data import DataChange, find_changed_data
 from graft.plugins.families import families, version
 from graft.plugins.stored import read_outside
 from graft.stored.fingerprints import StoredFingerprint, follow, read_fingerprints
-from graft.stored.trials import flatten_config, read_lineage, read_metrics
+from graft.stored.trials import read_lineage, read_metrics
 from spaces.errors import PluginError, StudyError
 from spaces.plugins.active import using
 from spaces.plugins.bundles import Outside
 from spaces.plugins.digests import read_data
 from spaces.plugins.files import find_place
 from spaces.records import DATA, TERMINAL, StoredTrial, Trial
+from spaces.settings import list_leaves
 from spaces.space import Space
 from storage.frames import Reader
 
@@ -165,8 +166,8 @@ def _stage(row: Mapping[str, Any]) -> StoredTrial:
 
 def _check_restored(trial: Trial, study: Mapping[str, Any], row: Mapping[str, Any]) -> None:
     """Raise StudyError if this version of Graft makes another trial of the stored draws."""
-    stored = {"seed": row["seed"], **dict(flatten_config(json.loads(row["config"])))}
-    restored = {"seed": trial.seed, **dict(flatten_config(trial.config))}
+    stored = {"seed": row["seed"], **dict(list_leaves(json.loads(row["config"])))}
+    restored = {"seed": trial.seed, **dict(list_leaves(trial.config))}
     for path in sorted(stored):  # what only this version knows has its default: the numbers will tell
         before, now = stored[path], restored.get(path)
         if before != now or path not in restored:

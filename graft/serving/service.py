@@ -68,6 +68,7 @@ class Service:
         Raises StudyError if another process serves the database, or writes it where one alone may,
         and for a cluster that cannot be used; StorageError for a database that cannot be written.
         """
+        from workers.pool.ray.relay import SharedCluster
         from workers.pool.turns import Turns
 
         _check_device(placement)
@@ -81,7 +82,9 @@ class Service:
             self.store = opened.enter_context(open_store(database))
             self.store.lock_service()
             self._listener = opened.enter_context(open_reader(database))
-            self._cluster = opened.enter_context(_open_cluster(placement)) if placement.executor == "ray" else None
+            self._cluster = None
+            if placement.executor == "ray":
+                self._cluster = opened.enter_context(SharedCluster(placement.cluster()))
             self._slots, width = _count_lanes(placement, self._cluster)
             self._shares = LaneShares(self._slots, width, self._limits.owner_lanes)
             self._opened = opened.pop_all()
@@ -275,12 +278,6 @@ class Service:
         if self._noted.get(study_id) != (lanes, share, reason):
             self._noted[study_id] = lanes, share, reason
             self.store.queue.note_lanes(study_id, lanes=lanes, share=share, reason=reason)
-
-
-def _open_cluster(placement: Placement) -> SharedCluster:
-    from workers.pool.ray.relay import SharedCluster
-
-    return SharedCluster(placement.cluster())
 
 
 def _count_lanes(placement: Placement, cluster: SharedCluster | None) -> tuple[Sequence[int], int]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import nan
 
-from graft.stored.trials import flatten_config, read_metrics
+from graft.stored.trials import read_metrics
 from spaces.errors import StudyError
 from spaces.records import Params, Scalar
-from spaces.settings import MetricName
+from spaces.settings import MetricName, list_leaves
 from storage.frames import Reader
 
 
@@ -59,7 +59,7 @@ def read_logged(reader: Reader, study: str, where: str | None, top: int) -> Iter
             params=json.loads(row["params"]),
             config={
                 path: value if isinstance(value, int | float | str) else json.dumps(value)
-                for path, value in flatten_config(json.loads(row["config"]))
+                for path, value in list_leaves(json.loads(row["config"]))
                 if value is not None
             },
             facts={name: row[name] for name in _FACTS if row[name] is not None},

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spaces.errors import StudyError
 from spaces.experiment import ARM
 from spaces.messages import shorten
+from spaces.settings import list_leaves
 from spaces.transfer import TransferSpace
 
 if TYPE_CHECKING:
@@ -198,7 +199,8 @@ def _steps_of(trial: Trial) -> int:
 
 def _name_structures(groups: Sequence[Sequence[Trial]]) -> list[str]:
     """Name each structure by its task, its arms, and the first few parts in which the structures differ."""
-    parts = [dict(_flatten("", json.loads(group[0].structure))) for group in groups]
+    leaves = [list_leaves(json.loads(group[0].structure)) for group in groups]
+    parts = [{path: shorten(str(value)) for path, value in found} for found in leaves]
     paths = dict.fromkeys(path for one in parts for path in one if path != "task.name")
     telling = [path for path in paths if len({one.get(path) for one in parts}) > 1]
     telling.sort(key=lambda path: any(path not in one for one in parts))  # first what every structure has
@@ -208,15 +210,6 @@ def _name_structures(groups: Sequence[Sequence[Trial]]) -> list[str]:
         values = [f"{path} {own[path]}" for path in telling if path in own]
         names.append(", ".join([group[0].config["task"]["name"], *arms, *values][: 1 + _NAMED]))
     return names
-
-
-def _flatten(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield dotted path and value, as text, of what is in nested JSON objects."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _flatten(f"{path}.{key}" if path else key, inner)
-    else:
-        yield path, shorten(str(value))
 
 
 def _estimate_structure(group: Sequence[Trial], name: str, trials: int, device: str) -> StructureEstimate:

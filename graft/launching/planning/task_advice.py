@@ -20,7 +20,6 @@ from search.analysis.task_advice import (
     Best,
     Evidence,
     Knob,
-    Noise,
     Setting,
     SettingAdvice,
     TaskAdvice,
@@ -154,7 +153,13 @@ def describe(known: Known) -> str:
 def _describe_setting(one: SettingAdvice) -> Iterator[str]:
     studies = f"{len(one.studies):,} studies" if len(one.studies) > 1 else one.studies[0]
     yield f"{one.setting.describe()}: {one.trials:,} trials of {studies}, {one.diverged:,} diverged"
-    yield f"  noise   {_describe_noise(one.noise)}"
+    noise = "not known: no configuration was trained from two seeds; an experiment (`seeds: 8`) tells it"
+    if one.noise:
+        noise = (
+            f"standard deviation over seeds {one.noise.spread:.3g} ({one.noise.low:.3g} to {one.noise.high:.3g}), "
+            f"from {one.noise.trials:,} trials of {one.noise.configurations:,} configurations"
+        )
+    yield f"  noise   {noise}"
     if one.seeds:
         pairs = ", ".join(f"{difference:.3g}: {seeds:,}" for difference, seeds in one.seeds)
         yield (
@@ -169,15 +174,6 @@ def _describe_setting(one: SettingAdvice) -> Iterator[str]:
     yield from (f"          {best.trials:>6,}  {_describe_best(best, minimize=minimize)}" for best in told)
     if len(told) < len(one.best):
         yield f"          {one.best[len(told)].trials:>6,}  not known: more than were drawn"
-
-
-def _describe_noise(noise: Noise | None) -> str:
-    if noise is None:
-        return "not known: no configuration was trained from two seeds; an experiment (`seeds: 8`) tells it"
-    return (
-        f"standard deviation over seeds {noise.spread:.3g} ({noise.low:.3g} to {noise.high:.3g}), from "
-        f"{noise.trials:,} trials of {noise.configurations:,} configurations"
-    )
 
 
 def _describe_best(best: Best, *, minimize: bool) -> str:
@@ -197,7 +193,15 @@ def _describe_knobs(knobs: Sequence[Knob]) -> Iterator[str]:
     is_tested = any(knob.q is not None for knob in knobs)
     what = "the best tenth of random trials lay" if is_tested else "the best tenth lay (not random: untested)"
     yield f"ranges: where {what}, 10 % to 90 %, and all trials; q: that it is by chance, over all rows (Holm)"
-    rows = [(knob.path, _spell_range(knob), _spell_whole(knob), _spell_verdict(knob)) for knob in knobs]
+    rows: list[tuple[str, str, str, str]] = []
+    for knob in knobs:
+        whole = f"of {knob.winners:,} among {len(knob.options)} options"
+        if knob.least is not None and knob.most is not None:
+            whole = f"of {knob.least:.3g} to {knob.most:.3g}"
+        verdict = "" if knob.q is None else f"q = {knob.q:.2g}"
+        if verdict and not knob.is_told:
+            verdict = f"not told from chance ({verdict})"
+        rows.append((knob.path, _spell_range(knob), whole, verdict))
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
     for row in rows:
         yield "  " + "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]])
@@ -208,18 +212,6 @@ def _spell_range(knob: Knob) -> str:
         return f"{knob.low:.3g} to {knob.high:.3g}"
     ranked = sorted(knob.options, key=lambda option: -knob.options[option][0])
     return ", ".join(f"{option} {knob.options[option][0]}" for option in ranked[:_KNOBS_NAMED])
-
-
-def _spell_whole(knob: Knob) -> str:
-    if knob.least is not None and knob.most is not None:
-        return f"of {knob.least:.3g} to {knob.most:.3g}"
-    return f"of {knob.winners:,} among {len(knob.options)} options"
-
-
-def _spell_verdict(knob: Knob) -> str:
-    if knob.q is None:
-        return ""
-    return f"q = {knob.q:.2g}" if knob.is_told else f"not told from chance (q = {knob.q:.2g})"
 
 
 # --------------------------------------------------------------------------------------------------------- for programs
