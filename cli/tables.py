@@ -23,7 +23,6 @@ CELL = 80
 """Characters of a cell that people see; programs get all."""
 TERMINAL_ROWS = 1_000
 _GAP = 2
-_NUMBERS = 8
 _SLICE = 10_000
 """Rows that are made texts at once."""
 
@@ -68,12 +67,6 @@ def show_text(text: str) -> None:
 
     with writing("stdout"):
         typer.echo(text)
-
-
-def list_numbers(numbers: Sequence[int]) -> str:
-    """Return `3, 4, 5 ... 70`: enough numbers of trials to look at one of them."""
-    first = ", ".join(map(str, numbers[:_NUMBERS]))
-    return first if len(numbers) <= _NUMBERS else f"{first} ... {numbers[-1]}"
 
 
 def align(frame: pl.DataFrame) -> str:

@@ -39,6 +39,16 @@ def list_some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
+_NUMBERS = 8
+"""Numbers that `shorten_numbers` gives before the last one."""
+
+
+def shorten_numbers(numbers: Sequence[int]) -> str:
+    """Return `3, 4, 5 ... 70`: enough numbers of trials to look at one of them."""
+    first = ", ".join(map(str, numbers[:_NUMBERS]))
+    return first if len(numbers) <= _NUMBERS else f"{first} ... {numbers[-1]}"
+
+
 def shorten(text: str, limit: int = 100) -> str:
     """Return `text` on one line, cut to `limit` characters."""
     line = " ".join(text.split())

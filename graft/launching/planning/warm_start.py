@@ -15,7 +15,7 @@ from graft.stored.studies import read_target_objectives
 from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compute_matrix
 from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
 from search.analysis.transfer.stage_two import results
-from search.analysis.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
+from search.analysis.warm_start import READ, Earlier, gains, prior, task_of, winners_of
 from search.samplers.warm import Warm, format_prior
 from spaces import parse, parse_stored
 from spaces.errors import PluginError, SpaceError, StorageError, StudyError
@@ -72,18 +72,16 @@ def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
         studies = _read_earlier(reader, list(listed))
         matrices = [_read_matrix(reader, row) for row in rows.values()]
         found = prior(space, studies, gains([matrix for matrix in matrices if matrix], task_of(space)))
-    if found.candidates:
-        candidates, box = format_prior(found.candidates, found.box)
-        space = _with_sampler(space, replace(cold, candidates=candidates, box=box))
-    return WarmStart(space=space, finding=_describe(found))
-
-
-def _describe(found: Prior) -> str:
     if not found.candidates:
-        return "no earlier study that may help shares a draw with this space; the search starts cold"
+        finding = "no earlier study that may help shares a draw with this space; the search starts cold"
+        return WarmStart(space=space, finding=finding)
+    candidates, box = format_prior(found.candidates, found.box)
     count, narrowed = len(found.candidates), len(found.box)
     lessons = f"{count} candidate{'s' * (count > 1)} and {narrowed} narrowed draw{'s' * (narrowed != 1)}"
-    return f"{lessons} from {list_some(found.studies)}"
+    return WarmStart(
+        space=_with_sampler(space, replace(cold, candidates=candidates, box=box)),
+        finding=f"{lessons} from {list_some(found.studies)}",
+    )
 
 
 def _with_sampler(space: Space, sampler: Warm) -> Space:

@@ -27,6 +27,13 @@ _LONGEST = 1 << 20
 _LOGGERS = ("graft.launching", "graft.pool", "search", "storage", "workers")
 
 
+def path_beside(database: str, kind: str) -> Path:
+    """Return the path of a file for a database: beside a SQLite file, else in this machine's cache of Graft."""
+    if file := file_of(database):
+        return Path(f"{file}.{kind}")
+    return cache_folder() / f"{kind}-{hashlib.sha256(database.encode()).hexdigest()[:16]}"
+
+
 class LogLine(NamedTuple):
     """A line of the log."""
 
@@ -46,9 +53,7 @@ class RunLog:
     @classmethod
     def of(cls, database: str) -> Self:
         """Return the log of a database, given its URL."""
-        file = file_of(database)
-        mark = hashlib.sha256(database.encode()).hexdigest()[:16]
-        return cls(Path(f"{file}.log") if file else cache_folder() / f"log-{mark}")
+        return cls(path_beside(database, "log"))
 
     def write(self, study: str, text: str) -> None:
         """Add a line, if the disk lets us: no run fails for it."""
