@@ -10,15 +10,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graft.plugins.families import families, version
 from spaces import load
 from spaces.errors import GraftError
 from spaces.messages import shorten
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
