@@ -6,7 +6,7 @@ import select
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, final
@@ -82,9 +82,8 @@ class Service:
             self.store = opened.enter_context(open_store(database))
             self.store.lock_service()
             self._listener = opened.enter_context(open_reader(database))
-            self._cluster = None
-            if placement.executor == "ray":
-                self._cluster = opened.enter_context(SharedCluster(placement.cluster()))
+            cluster = SharedCluster(placement.cluster()) if placement.executor == "ray" else nullcontext()
+            self._cluster = opened.enter_context(cluster)
             self._slots, width = _count_lanes(placement, self._cluster)
             self._shares = LaneShares(self._slots, width, self._limits.owner_lanes)
             self._opened = opened.pop_all()
