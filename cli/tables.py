@@ -23,7 +23,6 @@ CELL = 80
 """Characters of a cell that people see; programs get all."""
 TERMINAL_ROWS = 1_000
 _GAP = 2
-_NUMBERS = 8
 _SLICE = 10_000
 """Rows that are made texts at once."""
 
@@ -70,12 +69,6 @@ def show_text(text: str) -> None:
         typer.echo(text)
 
 
-def list_numbers(numbers: Sequence[int]) -> str:
-    """Return `3, 4, 5 ... 70`: enough numbers of trials to look at one of them."""
-    first = ", ".join(map(str, numbers[:_NUMBERS]))
-    return first if len(numbers) <= _NUMBERS else f"{first} ... {numbers[-1]}"
-
-
 def align(frame: pl.DataFrame) -> str:
     """Return the frame as plain text, columns aligned, numbers to the right."""
     return "\n".join(_align(frame))
@@ -87,7 +80,11 @@ def _align(frame: pl.DataFrame) -> Iterator[str]:
     widths = [max(column) for column in zip(*(part.widths for part in parts), strict=True)]
     first = parts[0]
     for row in itertools.chain([first.names], *(part.rows for part in parts)):
-        yield (" " * _GAP).join(map(_pad, row, widths, first.numeric)).rstrip()
+        cells: list[str] = []
+        for text, width, numeric in zip(row, widths, first.numeric, strict=True):
+            space = " " * (width - cell_len(text))
+            cells.append(space + text if numeric else text + space)
+        yield (" " * _GAP).join(cells).rstrip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +141,3 @@ def _show_on_terminal(frame: pl.DataFrame) -> None:
         typer.echo(f"{TERMINAL_ROWS:,} of {frame.height:,} rows; --format csv writes all", err=True)
     if count < frame.width:
         typer.echo(f"{frame.width - count} more columns: {', '.join(grid.names[count:])}", err=True)
-
-
-def _pad(text: str, width: int, numeric: bool) -> str:
-    space = " " * (width - cell_len(text))
-    return space + text if numeric else text + space

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SLICE = 20_000
 """Rows that are written at once."""
 _FORMULA = r"^[=+\-@\t\r]"
+_MARKUP = re.compile(r"[\\|<*_`\[]")
 _OF_RUST = re.compile(r" \(os error \d+\)$")
 
 
@@ -118,13 +119,9 @@ def _write_csv(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
 def _write_markdown(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
     for index, batch in enumerate(batches):
         rules = ["---:" if dtype.is_numeric() else "---" for dtype in batch.dtypes]
-        rows = [[_escape(cell(value)) for value in row] for row in (batch.columns, *batch.iter_rows())]
+        rows = [[_MARKUP.sub(r"\\\g<0>", cell(value)) for value in row] for row in (batch.columns, *batch.iter_rows())]
         head = [rows[0], rules] if not index else []
         file.writelines(f"| {' | '.join(row)} |\n".encode() for row in (*head, *rows[1:]))
-
-
-def _escape(text: str) -> str:
-    return re.sub(r"([\\|<*_`\[])", r"\\\1", text)
 
 
 def _write_json(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:

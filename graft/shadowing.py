@@ -23,24 +23,17 @@ def check_packages() -> None:
     home = Path(__file__).resolve().parents[1]
     for name in PACKAGES:
         ours = home / name / "__init__.py"
-        found = _find(name)
+        # No file is found for a folder without `__init__.py`. Such a folder hides nothing: Python takes it only where
+        # no package of that name is found further on.
+        if name in sys.modules:
+            file = getattr(sys.modules[name], "__file__", None)
+        else:
+            spec = find_spec(name)
+            file = spec.origin if spec else None
+        found = Path(file) if file else None
         if found and ours.exists() and found.resolve() != ours:
             theirs = found.parent if found.name == "__init__.py" else found
             raise ImportError(
                 f"{found} is imported in place of Graft's {ours}; rename {theirs.name}, "
                 f"or take {theirs.parent} off Python's path (PYTHONPATH, or the folder that Python was started in)"
             )
-
-
-def _find(name: str) -> Path | None:
-    """Return the file that `import` gives for a module's name; None if there is none, as for a folder without
-    `__init__.py`.
-
-    Such a folder hides nothing: Python takes it only where no package of that name is found further on.
-    """
-    if name in sys.modules:
-        file = getattr(sys.modules[name], "__file__", None)
-    else:
-        spec = find_spec(name)
-        file = spec.origin if spec else None
-    return Path(file) if file else None

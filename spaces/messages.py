@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
@@ -29,6 +29,26 @@ def no_such(what: str, word: str, choices: Iterable[str]) -> str:
     return f"{shorten(repr(word))} is no {what}{hint} {choices_text}"
 
 
+_NAMED = 3
+"""Names that `list_some` gives."""
+
+
+def list_some(names: Sequence[str]) -> str:
+    """Join names into a text that lists the first few, such as `a, b, c and 2 more`."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+_NUMBERS = 8
+"""Numbers that `shorten_numbers` gives before the last one."""
+
+
+def shorten_numbers(numbers: Sequence[int]) -> str:
+    """Return `3, 4, 5 ... 70`: enough numbers of trials to look at one of them."""
+    first = ", ".join(map(str, numbers[:_NUMBERS]))
+    return first if len(numbers) <= _NUMBERS else f"{first} ... {numbers[-1]}"
+
+
 def shorten(text: str, limit: int = 100) -> str:
     """Return `text` on one line, cut to `limit` characters."""
     line = " ".join(text.split())
@@ -38,3 +58,12 @@ def shorten(text: str, limit: int = 100) -> str:
 def number(value: float) -> str:
     """Return a number for a person: whole ones without a point."""
     return f"{value:.15g}"
+
+
+def describe_bytes(size: float) -> str:
+    """Return a size for a person, such as `3.2 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

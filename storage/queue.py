@@ -34,7 +34,7 @@ from storage import claim_events, tokens
 from storage.claims.session import Session
 from storage.databases.database import QUEUE_TOPIC
 from storage.new_study import NewStudy, check_name, insert_study, row_of
-from storage.queue_entries import OPEN, QueueEntry, QueueState, StrangeEntry, read_entries, read_sound_entries
+from storage.queue_entries import OPEN, QueueEntry, QueueState, StrangeEntry, read_sound_entries
 from storage.schema import Now, studies, submissions
 
 Action = Literal[
@@ -261,35 +261,6 @@ class Queue:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def submit(self, study: NewStudy, terms: Terms) -> QueueEntry:
-        """Queue a study, which is created if there is none of its name, and return its entry.
-
-        A study of this name and space that ended, was cancelled or never was in the queue is queued to
-        resume. An entry that is in the queue now stays as it is, even if `terms` differ. Raises StudyError if
-        the study has another space, or is in the queue for another owner.
-        """
-        return self.apply(QueueRequest.of_study(study, terms))
-
-    def pause(self, study: str) -> QueueEntry:
-        """Have the service stop the study, with all kept for a resume; raises StudyError if it has ended."""
-        return self.apply(QueueRequest(action="pause", study=study))
-
-    def resume(self, study: str) -> QueueEntry:
-        """Queue a study again that was paused, was cancelled or failed."""
-        return self.apply(QueueRequest(action="resume", study=study))
-
-    def cancel(self, study: str) -> QueueEntry:
-        """Have the service stop the study and take it out of the queue; its results stay in the database."""
-        return self.apply(QueueRequest(action="cancel", study=study))
-
-    def reprioritise(self, study: str, priority: int) -> QueueEntry:
-        """Give the study another priority class; raises StudyError if it has ended."""
-        return self.apply(QueueRequest(action="reprioritise", study=study, terms=Terms(priority=priority)))
-
-    def entries(self) -> list[QueueEntry]:
-        """Return all entries, those that have ended included, as `read_entries` does."""
-        return self._session.transact(read_entries)
-
     def sound_entries(self) -> tuple[list[QueueEntry], list[StrangeEntry]]:
         """Return the sound entries, and those that were edited by hand, as `read_sound_entries` does."""
         return self._session.transact(read_sound_entries)
@@ -297,8 +268,11 @@ class Queue:
     def apply(self, request: QueueRequest) -> QueueEntry:
         """Carry out a request in one transaction and return the study's entry after it.
 
-        Raises StudyError for a request that cannot be carried out, AccessError for the study of another
-        person.
+        A submission creates the study if there is none of its name. One of this name and space that ended,
+        was cancelled or never was in the queue is queued to resume. An entry that is in the queue now stays as
+        it is, even if the terms differ. Raises StudyError for a request that cannot be carried out, such as
+        the submission of another space or of a study that is in the queue for another owner, and AccessError
+        for the study of another person.
         """
         request.check()
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.options import OptionError, Storage, Study, current_url, split_assignment
-from cli.tables import list_numbers
+from spaces.messages import shorten_numbers
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +43,7 @@ def enqueue(
         by_hand[path] = parse_value(value)
     settings = read_settings(csv) if csv else [by_hand]
     numbers = enqueue_trials(current_url(storage), study, settings)
-    trials = f"trial{'s' * (len(numbers) > 1)} {list_numbers(numbers)}"
+    trials = f"trial{'s' * (len(numbers) > 1)} {shorten_numbers(numbers)}"
     typer.echo(f"{study}: {trials} added; train with `search resume {study}`", err=True)
 
 

@@ -28,7 +28,7 @@ from cli.options import (
 from cli.tables import show_json
 from graft.launching.process.watcher import Watcher
 from spaces.errors import StudyError
-from spaces.messages import shorten
+from spaces.messages import describe_bytes, shorten
 
 if TYPE_CHECKING:
     from graft.launching.placement import Placement
@@ -304,7 +304,7 @@ def show_estimate(
         "steps": f"{_range(estimate.steps)} a trial, validated every {estimate.validate_every:,}; "
         f"{estimate.model_steps:,.0f} model-steps in all",
         "database": f"{estimate.rows:,} metric rows a trial ({search.history}), "
-        f"{_size(estimate.database_bytes)} in all",
+        f"{describe_bytes(estimate.database_bytes)} in all",
     }
     for label, text in (*lines.items(), *(("known", text) for text in known)):
         typer.echo(f"{label:<11} {text}")
@@ -390,11 +390,3 @@ def _limits(values: Sequence[int]) -> dict[str, int]:
 def _range(values: Sequence[int]) -> str:
     low, high = min(values), max(values)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _size(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import FORMATS, INTERRUPTED, NestedFormat, OptionError, Storage, Study, check_format, storage_url
-from cli.tables import list_numbers, show, show_json, show_text
+from cli.tables import show, show_json, show_text
+from spaces.messages import shorten_numbers
 
 if TYPE_CHECKING:
     from graft.stored.status import Status
@@ -155,7 +156,7 @@ def _facts(now: Status) -> list[tuple[str, str]]:
     if progress.best is not None:
         facts.append(("best", f"{progress.objective} {progress.best:.6g} (trial {progress.best_number})"))
     if now.running:
-        facts.append(("running", f"{len(now.running):,} trials: {list_numbers(now.running)}"))
+        facts.append(("running", f"{len(now.running):,} trials: {shorten_numbers(now.running)}"))
     rates = [(now.trials_per_minute, "trials/min"), (now.steps_per_second, "model-steps/s")]
     if any(rate for rate, _ in rates):
         shown = [f"{rate:,.0f} {unit}" if rate >= 100 else f"{rate:.3g} {unit}" for rate, unit in rates if rate]

@@ -7,12 +7,13 @@ import inspect
 import linecache
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType
 
+from graft.exports.cutting.modules import definitions, first_line
 from graft.plugins.collecting import plugins_asked_for
 from spaces.errors import PluginError
 from spaces.plugins.bundles import Outside
@@ -96,7 +97,7 @@ def _read_cell(member: type) -> str:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise PluginError(f"{member.__name__}: its cell cannot be read: {error.msg} in line {error.lineno}") from None
-    provided = [(node, set(_provides(node))) for node in tree.body]
+    provided = [(node, _names_of(node)) for node in tree.body]
     if not any(isinstance(node, ast.ClassDef) and node.name == member.__name__ for node, _ in provided):
         raise PluginError(f"{member.__name__}: its source is not known; {_OTHERWISE}")
     needed, kept = {member.__name__}, set[int]()
@@ -110,7 +111,10 @@ def _read_cell(member: type) -> str:
                 needed |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
                 grows = True
     lines = text.splitlines()
-    wanted = {line for index in kept for line in _lines_of(provided[index][0])}
+    wanted: set[int] = set()
+    for index in kept:
+        node, _ = provided[index]
+        wanted.update(range(first_line(node), (node.end_lineno or node.lineno) + 1))
     return "\n".join(text if number in wanted else "" for number, text in enumerate(lines, 1)) + "\n"
 
 
@@ -129,19 +133,8 @@ def _read_source(member: type) -> str:
         raise PluginError(f"{member.__name__}: its source is not known; {_OTHERWISE}") from None
 
 
-def _provides(node: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement defines; of a statement that does something else, none."""
+def _names_of(node: ast.stmt) -> set[str]:
+    """Return the names that a statement defines or imports."""
     if isinstance(node, ast.Import | ast.ImportFrom):
-        yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
-    elif isinstance(node, ast.ClassDef | ast.FunctionDef):
-        yield node.name
-    elif isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
-
-
-def _lines_of(node: ast.stmt) -> range:
-    """Return the lines of a statement, its decorators included."""
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    first = min([node.lineno, *(one.lineno for one in decorators)])
-    return range(first, (node.end_lineno or node.lineno) + 1)
+        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return set(definitions(node))

@@ -145,13 +145,13 @@ class _Job:
         return self._result
 
     def _run(self) -> None:
+        def note(progress: Progress) -> None:
+            self.progress = progress
+
         try:
-            self._result = run_study(self._request, self._note, self._stop.is_set)
+            self._result = run_study(self._request, note, self._stop.is_set)
         except BaseException as error:
             self._error = error
-
-    def _note(self, progress: Progress) -> None:
-        self.progress = progress
 
 
 @final

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.plugins.data import DataChange, collect_data, find_changed_data
 from graft.plugins.families import family_of, version
 from graft.plugins.stored import describe_changes, read_outside, reread
-from graft.stored.fingerprints import SURROGATE, StoredFingerprint, compare_fingerprints, list_some, read_fingerprints
+from graft.stored.fingerprints import SURROGATE, StoredFingerprint, compare_fingerprints, read_fingerprints
 from spaces import plugins
 from spaces.errors import PluginError, StudyError
+from spaces.messages import list_some
 from spaces.plugins.active import using
 from spaces.plugins.files import sendable
 from spaces.records import DATA
@@ -100,13 +101,18 @@ def _fingerprint_now(
     reader: Reader, study: str, before: Sequence[StoredFingerprint], placement: Placement
 ) -> StoredFingerprint:
     """Return the conditions that trials would be trained under now; nothing is known of other machines' processors."""
-    from workers.engine.fingerprints import fingerprint_here
+    from workers.engine.fingerprints import fingerprint_here, source_digest
 
     if placement.surrogate is not None:
         from graft.launching.surrogate import TrialTable  # with scipy, which takes a while
 
         return StoredFingerprint(step_kind=SURROGATE, code=TrialTable(Path(placement.surrogate)).digest, sources={})
     known = sorted({plugin for one in before for plugin in one.sources if not plugin.startswith(DATA)})
+    sources: dict[str, str | None] = dict.fromkeys(known)  # None: there is no such plug-in any more
+    for plugin in known:
+        family, name = plugin.split(" ", 1)
+        with suppress(PluginError):
+            sources[plugin] = source_digest(plugins.load(family_of(family), name))
     here = fingerprint_here(str(placement.device))
     far = placement.ray_address is not None
     return StoredFingerprint(
@@ -117,17 +123,8 @@ def _fingerprint_now(
         processor=None if far else here.processor,
         compiler=None if far else here.compiler,
         step_kind=None if far else ", ".join(_methods_now(reader, study, before, str(placement.device))),
-        sources={plugin: _source_now(*plugin.split(" ", 1)) for plugin in known},
+        sources=sources,
     )
-
-
-def _source_now(family: str, name: str) -> str | None:
-    from workers.engine.fingerprints import source_digest
-
-    try:
-        return source_digest(plugins.load(family_of(family), name))
-    except PluginError:
-        return None
 
 
 def _methods_now(reader: Reader, study: str, before: Sequence[StoredFingerprint], device: str) -> Iterator[str]:

@@ -18,7 +18,6 @@ from spaces.plugins import active
 from spaces.plugins.active import using
 from spaces.records import State
 from storage import NewStudy, Store, open_reader, open_store
-from storage.frames import Reader
 from workers.numerics.version import NUMERICS
 
 if TYPE_CHECKING:
@@ -65,7 +64,8 @@ def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolm
             store.add_data(row["id"], active.current().data)
         if not replace and row["space_hash"] == space.hash:
             return Enrolment(kind="unchanged")
-        results = _count_results(reader, name)
+        counts = reader.study(name).counts()
+        results = sum(counts.get(state, 0) for state in _WITH_RESULT)
         if replace and results:
             raise StudyError(
                 f"--replace: study {name!r} has {results:,} trials with a result, which would be lost; delete it by "
@@ -112,12 +112,6 @@ def extend(url: str, name: str, trials: int) -> Enrolment:
     with using(plugins_of_study(url, name)):
         space = parse_stored(row, families(), {"search.trials": str(trials)})
         return enrol(url, name, space)
-
-
-def _count_results(reader: Reader, name: str) -> int:
-    """Count the trials of a study that have a result."""
-    counts = reader.study(name).counts()
-    return sum(counts.get(state, 0) for state in _WITH_RESULT)
 
 
 def find_study(url: str, name: str) -> Mapping[str, Any]:
@@ -177,7 +171,10 @@ def begin_controller(
         if checkpoint_url is not None:
             study.set_checkpoint_url(checkpoint_url)
         if row["state"] == "running":
-            _log.warning(_describe_end(crash))
+            ending = "the last launch was killed, or its machine went down, which counts against no trial"
+            if crash:
+                ending = f"the last launch crashed ({crash}); if it does so again, --workers 1 --pack 1 finds the trial"
+            _log.warning(ending)
         return Controller.begin(
             space, study, remove_checkpoints=archive.tidy if archive else None, crashed=crash is not None
         )
@@ -194,10 +191,3 @@ def check_seconds() -> None:
     assert 3 * heartbeat.BEAT_SECONDS <= heartbeat.SELF_STOP_SECONDS
     assert heartbeat.SELF_STOP_SECONDS + heartbeat.BEAT_SECONDS <= leases.LEASE_SECONDS
     assert 3 * leases.SWEEP_SECONDS <= leases.LEASE_SECONDS
-
-
-def _describe_end(crash: str | None) -> str:
-    """Describe how the last launch ended, which left its study in state `running`."""
-    if crash:
-        return f"the last launch crashed ({crash}); if it does so again, --workers 1 --pack 1 finds the trial"
-    return "the last launch was killed, or its machine went down, which counts against no trial"

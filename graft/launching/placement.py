@@ -60,12 +60,19 @@ class Placement:
             executor = "processes" if several else "inline"
         if executor != "ray" and self.ray_address:
             raise StudyError(f"--ray-address: {self.ray_address!r} needs --executor ray, or auto")
-        if executor == "ray" and self.device is not None:
-            raise StudyError(
-                f"--device: {self.device!r} needs --executor inline or processes; with ray, Ray places the workers"
-            )
         if executor == "ray":
-            self._check_cluster()
+            from workers.pool.ray.access import check_access
+
+            if self.device is not None:
+                raise StudyError(
+                    f"--device: {self.device!r} needs --executor inline or processes; with ray, Ray places the workers"
+                )
+            if self.ray_env and not self.ray_address:
+                raise StudyError(
+                    f"--ray-env: {self.ray_env!r} needs --ray-address; here trials run in this environment"
+                )
+            check_access(self.ray_address)
+            self.environment()
         elif self.ray_env:
             raise StudyError(f"--ray-env: {self.ray_env!r} needs --ray-address")
         for one in self.devices:
@@ -124,14 +131,6 @@ class Placement:
         return Cluster(
             address=self.ray_address, workers=self.workers, packages=PACKAGES, environment=self.environment()
         )
-
-    def _check_cluster(self) -> None:
-        from workers.pool.ray.access import check_access
-
-        if self.ray_env and not self.ray_address:
-            raise StudyError(f"--ray-env: {self.ray_env!r} needs --ray-address; here trials run in this environment")
-        check_access(self.ray_address)
-        self.environment()
 
 
 def read_environment(file: str) -> Mapping[str, Any]:

@@ -6,18 +6,16 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graft.plugins.families import families, version
 from spaces import load
 from spaces.errors import GraftError
 from spaces.messages import shorten
-
-if TYPE_CHECKING:
-    from spaces.records import Trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,18 +74,16 @@ def examine(storage: str | None = None) -> Iterator[Finding]:
     yield Finding(name="fused", text=describe_fused_step())
     yield Finding(name="precision", text="float32 products of float32 numbers: TF32 is off on every device")
     yield Finding(name="memory", text=f"{_gigabytes(free_bytes('cpu'))} free for this process")
-    yield Finding(name="ray", text=_version_of("ray") or "not installed; for clusters pip install 'graft-search[ray]'")
+    ray = "not installed; for clusters pip install 'graft-search[ray]'"
+    with suppress(metadata.PackageNotFoundError):
+        ray = metadata.version("ray")
+    yield Finding(name="ray", text=ray)
     for name, folder in (("cache", cache_folder()), ("disk", Path.cwd())):
-        yield _look_at_folder(name, folder)
+        there = next(one for one in (folder, *folder.parents) if one.exists())
+        fault = "" if os.access(there, os.W_OK) else ", cannot be written to"
+        yield Finding(name=name, text=f"{folder}, {_gigabytes(shutil.disk_usage(there).free)} free{fault}")
     if storage is not None:
         yield _look_at_database(storage)
-
-
-def _look_at_folder(name: str, folder: Path) -> Finding:
-    there = next(one for one in (folder, *folder.parents) if one.exists())
-    writable = os.access(there, os.W_OK)
-    text = f"{folder}, {_gigabytes(shutil.disk_usage(there).free)} free"
-    return Finding(name=name, text=text if writable else f"{text}, cannot be written to")
 
 
 def _look_at_database(url: str) -> Finding:
@@ -124,7 +120,8 @@ def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _:
     prepare()
     kind = device.partition(":")[0]
     for case in CASES if bench else [*CASES][:1]:
-        trial = _trial_of(*CASES[case])
+        space, coordinate = CASES[case]
+        trial = load(space, families(), {}).sample(0, lambda _, at=coordinate: at)
         fastest = method_of(trial.config, device).partition(" ")[0]
         for step in dict.fromkeys((fastest, "traced")):
             for lanes in (BENCH_LANES if bench else LANES)[kind]:
@@ -145,17 +142,6 @@ def to_json(findings: list[Finding], rates: list[Rate], device: str) -> dict[str
         "findings": [asdict(one) for one in findings],
         "rates": [*map(asdict, rates)],
     }
-
-
-def _trial_of(space: str, coordinate: float) -> Trial:
-    return load(space, families(), {}).sample(0, lambda _: coordinate)
-
-
-def _version_of(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _gigabytes(count: int) -> str:

@@ -16,7 +16,7 @@ from spaces import plugins
 from spaces.errors import PluginError
 from spaces.plugins import active
 from spaces.plugins.indexing import Place
-from spaces.plugins.rules import REQUIRED, Rule
+from spaces.plugins.rules import REQUIRED
 
 _SENTENCE_END = re.compile(r"[^.\s]\.(?= )")  # not the one of "r, r eta, ...", nor a dot product
 
@@ -112,17 +112,13 @@ def describe_plugins(family: type) -> list[FieldDescription]:
         fields = {field.name: field for field in dataclasses.fields(member)}
         rules = plugins.rules(member)
         for field, rule in rules.items():
-            words = _describe_rule(rule), _describe_default(fields[field])
-            found.append(FieldDescription(name, origin, about, field, *words))
+            words = rule.describe()
+            if rule.family:
+                words = f"{plugins.title(rule.family)}: one of {', '.join(plugins.names(rule.family))}"
+            found.append(FieldDescription(name, origin, about, field, words, _describe_default(fields[field])))
         if not rules:
             found.append(FieldDescription(name, origin, about))
     return found
-
-
-def _describe_rule(rule: Rule) -> str:
-    if rule.family:
-        return f"{plugins.title(rule.family)}: one of {', '.join(plugins.names(rule.family))}"
-    return rule.describe()
 
 
 def _describe_default(field: dataclasses.Field[Any]) -> str:

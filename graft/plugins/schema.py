@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, get_args, get_type_hints
 
 from graft.plugins.families import FAMILIES, families, family_of
@@ -130,17 +130,26 @@ def _family(family: str) -> Schema:
     """Return a plug-in in each of the ways to write it: its name, `{name: fields}`, `{name: NAME,
     field: value}`, a choice.
     """
-    members = list(_members(family_of(family)))
-    named = [
-        {**record, "properties": {"name": {"const": name}, **record["properties"]}, "required": ["name", *needed]}
-        for name, record, needed in members
-    ]
+    names: list[str] = []  # of the plug-ins that need no field
+    records: dict[str, Schema] = {}
+    named: list[Schema] = []
+    for name in plugins.names(family_of(family)):
+        try:
+            member = plugins.load(family_of(family), name)
+        except PluginError:  # one from outside that cannot be imported is left out
+            continue
+        record, needed = _record(member, name), sorted(plugins.required_fields(member))
+        if not needed:
+            names.append(name)
+        records[name] = {**record, "type": ["object", "null"]}
+        properties = {"name": {"const": name}, **record["properties"]}
+        named.append({**record, "properties": properties, "required": ["name", *needed]})
     return {
         "anyOf": [
-            {"enum": [name for name, _, needed in members if not needed], "description": f"{family} by its name"},
+            {"enum": names, "description": f"{family} by its name"},
             {
                 "type": "object",
-                "properties": {name: {**record, "type": ["object", "null"]} for name, record, _ in members},
+                "properties": records,
                 "minProperties": 1,
                 "maxProperties": 1,
                 "additionalProperties": False,
@@ -154,16 +163,6 @@ def _family(family: str) -> Schema:
             },
         ]
     }
-
-
-def _members(family: type) -> Iterable[tuple[str, Schema, list[str]]]:
-    """Name, schema and required fields of each plug-in; one from outside that cannot be imported is left out."""
-    for name in plugins.names(family):
-        try:
-            member = plugins.load(family, name)
-        except PluginError:
-            continue
-        yield name, _record(member, name), sorted(plugins.required_fields(member))
 
 
 def _record(member: type, name: str) -> Schema:

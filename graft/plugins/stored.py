@@ -7,12 +7,10 @@ from pathlib import Path
 
 from graft.plugins.families import FAMILIES
 from spaces.errors import PluginError
+from spaces.messages import list_some
 from spaces.plugins.bundles import Bundle, Outside, Source
 from spaces.plugins.indexing import Indexer
 from storage.frames import Reader, open_reader
-
-_NAMED = 3
-"""Files that a line names."""
 
 
 def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> Outside:
@@ -75,11 +73,10 @@ def describe_changes(study: str, outside: Outside) -> str | None:
     changed = [source for bundle in outside.bundles for source in bundle.sources if _has_changed(source)]
     if not changed:
         return None
-    names = ", ".join(source.path for source in changed[:_NAMED])
-    more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+    names = list_some([source.path for source in changed])
     verb = "has" if len(changed) == 1 else "have"
     return (
-        f"{names}{more} {verb} changed since {study} was launched; what is stored with it is run, `search plugin show "
+        f"{names} {verb} changed since {study} was launched; what is stored with it is run, `search plugin show "
         f"{study}` prints it; `search resume {study} --accept-changes` or another name (--study) takes the new one"
     )
 

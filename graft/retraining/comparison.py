@@ -64,7 +64,18 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """`reproduced: 36 of 36 metrics equal to the bit`, or what differs first."""
-        return "; ".join(self._statements())
+        good = f"{len(self.pairs) - len(self._different):,} of {len(self.pairs):,}"
+        equal = "equal to the bit" if self._bits_promised else f"within {TOLERANCE:g}"
+        if self.reproduced:
+            statements = [f"reproduced: {good} metrics {equal}"]
+            if self.divergence:
+                statements.append(f"{self.divergence}, as stored")
+        else:
+            statements = [f"differs: {self._describe_first()}", f"{good} {'equal' if self._bits_promised else equal}"]
+            statements.append(self._describe_changes())
+        if not self._bits_promised:
+            statements += self._explain_tolerance()
+        return "; ".join(statements)
 
     @cached_property
     def _different(self) -> Sequence[MetricPair]:
@@ -90,20 +101,6 @@ class Comparison:
     def _changes(self) -> Sequence[Changes]:
         """The differences of the present conditions from each of the stored ones."""
         return [compare_fingerprints([one], self.replayed_under) for one in self.conditions]
-
-    def _statements(self) -> Iterable[str]:
-        good = f"{len(self.pairs) - len(self._different):,} of {len(self.pairs):,}"
-        equal = "equal to the bit" if self._bits_promised else f"within {TOLERANCE:g}"
-        if self.reproduced:
-            yield f"reproduced: {good} metrics {equal}"
-            if self.divergence:
-                yield f"{self.divergence}, as stored"
-        else:
-            yield f"differs: {self._describe_first()}"
-            yield f"{good} {'equal' if self._bits_promised else equal}"
-            yield self._describe_changes()
-        if not self._bits_promised:
-            yield from self._explain_tolerance()
 
     def _describe_first(self) -> str:
         pair = self._different[0] if self._different else self.objective if self._objective_differs else None

@@ -10,7 +10,6 @@ from graft.retraining.restored import RestoredTrial, restore_trials
 from graft.stored.fingerprints import of_fingerprint
 from search.objectives import objective_after
 from spaces.errors import StudyError
-from spaces.records import Report
 from spaces.settings import Objective
 from storage.frames import Reader
 
@@ -45,10 +44,17 @@ class Replay:
         fingerprint = reports[-1].fingerprint
         assert fingerprint, "a pack says what trained its lanes"
         replayed_by = fingerprint.step_kind if self.restored.row["step_kind"] else where.partition(":")[0]
+        objective = None
+        if self.value is not None:
+            replayed: float | None = None
+            for report in reports:
+                replayed = objective_after(self.objective, replayed, report)
+            difference = relative_difference(self.value, replayed)
+            objective = MetricPair(self.steps, "objective", "", "", self.value, replayed, difference)
         return Comparison(
             number=self.number,
             pairs=compare(self.metrics, reports),
-            objective=self._compare_objective(reports),
+            objective=objective,
             divergence=self.divergence,
             replayed_divergence=next((report.error for report in reports if report.state == "diverged"), None),
             trained_by=self.restored.trained_by or replayed_by,
@@ -56,16 +62,6 @@ class Replay:
             conditions=self.restored.conditions,
             replayed_under=of_fingerprint(fingerprint),
         )
-
-    def _compare_objective(self, reports: Sequence[Report]) -> MetricPair | None:
-        """Return the objective, which ranks trials and teaches samplers, as the replay's reports give it."""
-        if self.value is None:
-            return None
-        replayed: float | None = None
-        for report in reports:
-            replayed = objective_after(self.objective, replayed, report)
-        difference = relative_difference(self.value, replayed)
-        return MetricPair(self.steps, "objective", "", "", self.value, replayed, difference)
 
 
 def read_replays(
@@ -76,26 +72,26 @@ def read_replays(
     Raises StudyError for a trial that cannot be replayed, or that was trained on other data, unless that is accepted.
     """
     space, restored = restore_trials(reader, study, numbers, accept_changes=accept_changes)
-    return [_read(study, space.search.objective, one, until) for one in restored]
-
-
-def _read(study: str, objective: Objective, restored: RestoredTrial, until: int | None) -> Replay:
-    state, steps = restored.row["state"], min(restored.steps, until or restored.steps)
-    metrics = {
-        (step, name, variant, condition): value
-        for step, name, variant, condition, value in restored.metrics
-        if step <= steps
-    }
-    is_whole = steps == restored.steps
-    divergence = restored.row["error"] if state == "diverged" and is_whole else None
-    if not metrics and not divergence:
-        where = f"{study} ({state}) has no report up to step {steps:,}"
-        raise StudyError(f"trial {restored.trial.number} of {where}: there is nothing to compare")
-    return Replay(
-        restored=restored,
-        steps=steps,
-        metrics=metrics,
-        objective=objective,
-        value=restored.row["objective"] if is_whole else None,
-        divergence=divergence,
-    )
+    replays: list[Replay] = []
+    for one in restored:
+        state, steps = one.row["state"], min(one.steps, until or one.steps)
+        metrics = {
+            (step, name, variant, condition): value
+            for step, name, variant, condition, value in one.metrics
+            if step <= steps
+        }
+        is_whole = steps == one.steps
+        divergence = one.row["error"] if state == "diverged" and is_whole else None
+        if not metrics and not divergence:
+            where = f"{study} ({state}) has no report up to step {steps:,}"
+            raise StudyError(f"trial {one.trial.number} of {where}: there is nothing to compare")
+        replay = Replay(
+            restored=one,
+            steps=steps,
+            metrics=metrics,
+            objective=space.search.objective,
+            value=one.row["objective"] if is_whole else None,
+            divergence=divergence,
+        )
+        replays.append(replay)
+    return replays

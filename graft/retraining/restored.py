@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +123,20 @@ class _Archive:
             space = parse_stored(study, families())
             trial = space.restore([_stage(row) for row in lineage])
             _check_restored(trial, study, lineage[-1])
-            found = _describe(reader, trial, lineage[-1], self.kinds, conditions, outside)
-            return replace(found, data_changes=[one.description for one in changes])
+        row = lineage[-1]
+        metrics, steps = read_metrics(reader, row["id"]).rows(), row["steps"]
+        if row["state"] in TERMINAL:
+            steps = max([steps, *(step for step, *_ in metrics)])
+        return RestoredTrial(
+            trial=trial,
+            row=row,
+            metrics=metrics,
+            steps=steps,
+            trained_on=self.kinds.get(row["worker"]),
+            outside=outside,
+            conditions=conditions,
+            data_changes=[one.description for one in changes],
+        )
 
 
 def _find_data_changes(
@@ -145,29 +157,6 @@ def _find_data_changes(
             continue
         if now.digest != read[name]:
             yield DataChange(name, now, f"{was}, now it has {now.state.describe()}")
-
-
-def _describe(
-    reader: Reader,
-    trial: Trial,
-    row: Mapping[str, Any],
-    kinds: Mapping[str, str],
-    conditions: Sequence[StoredFingerprint],
-    outside: Outside,
-) -> RestoredTrial:
-    metrics = read_metrics(reader, row["id"]).rows()
-    steps = row["steps"]
-    if row["state"] in TERMINAL:
-        steps = max([steps, *(step for step, *_ in metrics)])
-    return RestoredTrial(
-        trial=trial,
-        row=row,
-        metrics=metrics,
-        steps=steps,
-        trained_on=kinds.get(row["worker"]),
-        outside=outside,
-        conditions=conditions,
-    )
 
 
 def _stage(row: Mapping[str, Any]) -> StoredTrial:

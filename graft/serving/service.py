@@ -6,7 +6,7 @@ import select
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, final
@@ -30,6 +30,8 @@ NOTE_SECONDS = 2.0
 """Between two writings of what each study has."""
 MOST_STUDIES = 8
 """Studies of one class and those above it that are run at a time, unless a service is told otherwise."""
+_TO_RUN = ("waiting", "running")
+"""The states of an entry of the queue whose study is to be run, or is being run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,7 @@ class Service:
         Raises StudyError if another process serves the database, or writes it where one alone may,
         and for a cluster that cannot be used; StorageError for a database that cannot be written.
         """
+        from workers.pool.ray.relay import SharedCluster
         from workers.pool.turns import Turns
 
         _check_device(placement)
@@ -79,9 +82,10 @@ class Service:
             self.store = opened.enter_context(open_store(database))
             self.store.lock_service()
             self._listener = opened.enter_context(open_reader(database))
-            self._cluster = opened.enter_context(_open_cluster(placement)) if placement.executor == "ray" else None
-            self._slots = _count_slots(placement, self._cluster)
-            self._shares = LaneShares(self._slots, _width(placement, self._cluster), self._limits.owner_lanes)
+            cluster = SharedCluster(placement.cluster()) if placement.executor == "ray" else nullcontext()
+            self._cluster = opened.enter_context(cluster)
+            self._slots, width = _count_lanes(placement, self._cluster)
+            self._shares = LaneShares(self._slots, width, self._limits.owner_lanes)
             self._opened = opened.pop_all()
         self._bell = self._listener.listen(QUEUE_TOPIC)
         self._pool = Pool(
@@ -134,7 +138,8 @@ class Service:
                     self._follow(self._read_queue())
                     self._begin_more(self._read_queue(), crashes)
                     self._note()
-                    if until_empty and not self._runs and not self._is_waiting():
+                    is_idle = until_empty and not self._runs
+                    if is_idle and not any(entry.state in _TO_RUN for entry in self._read_queue()):
                         return
                     self._wait()
             finally:
@@ -236,7 +241,7 @@ class Service:
     def _begin_more(self, entries: Sequence[QueueEntry], crashes: dict[int, str]) -> None:
         """Run the waiting studies that there is room for, in the order of the queue; a crash is told once."""
         for entry in entries:
-            if entry.state not in ("waiting", "running") or entry.study_id in self._runs:
+            if entry.state not in _TO_RUN or entry.study_id in self._runs:
                 continue
             reason = self._find_obstacle(entry)
             if reason:
@@ -256,9 +261,6 @@ class Service:
         holder = self.store.find_holder(entry.study_id, entry.study)
         return f"waits: it is being run by {holder}" if holder else None
 
-    def _is_waiting(self) -> bool:
-        return any(entry.state in ("waiting", "running") for entry in self._read_queue())
-
     # ---------------------------------------------------------------------------------------------------- the view
 
     def _note(self) -> None:
@@ -277,28 +279,18 @@ class Service:
             self.store.queue.note_lanes(study_id, lanes=lanes, share=share, reason=reason)
 
 
-def _open_cluster(placement: Placement) -> SharedCluster:
-    from workers.pool.ray.relay import SharedCluster
-
-    return SharedCluster(placement.cluster())
-
-
-def _count_slots(placement: Placement, cluster: SharedCluster | None) -> Sequence[int]:
-    """Return the numbers of the workers that each study has."""
-    from workers.engine.machine.devices import default_workers
+def _count_lanes(placement: Placement, cluster: SharedCluster | None) -> tuple[Sequence[int], int]:
+    """Return the numbers of the workers that each study has, and how many lanes each of them has."""
+    from workers.engine.machine.devices import default_width, default_workers
 
     if cluster:
-        return cluster.slots
+        return cluster.slots, placement.width or default_width(cluster.device)
+    device = str(placement.device)
     if placement.executor == "processes":
-        return range(placement.process_count())
-    return range(placement.workers or default_workers(str(placement.device)))
-
-
-def _width(placement: Placement, cluster: SharedCluster | None) -> int:
-    """Lanes of each worker."""
-    from workers.engine.machine.devices import default_width
-
-    return placement.width or default_width(cluster.device if cluster else str(placement.device))
+        count = placement.process_count()
+    else:
+        count = placement.workers or default_workers(device)
+    return range(count), placement.width or default_width(device)
 
 
 def _check_device(placement: Placement) -> None:

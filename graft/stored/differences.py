@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from spaces.messages import shorten
+from spaces.messages import list_some, shorten
 from spaces.plugins import canonical_json
 from spaces.reading import content_of
-
-_NAMED = 3
-"""Differences that a line names."""
 
 
 class Difference(NamedTuple):
@@ -32,9 +29,7 @@ def compare_spaces(before: str, after: str) -> list[Difference]:
 
 def describe_differences(differences: Sequence[Difference]) -> str:
     """Return the first few in a line."""
-    shown = ", ".join(map(str, differences[:_NAMED]))
-    more = len(differences) - _NAMED
-    return f"{shown} and {more} more" if more > 0 else shown
+    return list_some([str(one) for one in differences])
 
 
 def _compare(path: str, before: Any, after: Any) -> Iterator[Difference]:

@@ -29,10 +29,24 @@ def export_study(reader: Reader, study: str, output: Path) -> Mapping[Path, int]
     The ending, .parquet, .csv or .json, says in which format. Both are read as of one moment, some
     rows at a time.
     """
+    rows: dict[Path, int] = {}
     with reader.moment():
         stored = reader.study(study)
-        batches = {output: _trial_table(stored), metrics_file(output): stored.metric_batches()}
-        return _write_files(batches, output.suffix.removeprefix("."))
+        tables = {output: _trial_table(stored), metrics_file(output): stored.metric_batches()}
+        # All files are written aside and renamed only then, so that no file is ever half written.
+        asides = {path: path.with_name(f".{path.name}.part") for path in tables}
+        try:
+            for path, batches in tables.items():
+                # Closed before the reader is, also where a disk is full.
+                with writing(path), asides[path].open("wb") as file, closing(batches):
+                    rows[path] = write_batches(batches, output.suffix.removeprefix("."), file)
+            for path, aside in asides.items():
+                with writing(path):
+                    aside.replace(path)
+        finally:
+            for aside in asides.values():
+                aside.unlink(missing_ok=True)
+    return rows
 
 
 def write_table(
@@ -64,21 +78,3 @@ def _trial_table(study: StudyReader, where: str | None = None, sort: str | None 
     schema = pl.Schema({**known, **{name: dtype for name, dtype in found.items() if name.startswith(PARAMS_PREFIX)}})
     for batch in map(unpack_params, map(Renewal(study), study.trial_batches(where, sort))):
         yield align_batches([schema.to_frame(), batch])
-
-
-def _write_files(batches: Mapping[Path, Generator[pl.DataFrame]], form: str) -> dict[Path, int]:
-    """Write all files aside and rename them only then, so that no file is ever half written; rows of each."""
-    asides = {path: path.with_name(f".{path.name}.part") for path in batches}
-    rows: dict[Path, int] = {}
-    try:
-        for path, found in batches.items():
-            # Closed before the reader is, also where a disk is full.
-            with writing(path), asides[path].open("wb") as file, closing(found):
-                rows[path] = write_batches(found, form, file)
-        for path, aside in asides.items():
-            with writing(path):
-                aside.replace(path)
-    finally:
-        for aside in asides.values():
-            aside.unlink(missing_ok=True)
-    return rows

@@ -9,11 +9,10 @@ from typing import Any
 
 from graft.plugins.families import version
 from spaces.errors import RowError
+from spaces.messages import list_some
 from spaces.records import DATA, Fingerprint
 from storage.frames import Reader
 
-_NAMED = 3
-"""Plug-ins that a line names."""
 _SOURCES = "sources"
 SURROGATE = "surrogate"
 """The kind of step of a trial that was answered from a table, not trained."""
@@ -109,14 +108,18 @@ class Changes:
 
 def compare_fingerprints(before: Sequence[StoredFingerprint], now: StoredFingerprint) -> Changes:
     """Return the conditions that differ now from all those before; what is unknown on either side counts as equal."""
-    deciding = [*_name_values(_DECIDING, before, now), *_name_methods(before, now), *_name_sources(before, now)]
+    deciding = [*_name_values(_DECIDING, before, now)]
+    moves_bits = bool(deciding)
+    methods = [method for one in before for method in sorted(one.methods)]
+    new_methods = sorted(now.methods - set(methods))
+    if methods and new_methods:
+        deciding.append(f"{methods[-1]} steps, now {new_methods[-1]} ones")
+    deciding += _name_sources(before, now)
     other = [*_name_values(_OTHER, before, now)]
     codes = {one.code for one in before} - {None}
     if codes and now.code and now.code not in codes and not any(words.startswith("Graft ") for words in other):
         other.append(f"the code of Graft {now.version}, which was edited")
-    return Changes(
-        deciding=tuple(deciding), other=tuple(other), moves_bits=any(True for _ in _name_values(_DECIDING, before, now))
-    )
+    return Changes(deciding=tuple(deciding), other=tuple(other), moves_bits=moves_bits)
 
 
 def _name_values(
@@ -127,13 +130,6 @@ def _name_values(
         value = getattr(now, name)
         if known and value and value not in known:
             yield f"{word} {known[-1]}, now {value}"
-
-
-def _name_methods(before: Sequence[StoredFingerprint], now: StoredFingerprint) -> Iterator[str]:
-    known = [method for one in before for method in sorted(one.methods)]
-    new = sorted(now.methods - set(known))
-    if known and new:
-        yield f"{known[-1]} steps, now {new[-1]} ones"
 
 
 def _name_sources(before: Sequence[StoredFingerprint], now: StoredFingerprint) -> Iterator[str]:
@@ -162,9 +158,3 @@ def describe_gpu_rates(config: Mapping[str, Any], conditions: Sequence[StoredFin
     for name in sorted(names):
         for line in describe_kept_rates(Recipe.of(config).pad(), name):
             yield f"on {name} the fused step has {line}"
-
-
-def list_some(names: Sequence[str]) -> str:
-    """Join names into a text that lists the first few, such as `a, b, c and 2 more`."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

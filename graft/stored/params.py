@@ -38,7 +38,9 @@ class Renewal:
         Trials of a study that is new enough, or that chose among nothing but numbers, are left as
         they are.
         """
-        if not (self._is_old and any(map(_has_choice, trials["params"])) and (space := self._space)):
+        values = (value for params in trials["params"] for value in json.loads(params).values())
+        has_choice = self._is_old and any(isinstance(value, str) for value in values)
+        if not (has_choice and (space := self._space)):
             return trials
         rows = trials.select("number", "params").rows()
         where = f"number BETWEEN {trials['number'].min()} AND {trials['number'].max()}"
@@ -69,7 +71,3 @@ class Renewal:
 
         with suppress(GraftError):
             return parse_stored(self._study.row, families())
-
-
-def _has_choice(params: str) -> bool:
-    return any(isinstance(value, str) for value in json.loads(params).values())

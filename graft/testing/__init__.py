@@ -59,7 +59,16 @@ def checks(family: str) -> Sequence[Check]:
     """Return the checks of a family, `scorer`, the quick ones first."""
     modules = [] if family == "section" else ["common"]
     modules += [f"contracts.{family}"] + (["training"] if family in _WITH_A_PACK else [])
-    return [check for module in modules for check in _checks_in(f"graft.testing.{module}", family)]
+    found: list[Check] = []
+    for module in modules:
+        members = vars(importlib.import_module(f"graft.testing.{module}"))
+        for name, function in members.items():
+            if not name.startswith("check_") or function.__module__ != f"graft.testing.{module}":
+                continue
+            promise = (function.__doc__ or "").partition("\n")[0]
+            run = function if module.startswith("contracts.") else partial(function, family)
+            found.append(Check(name=name.removeprefix("check_"), promise=promise, run=run, trains=module == "training"))
+    return found
 
 
 def check(family: str, configuration: Mapping[str, Any]) -> Iterator[Finding]:
@@ -75,12 +84,3 @@ def check(family: str, configuration: Mapping[str, Any]) -> Iterator[Finding]:
         except Exception as error:
             verdict, reason = "broken", str(explain(error) or f"{type(error).__name__}: {error}")
         yield Finding(check=one, verdict=verdict, reason=reason)
-
-
-def _checks_in(module: str, family: str) -> Iterator[Check]:
-    found = importlib.import_module(module)
-    for name, function in vars(found).items():
-        if name.startswith("check_") and function.__module__ == module:
-            promise = (function.__doc__ or "").partition("\n")[0]
-            own = function if ".contracts." in module else partial(function, family)
-            yield Check(name=name.removeprefix("check_"), promise=promise, run=own, trains=module.endswith(".training"))

@@ -22,6 +22,7 @@ from tests.support.answers import EXPERIMENT
 from tests.support.databases import claimed_with_store, raw
 from tests.support.inside import called
 from tests.support.launches import SPACE
+from tests.support.queue import ask, submit
 
 SCHEMAS = Path(graft.__file__).parents[1] / "docs" / "schemas"
 
@@ -219,17 +220,17 @@ def test_waiting_ends_at_its_timeout_and_does_not_sleep_beyond_it(url: str) -> N
 )
 def test_a_study_in_the_queue_is_waited_for_until_its_entry_ends(url: str, end: str, outcome: str) -> None:
     with open_store(url) as store:
-        entry: QueueEntry = store.queue.submit(QUEUED, Terms())
+        entry: QueueEntry = submit(store, QUEUED, Terms())
 
         def finish() -> None:
             if end == "cancelled":
-                store.queue.cancel("study")
+                ask(store, "cancel", "study")
             else:
                 store.queue.note_end(entry.study_id, end)  # type: ignore[arg-type]
             if end == "done":
                 raw(url, "UPDATE studies SET state = 'finished'")
 
-        clock = Clock(lambda: store.queue.pause("study"), lambda: store.queue.resume("study"), finish)
+        clock = Clock(lambda: ask(store, "pause", "study"), lambda: ask(store, "resume", "study"), finish)
         assert clock.wait(url) == outcome
         assert len(clock.slept) == 3
 

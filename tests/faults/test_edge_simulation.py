@@ -303,7 +303,7 @@ class EdgeSimulation(SqliteSimulation):
         waiting = [name for name, entry in self.model.entries.items() if entry.state == "waiting"]
         if waiting:
             name = waiting[which % len(waiting)]
-            ids = {entry.study: entry.study_id for entry in self.disk.store.queue.entries()}
+            ids = {entry.study: entry.study_id for entry in self.disk.store.queue.sound_entries()[0]}
             self.disk.store.queue.note_end(ids[name], "done")
             self.model.entries[name].state = "done"
 
@@ -352,7 +352,7 @@ class EdgeSimulation(SqliteSimulation):
 
     def check(self) -> None:
         """Compare the database with the model, once all messages were taken in."""
-        entries = {one.study: (one.owner, one.state, one.priority) for one in self.disk.store.queue.entries()}
+        entries = {one.study: (one.owner, one.state, one.priority) for one in self.disk.store.queue.sound_entries()[0]}
         assert entries == {name: (one.owner, one.state, one.priority) for name, one in self.model.entries.items()}
 
     def audit(self) -> None:

@@ -26,6 +26,7 @@ from tests.support.databases import raw
 from tests.support.db_commands import unchecked
 from tests.support.inside import called
 from tests.support.launches import SPACE, search
+from tests.support.queue import ask
 
 COMMANDS = (
     ("studies",),
@@ -290,9 +291,9 @@ def test_what_is_asked_of_an_edited_entry_is_refused_and_of_others_done(interrup
     url = f"sqlite:///{tmp_path}/graft.db"
     unchecked(url, "UPDATE submissions SET submitted_at = 'now' WHERE study_id = 1")
     with open_store(url) as store:  # as a service has it: what others ask comes by its mailbox
-        assert store.queue.pause("other").state == "paused"
+        assert ask(store, "pause", "other").state == "paused"
         with pytest.raises(StudyError, match=r"study 'edited': submitted_at in the row of submissions .* is 'now'"):
-            store.queue.pause("edited")
+            ask(store, "pause", "edited")
         sound, [strange] = store.queue.sound_entries()
     assert [entry.study for entry in sound] == ["other"]
     assert (strange.study, strange.is_to_run) == ("edited", True)

@@ -23,6 +23,7 @@ from storage import QueueEntry, QueueRequest, Terms, open_reader, open_store, re
 from storage import queue as storage_queue
 from storage.databases.mailbox import Mailbox
 from storage.queue_entries import StrangeEntry
+from tests.support import queue as queue_support
 from tests.support.databases import Server, raw
 from tests.support.db_commands import unchecked
 from tests.support.queue import STUDY, TERMS, taking, with_value
@@ -62,11 +63,14 @@ def test_an_entry_that_was_edited_is_told_apart_from_the_others(url: str):
             ("two", "waiting", timedelta(0))
         ]
         assert strange == [StrangeEntry(1, "one", True, fault)]
-        assert store.queue.reprioritise("two", 5).priority == 5
+        assert queue_support.ask(store, "reprioritise", "two", priority=5).priority == 5
         with pytest.raises(StudyError, match=f"study 'one': {fault}"):
-            store.queue.reprioritise("one", 5)
-        with pytest.raises(RowError, match=f"a row is not what Graft writes: {fault}"):
-            store.queue.entries()
+            queue_support.ask(store, "reprioritise", "one", priority=5)
+        with (
+            open_reader(url) as reader,
+            pytest.raises(RowError, match=f"a row is not what Graft writes: {fault}"),
+        ):
+            reader.queue()
 
 
 def test_a_submission_is_a_study_and_an_entry(url: str):
@@ -128,7 +132,7 @@ REFUSED: list[tuple[Callable[[str], object], str]] = [
 def test_what_cannot_be_done_is_one_line_and_changes_nothing(url: str, act: Callable[[str], object], line: str):
     submit(url, "done")
     with open_store(url) as store:
-        store.queue.note_end(store.queue.entries()[0].study_id, "done")
+        store.queue.note_end(store.queue.sound_entries()[0][0].study_id, "done")
         store.create_study(replace(STUDY, name="old"))
     submit(url)
     with open_reader(url) as reader:
@@ -204,7 +208,7 @@ def test_of_two_who_submit_one_name_at_once_one_makes_the_entry(
     def ask() -> None:
         with open_store(url) as store:
             try:
-                told.append(store.queue.submit(STUDY, TERMS).state)
+                told.append(queue_support.submit(store).state)
             except BaseException as error:
                 told.append(f"{type(error).__name__}: {error}")
 
@@ -225,12 +229,12 @@ def test_of_two_who_submit_one_name_at_once_one_makes_the_entry(
 def test_what_a_person_decided_stays_when_a_run_ends(url: str):
     submit(url)
     with open_store(url) as store:
-        entry = store.queue.entries()[0]
+        entry = store.queue.sound_entries()[0][0]
         store.queue.note_start(entry.study_id)
         store.queue.note_lanes(entry.study_id, lanes=5, share=2.5, reason="shares")
-        store.queue.cancel("one")
+        queue_support.ask(store, "cancel", "one")
         store.queue.note_end(entry.study_id, "done")
-        [entry] = store.queue.entries()
+        [entry], _ = store.queue.sound_entries()
     assert (entry.state, entry.lanes, entry.share) == ("cancelled", 0, 0.0)
 
 
@@ -283,11 +287,11 @@ def test_a_study_that_is_run_again_did_not_crash_again(url: str, monkeypatch: py
     monkeypatch.setattr("graft.serving.service.StudyRun", Ended)
     place = Placement(executor="inline", device="cpu", workers=1, width=2)
     with open_store(url) as store:
-        study = store.queue.submit(STUDY, Terms()).study_id
+        study = queue_support.submit(store, STUDY, Terms()).study_id
     with Service(url, placement=place, checkpoints=Checkpoints(url="none", seconds=60)) as service:
         crashes = {study: "SIGSEGV"}
         for _ in range(2):
-            service._begin_more(service.store.queue.entries(), crashes)
+            service._begin_more(service.store.queue.sound_entries()[0], crashes)
             service._runs.clear()
     assert told == ["SIGSEGV", None]
 

@@ -22,7 +22,7 @@ from storage.databases.postgres import Postgres
 from storage.databases.postgres_reading import driver_of
 from tests.support.databases import Server, raw
 from tests.support.launches import wait_until
-from tests.support.queue import STUDY
+from tests.support.queue import STUDY, submit
 from tests.support.servers import serving
 from tests.support.studies import write_study
 from tests.support.web import events
@@ -83,7 +83,7 @@ def test_each_hears_of_its_own_topic_once_it_is_committed(postgres: Server):
         study = write_study(store)
         with open_reader(url) as queue, open_reader(url) as trials:
             of_queue, of_trials = queue.listen(QUEUE_TOPIC), trials.listen(study_topic(study.id))
-            store.queue.submit(STUDY, Terms())
+            submit(store, STUDY, Terms())
             assert is_rung(of_queue, PATIENCE)
             queue.hush()
             assert not is_rung(of_queue, 0)

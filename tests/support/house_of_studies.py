@@ -16,6 +16,7 @@ from spaces.settings import Direction, Objective
 from spaces.transfer import TransferSpace
 from storage import ClaimedStudy, NewStudy, Store, Terms, open_store
 from tests.support.databases import heard
+from tests.support.queue import ask, submit
 
 ARMS = ("softmax", "ssa-1.5", "ssa-2", "entmax")
 EFFECTS = {"softmax": 0.0, "ssa-1.5": 0.06, "ssa-2": 0.005, "entmax": -0.04}
@@ -165,12 +166,12 @@ def write_transfer(store: Store, missing: int = 12) -> ClaimedStudy:
 def write_house(store: Store) -> list[ClaimedStudy]:
     """Return the studies that run, of a database with some of each kind."""
     for name, owner in (("next-rates", "ann"), ("long-words", "ben"), ("abandoned", "ann")):
-        store.queue.submit(plan(name, "loss", "minimize", 400), Terms(owner=owner, priority=0))
-    waiting = store.queue.entries()[0].study_id
+        submit(store, plan(name, "loss", "minimize", 400), Terms(owner=owner, priority=0))
+    waiting = store.queue.sound_entries()[0][0].study_id
     reason = "waits for lanes: studies of a higher class have them all"
     store.queue.note_lanes(waiting, lanes=0, share=0.0, reason=reason)
-    store.queue.pause("long-words")
-    store.queue.cancel("abandoned")
+    ask(store, "pause", "long-words")
+    ask(store, "cancel", "abandoned")
     kept = [write_search(store), write_arms(store), write_arms(store, "scorers-again", ARMS[:2]), write_transfer(store)]
     store.annotate(kept[0].id, note="Is the learning rate or dropout at fault?", tags=["rates", "thesis"])
     store.annotate(kept[0].id, numbers=[31, 105], starred=True, added=["baseline"])

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 from spaces.plugins.bundles import Bundle, Member, Source
 from spaces.settings import Objective
-from storage import NewStudy, QueueRequest, Store, Terms
+from storage import NewStudy, QueueEntry, QueueRequest, Store, Terms
+from storage.queue import Action
 
 STUDY = NewStudy(
     "one",
@@ -30,6 +31,16 @@ STUDY = NewStudy(
     ),
 )
 TERMS = Terms(owner="ann", priority=2, weight=0.5, max_lanes=7)
+
+
+def submit(store: Store, study: NewStudy = STUDY, terms: Terms = TERMS) -> QueueEntry:
+    """Queue a study."""
+    return store.queue.apply(QueueRequest.of_study(study, terms))
+
+
+def ask(store: Store, action: Action, study: str, *, priority: int = 0) -> QueueEntry:
+    """Have a study paused, resumed, cancelled or reprioritised."""
+    return store.queue.apply(QueueRequest(action=action, study=study, terms=Terms(priority=priority)))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from storage import ClaimedStudy, Terms, open_store
 from storage.schema import trial_id
 from tests.support.browser import Browser, browser
 from tests.support.databases import raw
-from tests.support.queue import STUDY
+from tests.support.queue import STUDY, submit
 from tests.support.servers import serving
 from tests.support.studies import write_study
 from tests.support.transfer_report import write as write_transfer
@@ -37,7 +37,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     url = f"sqlite:///{tmp_path_factory.mktemp('pages')}/graft.db"
     write_transfer(url, "stage-two")
     with open_store(url) as store:
-        store.queue.submit(STUDY, Terms(owner=EVIL))
+        submit(store, STUDY, Terms(owner=EVIL))
         study = write_study(store)
         store.annotate(study.id, note=EVIL)
         task = EVIL.replace("'", "''")

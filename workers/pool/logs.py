@@ -8,12 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from spaces.messages import shorten_numbers
 from spaces.records import Directives, Offer, Report
 from workers.pool.exchanger import Exchange
 
 _LOG = logging.getLogger("graft.pool")
-SHOWN = 8
-"""The most trials that a line names."""
 
 
 def begin_log() -> None:
@@ -63,5 +62,4 @@ def _join_numbers(numbers: Sequence[int]) -> str:
     """Return `12 trials: 3, 4, 5 ... 70`, or `none`."""
     if not numbers:
         return "none"
-    shown = ", ".join(map(str, numbers[:SHOWN]))
-    return f"{len(numbers)} trials: {shown}" + (f" ... {numbers[-1]}" if len(numbers) > SHOWN else "")
+    return f"{len(numbers)} trials: {shorten_numbers(numbers)}"

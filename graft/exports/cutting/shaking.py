@@ -134,7 +134,12 @@ class _Kept:
         for before, one in zip([None, *kept], kept, strict=False):
             is_apart = isinstance(one, ast.FunctionDef) or isinstance(before, ast.FunctionDef) or before is node.body[0]
             gap = "\n" if before and is_apart else ""
-            text = self._stand_in(one, symbol) or _field_or_cut(module, one, symbol.module, names)
+            if stand_in := self._stand_in(one, symbol):
+                text = stand_in
+            elif isinstance(one, ast.AnnAssign) and is_field(one, symbol.module):
+                text = f"    {ast.unparse(one.target)}: {ast.unparse(one.annotation)}"
+            else:
+                text = _cut(module, one, symbol.module, names)
             blocks.append(gap + text)
         return "\n".join(blocks if kept else [*blocks, "    pass"])
 
@@ -279,23 +284,16 @@ def _name(kept: _Kept) -> Mapping[Symbol, str]:
     return names
 
 
-def _field_or_cut(module: Module, node: ast.stmt, name: str, names: Mapping[Symbol, str]) -> str:
-    if isinstance(node, ast.AnnAssign) and is_field(node, name):
-        return f"    {ast.unparse(node.target)}: {ast.unparse(node.annotation)}"
-    return _cut(module, node, name, names)
-
-
 def _cut(module: Module, node: ast.stmt, name: str, names: Mapping[Symbol, str], until: ast.stmt | None = None) -> str:
     """Return the lines of a statement, before `until`, with the names of the new file; decorators that register left
     out.
     """
     decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
     dropped = {line for one in decorators if registers(one) for line in range(one.lineno, (one.end_lineno or 0) + 1)}
-    first = min(node.lineno, *(one.lineno for one in decorators)) if decorators else node.lineno
     last = first_line(until) - 1 if until else node.end_lineno or node.lineno
     for one in list_unreached(node, name) if isinstance(node, ast.FunctionDef) else ():
         dropped |= {*range(one.lineno, (one.end_lineno or 0) + 1)}
-    lines = {number: module.lines[number - 1] for number in range(first, last + 1) if number not in dropped}
+    lines = {number: module.lines[number - 1] for number in range(first_line(node), last + 1) if number not in dropped}
     renamed = [
         (one.lineno, one.col_offset, one.end_col_offset or 0, names[symbol])
         for one, symbol in _list_named(node, name)

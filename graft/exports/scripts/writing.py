@@ -19,7 +19,6 @@ from graft.retraining.restored import RestoredTrial, restore_trials
 from spaces import plugins
 from spaces.errors import StudyError
 from spaces.plugins.active import using
-from spaces.records import Trial
 from storage.frames import open_reader
 
 if TYPE_CHECKING:
@@ -110,6 +109,7 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
     """Return the script's text; `data` is in the file beside it, if there is some."""
     from graft.exports.scripts.comparing import main
     from spaces.settings import Training
+    from workers.engine.pack.lane_tensors import evaluation_seed_of
     from workers.engine.recording import read_batch, read_data, read_sets
     from workers.training.plain import Stage, train
     from workers.training.recipe import Recipe
@@ -137,7 +137,7 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
     needed = [*_PACKAGES, *(one for one in shaken.packages if one not in (*sys.stdlib_module_names, *_PACKAGES))]
     constants = [
         f"STAGES = {pprint.pformat(plans, width=_WIDTH, sort_dicts=False)}",
-        f"EVALUATION_SEED = {_evaluation_seed(trial)}",
+        f"EVALUATION_SEED = {evaluation_seed_of(trial)}",
         f"NOT_COMPUTED = {not_computed!r}",
         f"DIVERGENCE = {diverged!r}",
     ]
@@ -171,10 +171,6 @@ def _describe(restored: RestoredTrial, study: str, needed: list[str], *, left_ou
     if left_out:
         sentences.append("It computes no diagnostics of attention, and says which of them are stored.")
     return "\n\n".join([*sentences, f'Written by Graft {version()}.\n"""'])
-
-
-def _evaluation_seed(trial: Trial) -> int:
-    return trial.seed if trial.evaluation_seed is None else trial.evaluation_seed
 
 
 def _recipe(config: Mapping[str, Any]) -> Recipe:

@@ -165,15 +165,14 @@ def _cut_transfer(space: TransferSpace, origin: str, steps: int) -> dict[str, st
         if domain.searched:
             parts["learn"] = dict(_scale(_config(domain.searched), share))
         if domain.name in named:
-            fields = ", ".join(f"{part}: {{{_join(values)}}}" for part, values in parts.items())
-            cut[here] = f"{{space: {named[domain.name]}, {fields}}}"
+            cut[here] = f"space: {named[domain.name]}"
+            for part, values in parts.items():
+                fields = ", ".join(f"{path}: {value}" for path, value in values.items())
+                cut[here] += f", {part}: {{{fields}}}"
+            cut[here] = f"{{{cut[here]}}}"
         else:
             cut |= {f"{here}.{part}.{path}": value for part, values in parts.items() for path, value in values.items()}
     return cut
-
-
-def _join(values: Mapping[str, str]) -> str:
-    return ", ".join(f"{path}: {value}" for path, value in values.items())
 
 
 def _config(space: Any) -> Mapping[str, Any]:

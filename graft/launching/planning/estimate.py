@@ -63,7 +63,15 @@ def estimate_study(space: Space) -> Estimate:
 
     search = space.search
     groups = math.ceil(search.trials / search.group)
-    sample = _sample(space, groups)
+    # The first trials of a few groups, drawn at random whatever the sampler is.
+    uniform = random.Random(0).random
+    sample: list[list[Trial]] = []
+    for group in range(0, groups, max(1, groups // SAMPLED_GROUPS)):
+        start = group * search.group
+        shared = {draw.name: uniform() for draw in space.group_draws}
+        numbers = range(start, min(start + min(SAMPLED_TRIALS, search.group), search.trials))
+        trials = [space.sample(n, lambda draw: shared.get(draw.name, uniform())) for n in numbers]  # noqa: B023 - used at once
+        sample.append(trials)
     first = sample[0][0]
     steps = [trial.config["training"]["steps"] for group in sample for trial in group]
     every: int = first.config["training"]["validate_every"]
@@ -76,19 +84,6 @@ def estimate_study(space: Space) -> Estimate:
         validate_every=every,
         rows=predict_rows(search.history, math.ceil(max(steps) / every), len(reported_metrics(first))),
     )
-
-
-def _sample(space: Space, groups: int) -> list[list[Trial]]:
-    """Return the first trials of a few groups, drawn at random whatever the sampler is."""
-    uniform = random.Random(0).random
-    sample: list[list[Trial]] = []
-    for group in range(0, groups, max(1, groups // SAMPLED_GROUPS)):
-        first = group * space.search.group
-        shared = {draw.name: uniform() for draw in space.group_draws}
-        numbers = range(first, min(first + min(SAMPLED_TRIALS, space.search.group), space.search.trials))
-        trials = [space.sample(n, lambda draw: shared.get(draw.name, uniform())) for n in numbers]  # noqa: B023 - used at once
-        sample.append(trials)
-    return sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +114,14 @@ def plan_packs(
     from workers.engine.machine.memory import Shortage, attempt
 
     device = str(placement.device)
+    # Trials of a few different structures, from early and late groups.
+    trials: dict[str, Trial] = {}
+    for index in range(TIMED):
+        group = estimate.sample[index * (len(estimate.sample) - 1) // max(1, TIMED - 1)]
+        trial = group[index % len(group)]
+        trials[trial.structure] = trial
     timing = _Timing(
-        trials=_trials_to_time(estimate.sample),
+        trials=list(trials.values()),
         device=device,
         workers=placement.workers,
         width=placement.width and min(placement.width, estimate.space.search.trials),  # as a launch has it
@@ -135,16 +136,6 @@ def plan_packs(
             raise StudyError(f"a pack of this space does not fit into the memory of {device}: {plans.reason}")
         usual //= 2
     return plans
-
-
-def _trials_to_time(sample: Sequence[Sequence[Trial]]) -> list[Trial]:
-    """Trials of a few different structures, from early and late groups."""
-    trials: dict[str, Trial] = {}
-    for index in range(TIMED):
-        group = sample[index * (len(sample) - 1) // max(1, TIMED - 1)]
-        trial = group[index % len(group)]
-        trials[trial.structure] = trial
-    return list(trials.values())
 
 
 @dataclass(frozen=True, kw_only=True)

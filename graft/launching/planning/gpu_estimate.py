@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spaces.errors import StudyError
 from spaces.experiment import ARM
 from spaces.messages import shorten
+from spaces.settings import list_leaves
 from spaces.transfer import TransferSpace
 
 if TYPE_CHECKING:
@@ -119,12 +120,17 @@ def estimate_gpu(space: Space, device: str, show: Callable[[str], None] = lambda
     `show` is called with what is being looked at. Raises StudyError for a task whose data cannot be drawn without
     numbers.
     """
+    from workers.engine.machine.memory import least_bytes
+
     groups = _draw_structures(space)
     drawn = sum(map(len, groups))
     planned = space.search.trials
     names = _name_structures(groups)
     most = COUNTED_OF_TRANSFER if isinstance(space, TransferSpace) else COUNTED
-    chosen = _choose(groups, most)
+    chosen = list(range(len(groups)))
+    if len(groups) > most:  # some from the smallest to the largest, by what a trial of each keeps
+        chosen.sort(key=lambda index: least_bytes(groups[index][0].config))
+        chosen = [chosen[place * (len(groups) - 1) // (most - 1)] for place in range(most)]
     counted: list[StructureEstimate] = []
     for index in chosen:
         show(f"counting the kernels of structure {len(counted) + 1} of {len(chosen)}")
@@ -191,19 +197,10 @@ def _steps_of(trial: Trial) -> int:
     return trial.config["training"]["steps"]
 
 
-def _choose(groups: Sequence[Sequence[Trial]], most: int) -> list[int]:
-    """Choose structures to look at: all, or some from the smallest to the largest, by what a trial of each keeps."""
-    from workers.engine.machine.memory import least_bytes
-
-    if len(groups) <= most:
-        return list(range(len(groups)))
-    by_size = sorted(range(len(groups)), key=lambda index: least_bytes(groups[index][0].config))
-    return [by_size[place * (len(groups) - 1) // (most - 1)] for place in range(most)]
-
-
 def _name_structures(groups: Sequence[Sequence[Trial]]) -> list[str]:
     """Name each structure by its task, its arms, and the first few parts in which the structures differ."""
-    parts = [dict(_flatten("", json.loads(group[0].structure))) for group in groups]
+    leaves = [list_leaves(json.loads(group[0].structure)) for group in groups]
+    parts = [{path: shorten(str(value)) for path, value in found} for found in leaves]
     paths = dict.fromkeys(path for one in parts for path in one if path != "task.name")
     telling = [path for path in paths if len({one.get(path) for one in parts}) > 1]
     telling.sort(key=lambda path: any(path not in one for one in parts))  # first what every structure has
@@ -213,15 +210,6 @@ def _name_structures(groups: Sequence[Sequence[Trial]]) -> list[str]:
         values = [f"{path} {own[path]}" for path in telling if path in own]
         names.append(", ".join([group[0].config["task"]["name"], *arms, *values][: 1 + _NAMED]))
     return names
-
-
-def _flatten(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield dotted path and value, as text, of what is in nested JSON objects."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _flatten(f"{path}.{key}" if path else key, inner)
-    else:
-        yield path, shorten(str(value))
 
 
 def _estimate_structure(group: Sequence[Trial], name: str, trials: int, device: str) -> StructureEstimate:

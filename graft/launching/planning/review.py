@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +14,7 @@ from search.objectives import list_metrics, no_such_metric
 from spaces import plugins
 from spaces.errors import GraftError, PluginError, SpaceError
 from spaces.experiment import ExperimentSpace
-from spaces.messages import no_such, shorten
+from spaces.messages import describe_bytes, no_such, shorten
 from spaces.plugins.active import current, using
 from spaces.plugins.importing import explain
 from spaces.settings import MetricName, list_numbers, number_at
@@ -53,28 +52,27 @@ def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]
     """
     # What stands in for a task that reads a corpus is no data of the study.
     with using(replace(current(), data=dict(current().data))):
-        return _review(space, device, lanes)
-
-
-def _review(space: Space, device: str | None, lanes: int) -> list[str]:
-    notes: list[str] = []
-    for part in list_parts(space):
-        if shortage := _find_shortage(part, device):
-            if device:
-                raise SpaceError(f"{part.space.name}: {part.label}{shortage}")
-            notes.append(f"{part.label}{shortage}")
-            continue
-        _check_sampler(part)
-        with _blaming_plug_ins(part):
-            notes += [f"{part.label}{note}" for note in estimate_shortage(part, device, lanes)]
-        _check_variant(part)
-        notes += [f"{part.label}{note}" for note in _check_paths(part)]
-        notes += [f"{part.label}{note}" for note in (*_look_at_warmups(part), *_look_at_validations(part))]
-        with _blaming_plug_ins(part):
-            notes += [f"{part.label}{note}" for note in _check_objective(part)]
-            notes += [f"{part.label}{note}" for note in _look_at_steps(part, device)]
-    _check_claims(space)
-    return list(dict.fromkeys(notes))
+        notes: list[str] = []
+        for part in list_parts(space):
+            if shortage := _find_shortage(part, device):
+                if device:
+                    raise SpaceError(f"{part.space.name}: {part.label}{shortage}")
+                notes.append(f"{part.label}{shortage}")
+                continue
+            try:  # a sampler of another package may not be there, or not take its fields
+                part.space.search.sampler.begin(part.space, [])
+            except PluginError as error:
+                raise SpaceError(f"{part.space.name}: {part.label}{error}") from error
+            with _blaming_plug_ins(part):
+                notes += [f"{part.label}{note}" for note in estimate_shortage(part, device, lanes)]
+            _check_variant(part)
+            notes += [f"{part.label}{note}" for note in _check_paths(part)]
+            notes += [f"{part.label}{note}" for note in _look_at_lengths(part)]
+            with _blaming_plug_ins(part):
+                notes += [f"{part.label}{note}" for note in _check_objective(part)]
+                notes += [f"{part.label}{note}" for note in _look_at_steps(part, device)]
+        _check_claims(space)
+        return list(dict.fromkeys(notes))
 
 
 @contextmanager
@@ -109,19 +107,17 @@ def list_parts(space: Space) -> Iterator[Part]:
         yield Part(label, member, [member.sample(number, lambda _: uniform()) for number in range(DRAWS)])  # noqa: B023
 
 
-def _look_at_warmups(part: Part) -> Iterator[str]:
-    def lasts(trial: Trial) -> bool:
-        return trial.config["optimizer"].get("schedule", {}).get("warmup", 0) >= trial.config["training"]["steps"]
-
-    if share := _describe_share([lasts(trial) for trial in part.trials]):
+def _look_at_lengths(part: Part) -> Iterator[str]:
+    """Yield a note for a warm-up that lasts as long as training does, and for training with a single validation."""
+    training = [trial.config["training"] for trial in part.trials]
+    warmups = [trial.config["optimizer"].get("schedule", {}).get("warmup", 0) for trial in part.trials]
+    lasts = [warmup >= one["steps"] for warmup, one in zip(warmups, training, strict=True)]
+    if share := _describe_share(lasts):
         yield (
             f"{share} a warm-up (optimizer.schedule.warmup) that lasts to the end of training or beyond, and never "
             "train at their learning rate"
         )
 
-
-def _look_at_validations(part: Part) -> Iterator[str]:
-    training = [trial.config["training"] for trial in part.trials]
     once = [one["steps"] <= one["validate_every"] for one in training]
     if share := _describe_share(once):
         yield (
@@ -167,8 +163,10 @@ def _find_shortage(part: Part, device: str | None) -> str | None:
     for trial in {trial.structure: trial for trial in part.trials}.values():
         needed = least_bytes(trial.config)
         if needed > free:
-            kept = "at the least, for its parameters and what is kept of each"
-            return f"one trial needs {_size(needed)} {kept}, and {where} has {_size(free)} free{_describe_sizes(trial)}"
+            return (
+                f"one trial needs {describe_bytes(needed)} at the least, for its parameters and what is kept of each, "
+                f"and {where} has {describe_bytes(free)} free{_describe_sizes(trial)}"
+            )
     return None
 
 
@@ -192,8 +190,8 @@ def estimate_shortage(part: Part, device: str | None, lanes: int) -> Iterator[st
             batch = trial.config["training"]["batch"]
             what = f"{lanes:,} lanes need" if lanes > 1 else "one trial needs"
             yield (
-                f"{what} about {_size(needed)} to train with batches of {batch:,}, activations included, and {where} "
-                f"has {_size(free)} free{_describe_sizes(trial)}"
+                f"{what} about {describe_bytes(needed)} to train with batches of {batch:,}, activations included, "
+                f"and {where} has {describe_bytes(free)} free{_describe_sizes(trial)}"
             )
             return
 
@@ -202,14 +200,6 @@ def _sketch(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the configuration with a task of the same metrics that reads no corpus, which may have to be fetched."""
     task: Any = plugins.build(family_of("task"), config["task"])
     return {**config, "task": plugins.config_of(task.sketch())}
-
-
-def _check_sampler(part: Part) -> None:
-    """Raise SpaceError if the sampler cannot begin: one of another package may not be there, or not take its fields."""
-    try:
-        part.space.search.sampler.begin(part.space, [])
-    except PluginError as error:
-        raise SpaceError(f"{part.space.name}: {part.label}{error}") from error
 
 
 def _check_variant(part: Part) -> None:
@@ -301,8 +291,3 @@ def _check_paths(part: Part) -> Iterator[str]:
                 raise SpaceError(f"{part.space.name}: {part.label}{place}: {quantity.text}: {reason}")
             if share := _describe_share(lacking):
                 yield f"{share} no {path}, so that {place} ({quantity.text}) says nothing of them"
-
-
-def _size(count: float) -> str:
-    power = min(4, int(math.log(max(count, 1), 1000)))
-    return f"{count / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,7 +21,6 @@ from search.analysis.task_advice import (
     Best,
     Evidence,
     Knob,
-    Noise,
     Setting,
     SettingAdvice,
     TaskAdvice,
@@ -104,35 +103,32 @@ def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
     So are those of a claim's study that has not finished, whose interim results are not to be seen, and of a transfer
     the trials that got an architecture. Of a study the first MOST are read.
     """
-    found: list[Evidence] = []
-    for row in reader.studies().iter_rows(named=True):
-        if row["state"] == "finished" or not claims_of_text(row["space"]):
-            found += _split(reader, row, tasks)
-    return found
-
-
-def _split(reader: Reader, row: Mapping[str, Any], tasks: Sequence[str]) -> Iterator[Evidence]:
     names = ", ".join("'" + task.replace("'", "''") + "'" for task in tasks)
     where = (
         f"number < {MOST} AND task IN ({names}) AND state IN ('finished', 'pruned', 'diverged') AND parent IS NULL "
         "AND architecture_id IS NULL AND feasible IS NOT FALSE "
         f"AND (step_kind IS NULL OR step_kind <> '{SURROGATE}')"
     )
-    trials = reader.study(row["name"]).trials(where, columns=_COLUMNS)
-    if trials.is_empty():
-        return
-    content = content_of(row["space"], row["name"])
-    is_random, goal = _is_random(content), content.get("search", {}).get("objective")
-    at = goal.get("at", "best") if isinstance(goal, dict) else "best"
-    decoded = [json.loads(text) for text in trials["config"]]
-    keyed = trials.with_columns(
-        section=pl.Series([canonical_json(one["task"]) for one in decoded], dtype=pl.String),
-        length=pl.Series([one["training"]["steps"] for one in decoded], dtype=pl.Int64),
-    )
-    for (section, model, steps), part in keyed.group_by("section", "model", "length", maintain_order=True):
-        setting = Setting(str(section), str(model), row["objective"], row["direction"], at, int(str(steps)))
-        own = part.select("seed", "objective", "config", "params")
-        yield Evidence(study=row["name"], setting=setting, trials=own, is_random=is_random)
+    found: list[Evidence] = []
+    for row in reader.studies().iter_rows(named=True):
+        if row["state"] != "finished" and claims_of_text(row["space"]):
+            continue
+        trials = reader.study(row["name"]).trials(where, columns=_COLUMNS)
+        if trials.is_empty():
+            continue
+        content = content_of(row["space"], row["name"])
+        is_random, goal = _is_random(content), content.get("search", {}).get("objective")
+        at = goal.get("at", "best") if isinstance(goal, dict) else "best"
+        decoded = [json.loads(text) for text in trials["config"]]
+        keyed = trials.with_columns(
+            section=pl.Series([canonical_json(one["task"]) for one in decoded], dtype=pl.String),
+            length=pl.Series([one["training"]["steps"] for one in decoded], dtype=pl.Int64),
+        )
+        for (section, model, steps), part in keyed.group_by("section", "model", "length", maintain_order=True):
+            setting = Setting(str(section), str(model), row["objective"], row["direction"], at, int(str(steps)))
+            own = part.select("seed", "objective", "config", "params")
+            found.append(Evidence(study=row["name"], setting=setting, trials=own, is_random=is_random))
+    return found
 
 
 def _is_random(content: Any) -> bool:
@@ -162,7 +158,13 @@ def describe(known: Known) -> Iterator[str]:
 def _describe_setting(one: SettingAdvice) -> Iterator[str]:
     studies = f"{len(one.studies):,} studies" if len(one.studies) > 1 else one.studies[0]
     yield f"{one.setting.describe()}: {one.trials:,} trials of {studies}, {one.diverged:,} diverged"
-    yield f"  noise   {_describe_noise(one.noise)}"
+    noise = "not known: no configuration was trained from two seeds; an experiment (`seeds: 8`) tells it"
+    if one.noise:
+        noise = (
+            f"standard deviation over seeds {one.noise.spread:.3g} ({one.noise.low:.3g} to {one.noise.high:.3g}), "
+            f"from {one.noise.trials:,} trials of {one.noise.configurations:,} configurations"
+        )
+    yield f"  noise   {noise}"
     if one.seeds:
         pairs = ", ".join(f"{difference:.3g}: {seeds:,}" for difference, seeds in one.seeds)
         yield (
@@ -177,15 +179,6 @@ def _describe_setting(one: SettingAdvice) -> Iterator[str]:
     yield from (f"          {best.trials:>6,}  {_describe_best(best, minimize=minimize)}" for best in told)
     if len(told) < len(one.best):
         yield f"          {one.best[len(told)].trials:>6,}  not known: more than were drawn"
-
-
-def _describe_noise(noise: Noise | None) -> str:
-    if noise is None:
-        return "not known: no configuration was trained from two seeds; an experiment (`seeds: 8`) tells it"
-    return (
-        f"standard deviation over seeds {noise.spread:.3g} ({noise.low:.3g} to {noise.high:.3g}), from "
-        f"{noise.trials:,} trials of {noise.configurations:,} configurations"
-    )
 
 
 def _describe_best(best: Best, *, minimize: bool) -> str:
@@ -205,7 +198,15 @@ def _describe_knobs(knobs: Sequence[Knob]) -> Iterator[str]:
     is_tested = any(knob.q is not None for knob in knobs)
     what = "the best tenth of random trials lay" if is_tested else "the best tenth lay (not random: untested)"
     yield f"ranges: where {what}, 10 % to 90 %, and all trials; q: that it is by chance, over all rows (Holm)"
-    rows = [(knob.path, _spell_range(knob), _spell_whole(knob), _spell_verdict(knob)) for knob in knobs]
+    rows: list[tuple[str, str, str, str]] = []
+    for knob in knobs:
+        whole = f"of {knob.winners:,} among {len(knob.options)} options"
+        if knob.least is not None and knob.most is not None:
+            whole = f"of {knob.least:.3g} to {knob.most:.3g}"
+        verdict = "" if knob.q is None else f"q = {knob.q:.2g}"
+        if verdict and not knob.is_told:
+            verdict = f"not told from chance ({verdict})"
+        rows.append((knob.path, _spell_range(knob), whole, verdict))
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
     for row in rows:
         yield "  " + "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]])
@@ -216,18 +217,6 @@ def _spell_range(knob: Knob) -> str:
         return f"{knob.low:.3g} to {knob.high:.3g}"
     ranked = sorted(knob.options, key=lambda option: -knob.options[option][0])
     return ", ".join(f"{option} {knob.options[option][0]}" for option in ranked[:_KNOBS_NAMED])
-
-
-def _spell_whole(knob: Knob) -> str:
-    if knob.least is not None and knob.most is not None:
-        return f"of {knob.least:.3g} to {knob.most:.3g}"
-    return f"of {knob.winners:,} among {len(knob.options)} options"
-
-
-def _spell_verdict(knob: Knob) -> str:
-    if knob.q is None:
-        return ""
-    return f"q = {knob.q:.2g}" if knob.is_told else f"not told from chance (q = {knob.q:.2g})"
 
 
 # --------------------------------------------------------------------------------------------------------- for programs

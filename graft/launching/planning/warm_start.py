@@ -15,10 +15,11 @@ from graft.stored.studies import read_target_objectives
 from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compute_matrix
 from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
 from search.analysis.transfer.stage_two import results
-from search.analysis.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
+from search.analysis.warm_start import READ, Earlier, gains, prior, task_of, winners_of
 from search.samplers.warm import Warm, format_prior
 from spaces import parse, parse_stored
 from spaces.errors import PluginError, SpaceError, StorageError, StudyError
+from spaces.messages import list_some
 from spaces.plugins import config_of
 from spaces.plugins.active import using
 from spaces.settings import Direction
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from storage import Reader
 
 AUTO = "auto"
-_NAMED = 3
-"""Studies that are named in the line that says what was learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,40 +63,31 @@ def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
     with reader:
         rows = {row["name"]: row for row in reader.studies().iter_rows(named=True)}
         if study in rows:
-            finding = f"study {study} exists and keeps what it started with"
-            return WarmStart(space=_with_stored_prior(reader, space, cold, rows[study]), finding=finding)
+            stored = _parse_stored(reader, rows[study])
+            sampler = stored.search.sampler if stored else None
+            if isinstance(sampler, Warm):
+                space = _with_sampler(space, replace(sampler, sampler=cold.sampler))
+            return WarmStart(space=space, finding=f"study {study} exists and keeps what it started with")
         listed = rows.values() if earlier == AUTO else [reader.study(word.strip()).row for word in earlier.split(",")]
         studies = _read_earlier(reader, list(listed))
         matrices = [_read_matrix(reader, row) for row in rows.values()]
         found = prior(space, studies, gains([matrix for matrix in matrices if matrix], task_of(space)))
-    if found.candidates:
-        candidates, box = format_prior(found.candidates, found.box)
-        space = _with_sampler(space, replace(cold, candidates=candidates, box=box))
-    return WarmStart(space=space, finding=_describe(found))
-
-
-def _describe(found: Prior) -> str:
     if not found.candidates:
-        return "no earlier study that may help shares a draw with this space; the search starts cold"
-    more = len(found.studies) - _NAMED
-    studies = ", ".join(found.studies[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        finding = "no earlier study that may help shares a draw with this space; the search starts cold"
+        return WarmStart(space=space, finding=finding)
+    candidates, box = format_prior(found.candidates, found.box)
     count, narrowed = len(found.candidates), len(found.box)
-    return f"{count} candidate{'s' * (count > 1)} and {narrowed} narrowed draw{'s' * (narrowed != 1)} from {studies}"
+    lessons = f"{count} candidate{'s' * (count > 1)} and {narrowed} narrowed draw{'s' * (narrowed != 1)}"
+    return WarmStart(
+        space=_with_sampler(space, replace(cold, candidates=candidates, box=box)),
+        finding=f"{lessons} from {list_some(found.studies)}",
+    )
 
 
 def _with_sampler(space: Space, sampler: Warm) -> Space:
     inner = json.dumps(config_of(sampler.sampler))
     fields = f"sampler: {inner}, candidates: '{sampler.candidates}', box: '{sampler.box}', floor: {sampler.floor}"
     return parse(space.text, f"the space of {space.name}", families(), {"search.sampler": f"{{warm: {{{fields}}}}}"})
-
-
-def _with_stored_prior(reader: Reader, space: Space, cold: Warm, row: Mapping[str, Any]) -> Space:
-    """Return the space with the prior of the stored one, if that has one."""
-    stored = _parse_stored(reader, row)
-    sampler = stored.search.sampler if stored else None
-    if not isinstance(sampler, Warm):
-        return space
-    return _with_sampler(space, replace(sampler, sampler=cold.sampler))
 
 
 def _parse_stored(reader: Reader, row: Mapping[str, Any]) -> Space | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import faulthandler
-import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Self, final
 
+from graft.launching.process.run_log import path_beside
 from storage import file_of
 from workers.numerics.native import cache_folder
 
@@ -38,9 +38,7 @@ class CrashRecord:
     @classmethod
     def of_service(cls, database: str) -> Self:
         """Return the record of the service of a database."""
-        file = file_of(database)
-        mark = hashlib.sha256(database.encode()).hexdigest()[:16]
-        return cls(Path(f"{file}.crash-service") if file else cache_folder() / f"crash-service-{mark}")
+        return cls(path_beside(database, "crash-service"))
 
     def read(self) -> str | None:
         """Return how the last launch crashed, `Segmentation fault`; None if it did not, or left no record."""

@@ -27,6 +27,13 @@ _LONGEST = 1 << 20
 _LOGGERS = ("graft.launching", "graft.pool", "search", "storage", "workers")
 
 
+def path_beside(database: str, kind: str) -> Path:
+    """Return the path of a file for a database: beside a SQLite file, else in this machine's cache of Graft."""
+    if file := file_of(database):
+        return Path(f"{file}.{kind}")
+    return cache_folder() / f"{kind}-{hashlib.sha256(database.encode()).hexdigest()[:16]}"
+
+
 class LogLine(NamedTuple):
     """A line of the log."""
 
@@ -46,9 +53,7 @@ class RunLog:
     @classmethod
     def of(cls, database: str) -> Self:
         """Return the log of a database, given its URL."""
-        file = file_of(database)
-        mark = hashlib.sha256(database.encode()).hexdigest()[:16]
-        return cls(Path(f"{file}.log") if file else cache_folder() / f"log-{mark}")
+        return cls(path_beside(database, "log"))
 
     def write(self, study: str, text: str) -> None:
         """Add a line, if the disk lets us: no run fails for it."""
@@ -68,10 +73,13 @@ class RunLog:
 
     def read(self, study: str, lines: int) -> list[LogLine]:
         """Return the last lines of a study, the oldest first; none where there is no file."""
+        found: list[LogLine] = []
         with suppress(OSError):
-            found = list(map(_parse, self._path.read_text(encoding="utf-8", errors="replace").splitlines()))
-            return [line for line in found if line and line.study == study][-lines:]
-        return []
+            for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+                with suppress(ValueError, KeyError, TypeError):  # half a line, of a full disk
+                    entry: Any = json.loads(line)
+                    found.append(LogLine(str(entry["time"]), str(entry["study"]), str(entry["text"])))
+        return [line for line in found if line.study == study][-lines:]
 
     @contextmanager
     def recording(self, study: str) -> Generator[None]:
@@ -107,11 +115,3 @@ class _Handler(logging.Handler):
 
 
 _handler = _Handler(logging.WARNING)
-
-
-def _parse(line: str) -> LogLine | None:
-    try:
-        entry: Any = json.loads(line)
-        return LogLine(str(entry["time"]), str(entry["study"]), str(entry["text"]))
-    except (ValueError, KeyError, TypeError):  # half a line, of a full disk
-        return None

@@ -61,20 +61,15 @@ def _watch() -> None:
         signal.signal(number, signal.SIG_IGN)
     before = _out_of_memory_kills()
     if not os.read(0, 1):
-        line = _SHORT if _out_of_memory_kills() > before else _KILLED
+        line = (_SHORT if _out_of_memory_kills() > before else _KILLED) + _KEPT
+        if os.environ.get(LOG_VARIABLE) == "json":  # as the launch said its other lines
+            import json
+            import time
+
+            now = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
+            line = json.dumps({"time": now, "level": "error", "message": line.removeprefix("error: ")})
         with suppress(OSError):
-            os.write(2, f"{_format(line + _KEPT)}\n".encode())
-
-
-def _format(line: str) -> str:
-    """Return the line as the launch said the others: as JSON where the variable that it sets says so."""
-    if os.environ.get(LOG_VARIABLE) != "json":
-        return line
-    import json
-    import time
-
-    now = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
-    return json.dumps({"time": now, "level": "error", "message": line.removeprefix("error: ")})
+            os.write(2, f"{line}\n".encode())
 
 
 if __name__ == "__main__":

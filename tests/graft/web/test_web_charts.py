@@ -28,7 +28,7 @@ from tests.support.databases import raw
 from tests.support.house_of_studies import SEARCH_RUNNING, SEARCHED, write_search
 from tests.support.launches import wait_until
 from tests.support.nonlinearities import add_architectures
-from tests.support.queue import STUDY, TERMS, taking
+from tests.support.queue import submit, taking
 from tests.support.servers import serving
 from tests.support.studies import write_study
 from tests.support.web import client_of
@@ -139,7 +139,7 @@ def test_all_is_done_while_a_study_trains(page: Browser, tmp_path: Path) -> None
     with open_store(url) as store, taking(store), serving(settings) as address:
         store.lock_service()
         study = write_search(store)
-        store.queue.submit(STUDY, TERMS)
+        submit(store)
         left = iter(range(SEARCHED, SEARCHED + SEARCH_RUNNING))
         ended = "document.querySelector('.tiles progress').value"
 

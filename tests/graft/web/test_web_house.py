@@ -17,6 +17,7 @@ from graft.web.settings import Settings
 from spaces.records import TrialResult
 from storage import Terms, open_reader, open_store
 from tests.support.house_of_studies import ARMS, SEARCH_RUNNING, claim, house, make_trial, plan, write_search
+from tests.support.queue import submit
 
 
 def client_of(url: str, token: str = "", **settings: Any) -> TestClient:
@@ -171,7 +172,7 @@ def own(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path}/graft.db"
     with open_store(url) as store:
         write_search(store, ended=4).set_state("stopped")
-        store.queue.submit(plan("mine", "loss", "minimize", 4), Terms(owner="ann"))
+        submit(store, plan("mine", "loss", "minimize", 4), Terms(owner="ann"))
     return url
 
 

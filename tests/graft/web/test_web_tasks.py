@@ -13,7 +13,7 @@ from storage import open_store
 from tests.support.browser import Browser, browser
 from tests.support.house_of_studies import house
 from tests.support.launches import wait_until
-from tests.support.queue import STUDY, TERMS
+from tests.support.queue import submit
 from tests.support.servers import serving
 
 AXE = Path(__file__).parents[2] / "data" / "axe" / "axe.min.js"
@@ -139,7 +139,7 @@ WHY = "document.querySelector('#entry-one .why')?.innerText ?? ''"
 def test_a_study_is_paused_resumed_and_cancelled_on_the_page_of_the_queue(page: Browser, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/graft.db"
     with open_store(url) as store:
-        store.queue.submit(STUDY, TERMS)
+        submit(store)
     with serving(Settings(database=url)) as address:
         page.open(f"{address}/queue")
         for action, state in (("pause", "stopped"), ("resume", "waiting"), ("cancel", "cancelled")):

@@ -275,16 +275,13 @@ class StudyDesk:
             if answer.done and self._ended is None:
                 self._ended = time.monotonic()
             self._cluster.answer(worker, "exchange", answer)
-        else:
-            self._lose(worker, slot, *arguments, has_left=kind == "leave")
-
-    def _lose(self, worker: int, slot: int, reason: str | None, *, has_left: bool) -> None:
-        """Handle the end of a worker: told to end, gone with its machine, or crashed."""
-        del self._slots[worker]
-        self._begun.discard(worker)
-        if has_left:
-            self.actor.leave(slot)
-        elif reason is not None:
-            self.actor.detach(slot)
-            self._crashes[slot] += 1
-            self._reason = reason
+        else:  # the worker was told to end, is gone with its machine, or has crashed
+            [reason] = arguments
+            del self._slots[worker]
+            self._begun.discard(worker)
+            if kind == "leave":
+                self.actor.leave(slot)
+            elif reason is not None:
+                self.actor.detach(slot)
+                self._crashes[slot] += 1
+                self._reason = reason
