@@ -104,6 +104,7 @@ def measure(one: Trial, lanes: int, seconds: float, most: int) -> str:
     if parameters > most:
         return f"left out: {parameters:,} parameters | | |"
     pack = Pack(one, width=lanes)
+    lanes = pack.width
     pack.fill([replace(one, number=number) for number in range(lanes)])
     loop = plain_loop if recipe.learning.is_plain else plain_stage_one
     cost = time_in_turns({"pack": lambda: pack.train(1), "plain": loop(one.config)}, seconds)
