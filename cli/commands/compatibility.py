@@ -10,7 +10,7 @@ import typer
 
 from cli.options import Force, Storage, Study, check_output, say_look, storage_url
 
-ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet", ".png", ".svg")
+ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet", ".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,9 @@ class MatrixOptions:
 
 def transfer_report(
     study: Study,
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, .md, .tex, .csv, .parquet, .png or .svg.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="FILE.html, .md, .tex, .csv, .parquet, .png, .svg or .pdf.")
+    ],
     *,
     options: MatrixOptions,
     force: Force = False,

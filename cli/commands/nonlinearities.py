@@ -17,7 +17,7 @@ from spaces.settings import Direction
 if TYPE_CHECKING:
     import polars as pl
 
-ENDINGS = (".svg", ".png", ".html", ".csv", ".parquet", ".json")
+ENDINGS = (".svg", ".png", ".pdf", ".html", ".csv", ".parquet", ".json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,9 @@ class SelectionOptions:
 
 def nonlinearities_report(
     study: Study,
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.svg, .png, .html, .csv, .parquet or .json.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="FILE.svg, .png, .pdf, .html, .csv, .parquet or .json.")
+    ],
     *,
     options: SelectionOptions,
     force: Force = False,

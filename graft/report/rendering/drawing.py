@@ -136,13 +136,6 @@ def label_decades(axis: Axis, ratio: float) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def label_percents(axis: Axis) -> None:
-    """Ticks of a logarithmic axis of shares as percents."""
-    axis.set_major_locator(LogLocator(numticks=8))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-    axis.set_minor_formatter(NullFormatter())
-
-
 def on_doublings(amount: float) -> float:
     """Return the position of a gap on an axis of doublings: 0, 1, 3, 7, 15 are equally far apart."""
     return math.log2(amount + 1)
@@ -182,9 +175,8 @@ def picture_endings(svg: str) -> tuple[str, ...]:
 def save(svg: str, path: Path) -> None:
     """Write a picture to a file whose ending is one of `picture_endings`."""
     if isinstance(svg, Drawing) and path.suffix != ".svg":
-        metadata = {"CreationDate": None} if path.suffix == ".pdf" else {}
         with matplotlib.rc_context(cast(Any, svg.settings)):
-            svg.figure.savefig(path, dpi=200, metadata=metadata)
+            svg.figure.savefig(path, dpi=200, metadata={"CreationDate": None} if path.suffix == ".pdf" else {})
     else:
         path.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{svg}\n', encoding="utf-8")
 

@@ -58,8 +58,3 @@ def variants_of(frame: pl.DataFrame) -> list[str]:
 def portion_title(portion: str, most: int) -> str:
     """Return the heading of a panel; `most`: as in portions_of."""
     return f"mean of the {portion}" if most > 1 else "best trial"
-
-
-def portion_name(portion: str, most: int) -> str:
-    """Return the label of a tick; `most`: as in portions_of."""
-    return f"{portion}\n({most:,} trials)" if most > 1 else "best trial"

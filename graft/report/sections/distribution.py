@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 import polars as pl
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from graft.report.rendering.document import Block, Picture
-from graft.report.rendering.drawing import figure_style, grid, key, label_decades, label_percents, legend, look, to_svg
+from graft.report.rendering.drawing import figure_style, grid, key, label_decades, legend, look, to_svg
 from graft.report.rendering.series import (
     ALL_ZERO,
     Series,
@@ -63,6 +65,9 @@ def _draw(shares: pl.DataFrame, series: Sequence[Series], number: int) -> str:
                 label_decades(axes.xaxis, max(values) / min(values))
         panels[0, 0].set_yscale("log")
         panels[0, 0].set_ylabel("share of trials at least as good")
-        label_percents(panels[0, 0].yaxis)
+        upright: Axis = panels[0, 0].yaxis
+        upright.set_major_locator(LogLocator(numticks=8))
+        upright.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+        upright.set_minor_formatter(NullFormatter())
         legend(figure, [key(variant) for variant in variants_of(shares)])
         return to_svg(figure, f"figure{number}")

@@ -23,7 +23,7 @@ from graft.report.rendering.drawing import (
     on_doublings,
     to_svg,
 )
-from graft.report.rendering.series import portion_name, portion_title, portions_of, variants_of
+from graft.report.rendering.series import portion_title, portions_of, variants_of
 from graft.report.sections import FigureNumbers, Part, Section, left_out
 from graft.report.sections._group_measures import MEASURES, measure_groups
 from search.analysis.study.dropout import DropoutRates, average_dropout
@@ -161,7 +161,8 @@ def _draw_by_portion(frame: pl.DataFrame, number: int) -> str:
                     markersize=7,
                     linewidth=1.6,
                 )
-            axes.set_xticks(range(len(portions)), [portion_name(portion, counted[portion]) for portion in portions])
+            names = [f"{one}\n({counted[one]:,} trials)" if counted[one] > 1 else "best trial" for one in portions]
+            axes.set_xticks(range(len(portions)), names)
             axes.set_title(_rate_label(rate))
         panels[0, 0].set_ylabel("mean rate")
         _start_at_zero(panels[0, 0])

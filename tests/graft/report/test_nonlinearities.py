@@ -253,7 +253,7 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
         ("nothing", "-o", "l.csv"),
         "those of a space with `learning: architecture` do, and those that",
     ),
-    "unknown ending": (("study", "-o", "l.pdf"), "l.pdf: the ending must be one of .svg, .png, .html, .csv"),
+    "unknown ending": (("study", "-o", "l.txt"), "l.txt: the ending must be one of .svg, .png, .pdf, .html, .csv"),
     "no folder": (("study", "-o", "no/l.csv"), "the folder no does not exist"),
     "unknown task": (("study", "-o", "l.csv", "--task", "mano"), "is left for 'mano'; choose among add, copying"),
     "unknown trial": (("study", "-o", "l.csv", "--trial", "9"), "is left for 9; choose among 0, 1, 2, 3"),

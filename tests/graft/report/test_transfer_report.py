@@ -156,7 +156,7 @@ def test_one_seed_gives_a_matrix_without_intervals(search: Search, tmp_path: Pat
 
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "unknown study": (("nope", "-o", "m.csv"), "study 'nope' does not exist; there are"),
-    "unknown ending": (("stage-two", "-o", "m.pdf"), "m.pdf: the ending must be one of .html, .md, .tex, .csv"),
+    "unknown ending": (("stage-two", "-o", "m.txt"), "m.txt: the ending must be one of .html, .md, .tex, .csv"),
     "no folder": (("stage-two", "-o", "no/m.csv"), "the folder no does not exist"),
     "unknown path": (
         ("stage-two", "-o", "m.csv", "--source", "model.scoer"),
