@@ -115,7 +115,7 @@ class Browser:
             self._buffer += part
         text, _, self._buffer = self._buffer.partition(b"\0")
         message: dict[str, Any] = json.loads(text)
-        if "method" in message:
+        if "method" in message and message.get("sessionId") == self._session:  # a page before may still say something
             self.events.append(message)
         return message
 
