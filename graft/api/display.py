@@ -34,8 +34,8 @@ class Figures:
     def interactive(self) -> Page:
         """Return the figures with charts that zoom and show their values, for the end of a notebook's cell.
 
-        Heat maps and the few other figures that no chart can show stay pictures. The notebook keeps about 300 kB more,
-        the library that draws, and loads nothing.
+        Heat maps and the few other figures that no chart can show stay pictures. The notebook grows by some 390 kB, the
+        library that draws, and loads nothing.
         """
         body = "\n".join(map(html.element, self.pictures))
         return Page(html.page(self.title, f"<div data-live>{body}</div>"))

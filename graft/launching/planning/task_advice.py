@@ -47,7 +47,7 @@ _COLUMNS = ("seed", "objective", "task", "model", "config", "params")
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Known:
-    """What the database knows of a task; its `repr` is what `search advise TASK` prints."""
+    """The knowledge that a database has of a task. Its `repr` is the text that `search advise TASK` prints."""
 
     task: str
     tasks: tuple[str, ...]

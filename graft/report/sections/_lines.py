@@ -37,7 +37,7 @@ _ACROSS = 3
 _FEW = 6
 """Ticks of an axis of whole numbers."""
 _BY = "model.scorer"
-"""What parts the lines of a study without arms, if it differs."""
+"""The parameter whose values are the lines of a study without arms, if its trials differ in it."""
 
 
 class Lines(Section, ABC):

@@ -33,7 +33,7 @@ class ArmConditions(Section):
 
     @cached_property
     def cells(self) -> pl.DataFrame:
-        """Of all tables (search.analysis.study.condition_lines)."""
+        """Return the rows of all tables, in the order of search.analysis.study.condition_lines."""
         scores = self.data.scores.of(self.data.metric, "=")
         return order_lines(trace_lines(scores, read_series(self.data)), self.data.condition)
 

@@ -68,7 +68,7 @@ def check_blocks(configuration: Configuration) -> None:
 
 
 def check_place(configuration: Configuration) -> None:
-    """Its place in the report is behind a section that there is."""
+    """Follow, in the order of the report, a section that exists."""
     family = family_of("section")
     after = {name: plugins.load(family, name).after for name in plugins.names(family)}
     assert order_sections(after).count(configuration["name"]) == 1
