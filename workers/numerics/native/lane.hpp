@@ -95,8 +95,7 @@ template <typename T> class Lane {
     T *mixed_g_, *q_g_, *k_g_, *v_g_, *head_g_;            // [R][H]
     T *active_g_, *hidden_g_;                              // [R][F]
     T *channel_;                                           // [c] one head's numbers of a row
-    T *panel_;                                             // of a matrix that is large
-    std::size_t panel_room_;
+    Room<T> room_;                                         // of a large model
     T *capped_;                                            // [O] tanh of a row of outputs
     uint8_t *embedding_bytes_;
     int chunk_ = 0;

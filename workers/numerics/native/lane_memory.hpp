@@ -5,13 +5,12 @@
 namespace layered {
 
 template <typename T> void Lane<T>::lay_out(Memory &memory) {
-    panel_room_ = Matrix<T>::panel_room(plan_.total, std::max(d, parts * f));
-    panel_ = memory.take<T>(panel_room_);
+    room_ = Room<T>::take(memory, plan_.total, std::max(d, parts * f), LARGE_BLOCK_ROWS);
     gradient_ = nullptr;
     const std::size_t R = most_;
     for (int l = 0; l < plan_.depth; l++) lay_out(memory, layers_[l], plan_.layers + l * LAYER_PLACES, l);
     const int64_t *at = plan_.ends;
-    writing_.lay_out(memory, d, v);
+    writing_.lay_out(memory, d, v, 1, room_, true);
     writing_bias_.lay_out(memory, at[WRITING_BIAS], v);
     final_gain_.lay_out(memory, at[NORM], d);
     final_bias_.lay_out(memory, at[NORM_BIAS], d);
@@ -28,7 +27,7 @@ template <typename T> void Lane<T>::lay_out(Memory &memory) {
     channel_ = memory.take<T>(padded(c, W<T>));
     embedding_bytes_ = memory.take<uint8_t>(R * d + 16);
     capped_ = memory.take<T>(O);
-    chunk_ = std::max<int>(2 * TILE_ROWS, LOGITS_BYTES / (sizeof(T) * O));
+    chunk_ = room_.there() ? LARGE_BLOCK_ROWS : std::max<int>(2 * TILE_ROWS, LOGITS_BYTES / (sizeof(T) * O));
     outputs_ = memory.take<T>(std::size_t(std::min(chunk_, most_)) * O);
     const Heads heads{h, c, H, s, ShortAttention<T>::row(s), plan_.causal != 0, !layers_[0].phi.on()};
     attention_.lay_out(memory, heads), short_.lay_out(memory, heads);
@@ -39,7 +38,7 @@ template <typename T> void Lane<T>::lay_out(Memory &memory) {
 
 template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const int64_t *at, int number) {
     const std::size_t R = most_;
-    for (Matrix<T> *matrix : {&one.query, &one.key, &one.value, &one.output}) matrix->lay_out(memory, d, d, 1, panel_, panel_room_);
+    for (Matrix<T> *matrix : {&one.query, &one.key, &one.value, &one.output}) matrix->lay_out(memory, d, d, 1, room_);
     int n = 0;
     for (Vector<T> *bias : {&one.query_bias, &one.key_bias, &one.value_bias})
         bias->lay_out(memory, at[QUERY_KEY_VALUE_BIAS] < 0 ? -1 : at[QUERY_KEY_VALUE_BIAS] + d * n++, d);
@@ -74,9 +73,9 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
     one.attention_bytes = thins(ATTENTION) ? memory.take<uint8_t>(R * d + 16) : nullptr;
     if (!f) return;
     one.mlp_bytes = thins(MLP) ? memory.take<uint8_t>(R * d + 16) : nullptr;
-    one.mlp_in.lay_out(memory, d, f, parts, panel_, panel_room_);
+    one.mlp_in.lay_out(memory, d, f, parts, room_);
     one.mlp_in_bias.lay_out(memory, at[MLP_IN_BIAS], f, parts);
-    one.mlp_out.lay_out(memory, f, d, 1, panel_, panel_room_);
+    one.mlp_out.lay_out(memory, f, d, 1, room_);
     one.mlp_out_bias.lay_out(memory, at[MLP_OUT_BIAS], d);
     one.mlp_gain.lay_out(memory, at[MLP_NORM], d), one.mlp_bias.lay_out(memory, at[MLP_NORM_BIAS], d);
     one.canon_c.lay_out(memory, at[CANON_C], d), one.canon_d.lay_out(memory, at[CANON_D], f, parts);

@@ -40,7 +40,7 @@ template <typename T> __attribute__((visibility("hidden"))) Memory &begin_memory
 
 template <typename T> int all_lanes(const Plan &plan) {
     return each_lane(plan, [&] {
-        const int64_t rows = Matrix<T>::panel_room(plan.total, 1) ? LARGE_BLOCK_ROWS : BLOCK_ROWS;
+        const int64_t rows = Room<T>::wanted(plan.total) ? LARGE_BLOCK_ROWS : BLOCK_ROWS;
         const int most = int(std::max<int64_t>(plan.length, std::min<int64_t>(plan.batch * plan.length, rows)));
         Memory counted;
         const Lane<T> sketch(plan, counted, most);

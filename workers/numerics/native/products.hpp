@@ -37,7 +37,6 @@ template <typename T> __attribute__((visibility("hidden"))) inline Start<T> zero
 }
 
 // A's rows one after another in strips of TI rows, each of which is multiplied by TE registers' columns of B.
-// `far`: the numbers are in no near cache, so that those of the next strip are asked for while this one is multiplied.
 template <typename T, int TI, int TE, Side SIDE>
 void multiply_strips(int strips, T *y, std::ptrdiff_t y_stride, const T *a, std::ptrdiff_t a_stride, const T *b,
                      std::ptrdiff_t b_stride, int count, Start<T> start) {
@@ -122,6 +121,24 @@ void multiply(T *y, std::ptrdiff_t y_stride, const T *a, std::ptrdiff_t a_stride
 
 constexpr std::size_t LARGE_MODEL_BYTES = std::size_t(1) << 20; // of parameters: a second-level cache
 
+// Room that the matrices of a large model share: they are worked on one after another. Without pointers: none.
+template <typename T> struct Room {
+    int rows = 0;         // of a block
+    T *panel = nullptr;   // [rows, or the rows of a matrix either way][PANEL] of one factor
+    T *strips = nullptr;  // [strip][rows][TILE_ROWS at most] of the other, transposed
+
+    static bool wanted(int64_t parameters) { return sizeof(T) * parameters >= LARGE_MODEL_BYTES; }
+    // Of a model of so many parameters, whose widest rows have `width` numbers.
+    template <typename Memory> static Room take(Memory &memory, int64_t parameters, int width, int rows) {
+        if (!wanted(parameters)) return {};
+        Room room{rows};
+        room.panel = memory.template take<T>(std::size_t(std::max(padded(width, W<T>), rows)) * PANEL<T>);
+        room.strips = memory.template take<T>(std::size_t(padded(width, W<T>)) * rows);
+        return room;
+    }
+    bool there() const { return rows > 0; }
+};
+
 // A learned matrix of `inputs` rows, as the kernels read it, and its gradient. Its columns may be two parts side by side
 // (a gated activation's), each of which is padded to whole registers.
 //
@@ -135,16 +152,11 @@ template <typename T> struct Matrix {
     int columns() const { return parts * padded(part, W<T>); }
     int last_column() const { return columns() - padded(part, W<T>) + part; } // the first that holds nothing
 
-    // Room for a panel of large matrices, which share it, of a model of so many parameters; 0 where none are large.
-    static std::size_t panel_room(int64_t parameters, int width) {
-        return sizeof(T) * parameters >= LARGE_MODEL_BYTES ? std::size_t(padded(width, W<T>)) * PANEL<T> : 0;
-    }
-
-    // `panel`: room for a panel of a large matrix; without room it counts as small.
+    // In a large model's room it is read where it lies, unless `packed` asks for panels.
     template <typename Memory>
-    void lay_out(Memory &memory, int inputs_, int part_, int parts_ = 1, T *panel = nullptr, std::size_t room = 0) {
-        inputs = inputs_, part = part_, parts = parts_, panel_ = panel;
-        large_ = room && inputs % W<T> == 0 && part % W<T> == 0;
+    void lay_out(Memory &memory, int inputs_, int part_, int parts_ = 1, Room<T> room = {}, bool packed = false) {
+        inputs = inputs_, part = part_, parts = parts_, room_ = room;
+        large_ = room.there() && !packed && inputs % W<T> == 0 && part % W<T> == 0;
         if (large_) return;
         stride = row_stride<T>(columns());
         panels_ = memory.template take<T>(std::size_t(padded(columns(), PANEL<T>)) * padded(inputs, W<T>));
@@ -187,7 +199,7 @@ template <typename T> struct Matrix {
     void apply(T *y, int y_stride, const T *a, int a_stride, int rows, const T *bias) const {
         const Start<T> start = bias ? Start<T>{bias, 0} : zero<T>();
         each_panel(panels_, inputs, columns(), [&](const T *panel, int e, int width) {
-            if (large_) copy_into(panel_, inputs, 0, from_ + e, stride, inputs, width);
+            if (large_) copy_into(room_.panel, inputs, 0, from_ + e, stride, inputs, width);
             multiply<T, Side::rows>(y + e, y_stride, a, a_stride, panel, PANEL<T>, rows, inputs, width, start.at(e));
         });
     }
@@ -195,13 +207,14 @@ template <typename T> struct Matrix {
     void apply_turned(T *a, int a_stride, const T *y, int y_stride, int rows, bool add) const {
         const Start<T> start = add ? Start<T>{a, a_stride} : zero<T>();
         each_panel(turned_, columns(), padded(inputs, W<T>), [&](const T *panel, int e, int width) {
-            if (large_) turn_into(panel_, columns(), 0, from_ + e * stride, stride, width, columns());
+            if (large_) turn_into(room_.panel, columns(), 0, from_ + e * stride, stride, width, columns());
             multiply<T, Side::rows>(a + e, a_stride, y, y_stride, panel, PANEL<T>, rows, last_column(), width,
                                     start.at(e));
         });
     }
     // Adds the gradient by M of these rows.
     void learn(const T *a, int a_stride, const T *y, int y_stride, int rows) {
+        if (room_.there()) return learn_in_room(a, a_stride, y, y_stride, rows);
         each_panel(nullptr, 0, columns(), [&](const T *, int e, int width) {
             multiply<T, Side::columns>(gradient + e, stride, a, a_stride, y + e, y_stride, inputs, rows, width,
                                        {gradient + e, stride});
@@ -212,13 +225,44 @@ template <typename T> struct Matrix {
     bool large_ = false;
     T *panels_ = nullptr;     // [panel][inputs][PANEL]
     T *turned_ = nullptr;     // the same of the transposed matrix, [panel][columns][PANEL]
-    T *panel_ = nullptr;      // of a large one
+    Room<T> room_;
     const T *from_ = nullptr; // a large one: [inputs][stride]
+
+    // The same of a large model. Rows that are kilobytes apart share the lines of a near cache and lie on a page each, so
+    // that A's strips and Y's panels are copied together; the gradient's next tile is asked for in time.
+    void learn_in_room(const T *a, int a_stride, const T *y, int y_stride, int rows) {
+        const Strips strips(inputs);
+        for (; rows > 0; rows -= room_.rows, a += room_.rows * a_stride, y += room_.rows * y_stride) {
+            const int here = std::min(rows, room_.rows);
+            for (int n = 0; n < strips.count; n++) copy_strip(a + strips.first(n), a_stride, strips, n, here);
+            each_panel(nullptr, 0, columns(), [&](const T *, int e, int width) {
+                copy_into(room_.panel, here, 0, y + e, y_stride, here, width);
+                T *tile = gradient + e;
+                for (int n = 0; n < strips.count; n++) {
+                    const int height = strips.height_of(n);
+                    T *next = tile + height * stride;
+                    for (int i = 0; n + 1 < strips.count && i < strips.height_of(n + 1); i++)
+                        __builtin_prefetch(next + i * stride, 1), __builtin_prefetch(next + i * stride + W<T>, 1);
+                    const T *strip = room_.strips + std::ptrdiff_t(strips.first(n)) * here;
+                    multiply_panel<T, Side::columns>(height, 1, tile, stride, strip, height, room_.panel, PANEL<T>, here,
+                                                     width, {tile, stride});
+                    tile = next;
+                }
+            });
+        }
+    }
+    // Each row is written in whole registers; what is too much is overwritten by the next.
+    void copy_strip(const T *from, int step, const Strips &strips, int n, int rows) {
+        const int first = strips.first(n), height = strips.height_of(n);
+        T *to = room_.strips + std::ptrdiff_t(first) * rows;
+        for (int r = 0; r < rows; r++, from += step, to += height)
+            for (int i = 0; i < height; i += W<T>) store<T>(to + i, load_first(from + i, inputs - first - i));
+    }
 
     // Of `columns` columns; `packed`: panels of `height` rows each.
     template <typename Use> void each_panel(const T *packed, int height, int columns, Use use) const {
         for (int e = 0; e < columns; e += PANEL<T>)
-            use(large_ ? panel_ : packed + std::size_t(e) * height, e, columns - e < PANEL<T> ? columns - e : PANEL<T>);
+            use(large_ ? room_.panel : packed + std::size_t(e) * height, e, columns - e < PANEL<T> ? columns - e : PANEL<T>);
     }
 
     // Panels of `height` rows each. Columns from `first` on become those of `from` [rows][columns], padded with zeros.
