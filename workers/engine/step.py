@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -53,8 +53,11 @@ class Step(Protocol):
         """What the last new number of lanes cost; 0 while none is known to have cost anything."""
         ...
 
-    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
-        """Return the state after the step; the argument is left as it was."""
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
+        """Return the state after the step; the argument is left as it was.
+
+        `used`: lanes from this index on are free and may stay where they are; None: none are.
+        """
         ...
 
 
@@ -139,7 +142,7 @@ class TracedStep:
     def width_seconds(self) -> float:
         return self._traced.seconds
 
-    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
         return self._advance(self._traced, knobs, seeds, state, batch)
 
     def unscripted(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Callable[..., State]:
@@ -182,7 +185,7 @@ class GeneratedStep:
     def width_seconds(self) -> float:
         return self._update.seconds
 
-    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
         has_any = has_masks(self._recipe, batch["inputs"])
         keep = draw_masks(self._recipe, knobs, seeds, state.step, batch["inputs"]) if has_any else {}
         gradient, loss = self._gradient(knobs, state.parameters, batch, keep)
@@ -197,7 +200,7 @@ class NativeStep:
 
     def __init__(self, recipe: Recipe, computed: NativeModel) -> None:
         self._recipe = recipe
-        self._bound: tuple[Knobs, Recipe] = {}, recipe
+        self._bound: tuple[Knobs, int | None, Recipe] = {}, None, recipe
         self._gradient = computed.gradient
         self._sites = len(recipe.model.dropout_sites(recipe.task, 1, recipe.task.context))
         self.kind = f"native {native.instruction_set()}"
@@ -207,13 +210,24 @@ class NativeStep:
     def width_seconds(self) -> float:
         return self._update.seconds
 
-    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
-        if self._bound[0] is not knobs:  # a trial that takes a lane writes into the knobs' tensors
-            self._bound = knobs, self._recipe.bind(knobs)
-        _, recipe = self._bound
-        streams = SiteStreams(seeds, state.step, self._sites)
-        gradient, loss = self._gradient(recipe.model, recipe.task, state.parameters, batch, streams)
-        return self._update(knobs, state, gradient, loss)
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
+        if self._bound[0] is not knobs or self._bound[1] != used:  # a trial that takes a lane writes into the knobs
+            self._bound = knobs, used, self._recipe.bind(_first(knobs, used))
+        _, _, recipe = self._bound
+        streams = SiteStreams(seeds[:used], state.step[:used], self._sites)
+        found = self._gradient(recipe.model, recipe.task, state.parameters[:used], _first(batch, used), streams)
+        return self._update(knobs, state, *_pad_lanes(found, len(seeds)))
+
+
+def _first(stacked: Mapping[str, Tensor], lanes: int | None) -> dict[str, Tensor]:
+    """Return the tensors of the first so many lanes; None: of all."""
+    return {name: tensor[:lanes] for name, tensor in stacked.items()}
+
+
+def _pad_lanes(found: tuple[Tensor, Tensor], lanes: int) -> Iterator[Tensor]:
+    """Yield gradient and loss of L lanes, with zeros for those that were left out."""
+    for one in found:
+        yield torch.cat([one, one.new_zeros(lanes - len(one), *one.shape[1:])]) if len(one) < lanes else one
 
 
 def _update_of(recipe: Recipe) -> NativeUpdate | Traced:

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from spaces.records import Ancestor, Report, Trial
 from tests.support.native_layered import AFFINE, COMPLEMENT, LANGUAGE, MASKED, REGRESSION
 from tests.support.trials import config, trial
 from workers.engine.checkpoints import Archive
 from workers.engine.pack import Pack
+from workers.engine.pack.lane_data import draw_training_batch
 from workers.engine.step import NativeStep
 from workers.numerics import native
+from workers.training.recipe import Recipe
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
@@ -134,6 +137,22 @@ def test_refilled_resized_stopped_and_resumed(family: str, tmp_path: Path) -> No
         if third.number not in other.running and other.free and (third.number, EVERY) not in seen:
             other.fill([third])
     assert seen == {key: report for one in trials for key, report in alone(one).items()}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_free_lanes_at_the_end_are_left_out_of_the_gradient(family: str) -> None:
+    """Whatever stands in them, the first lane's step is the same to the bit, and costs what one lane does."""
+    one, other = trials_of(family, 2)
+    pack = Pack(one, width=3)
+    pack.fill([one, other])
+    step, tensors, lanes = pack._step, pack._tensors, pack.lanes  # pyright: ignore[reportPrivateUsage]
+    batch = draw_training_batch(Recipe.of(one.config), lanes, tensors)
+    whole = step(tensors.knobs, tensors.seeds, tensors.state, batch)
+    tensors.state.parameters[1:] = torch.nan
+    alone = step(tensors.knobs, tensors.seeds, tensors.state, batch, 1)
+    assert torch.equal(alone.parameters[0], whole.parameters[0])
+    assert not alone.loss_sum[1:].any()
+    assert whole.loss_sum[:2].all()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
