@@ -7,7 +7,7 @@ one `softmax`. What was chosen is in the stored draws, and the space says what t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, final
@@ -34,11 +34,11 @@ class StoredParams:
     def __init__(self, study: StudyReader) -> None:
         self._study = study
 
-    def decode(self, trials: pl.DataFrame) -> list[dict[str, Any]]:
-        """Return the rows of a batch, its JSON columns as values."""
+    def decode(self, trials: pl.DataFrame) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a batch, its JSON columns as values."""
         texts = [name for name in JSON_COLUMNS if name in trials.columns]
-        rows = self.renew(trials).iter_rows(named=True)
-        return [{**row, **{name: json.loads(row[name] or "null") for name in texts}} for row in rows]
+        for row in self.renew(trials).iter_rows(named=True):
+            yield {**row, **{name: json.loads(row[name] or "null") for name in texts}}
 
     def unpack(self, trials: pl.DataFrame) -> pl.DataFrame:
         """Return a batch with one typed column for each of `params`, as `unpack_params` does."""

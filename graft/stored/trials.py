@@ -36,9 +36,7 @@ def read_trial(reader: Reader, study: str, number: int) -> tuple[dict[str, Any],
 
 
 def read_lineage(reader: Reader, study: str, number: int) -> list[dict[str, Any]]:
-    """Return the rows, as they are stored, of the trial and of those whose states it took over, the first of them
-    first.
-    """
+    """Return the stored rows of the trial and of those whose states it took over, the first of them first."""
     stored = reader.study(study)
     rows = [_find_trial(stored, number).row(0, named=True)]
     while (parent := rows[-1]["parent"]) is not None:
