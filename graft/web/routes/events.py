@@ -66,7 +66,6 @@ async def send_events(
 
     A stream ends after some minutes; connect again with the last id. Trials that ended meanwhile are told then.
     """
-    sparing: Sparing | None = request.app.state.sparing
     with suppress(StorageError):  # the stream ends; who connects again is told what is wrong
         follower = await anyio.to_thread.run_sync(Follower, reader, stored, cursor)
         bell = await anyio.to_thread.run_sync(reader.listen, study_topic(stored.row["id"]))
@@ -80,11 +79,17 @@ async def send_events(
                 yield ServerSentEvent(event="gone", data={})
                 return
             if change is not None:
-                if sparing:  # who hears of a change asks at once, and must not get an older state
-                    sparing.answers.forget()
+                _forget_answers(request)
                 yield ServerSentEvent(event="change", data=change, id=str(follower.cursor), retry=_RETRY)
             if change is None or not change.more:
                 await _wait(reader, bell)
+
+
+def _forget_answers(request: Request) -> None:
+    """Forget kept answers before a client hears of a change, as it asks at once and must not get an older state."""
+    sparing: Sparing | None = request.app.state.sparing
+    if sparing:
+        sparing.answers.forget()
 
 
 async def _wait(reader: Reader, bell: int | None) -> None:
