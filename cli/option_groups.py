@@ -59,13 +59,15 @@ class OverrideOptions:
         with using(plugins_of_space(space, plugins, overrides)):
             if self.steps is not None:
                 from graft.launching.planning.cutting import cut_steps
+                from graft.plugins.families import families
+                from spaces import load
 
-                cut = cut_steps(space, self.steps, overrides)
+                own = {path: value for path, value in overrides.items() if path != "training.steps"}
+                cut = cut_steps(load(space, families(), own), self.steps)
                 for kept in (path for path in cut.kept if path not in overrides):
                     note = "stands in an option or an arm that --steps does not reach, and stays as it is"
                     typer.echo(f"--steps: {kept} {note}", err=True)
                 # What is set by its own path, or below it, wins: a validation may come at another step.
-                own = {path: value for path, value in overrides.items() if path != "training.steps"}
                 overrides = own | {
                     path: value
                     for path, value in cut.overrides.items()

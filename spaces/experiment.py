@@ -34,6 +34,8 @@ class Arm:
     name: str
     space: DrawnSpace
     """Its `search.trials` is the number of its configurations."""
+    paths: tuple[str, ...]
+    """The paths that it sets itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

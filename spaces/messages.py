@@ -55,6 +55,11 @@ def shorten(text: str, limit: int = 100) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
+def shorten_name(name: str, width: int) -> str:
+    """Return a name of at most `width` characters."""
+    return name if len(name) <= width else f"{name[: width - 1]}…"
+
+
 def number(value: float) -> str:
     """Return a number for a person: whole ones without a point."""
     return f"{value:.15g}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from sqlalchemy import Column, Connection, case, select, type_coerce
 from sqlalchemy.types import NullType
@@ -43,6 +43,11 @@ class QueueEntry:
     """In UTC, as the other times."""
     started_at: datetime | None
     ended_at: datetime | None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the entry of these values, in which times may be texts, as in JSON and in SQLite's rows."""
+        return cls(**{name: _read_time(name, value) for name, value in values.items()})
 
     @property
     def is_open(self) -> bool:
@@ -92,7 +97,7 @@ def read_sound_entries(connection: Connection, study: str | None = None) -> tupl
             is_to_run = values["state"] in ("waiting", "running")
             strange.append(StrangeEntry(values["study_id"], str(values["study"]), is_to_run, fault))
         else:
-            sound.append(QueueEntry(**{name: _read_time(name, value) for name, value in values.items()}))
+            sound.append(QueueEntry.of(values))
     ended = [one for one in sound if not one.is_open]
     ended.sort(key=lambda one: one.submitted_at, reverse=True)
     return [one for one in sound if one.is_open] + ended, strange

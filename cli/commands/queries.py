@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Annotated, Any
@@ -123,18 +122,14 @@ def show_trial(
     """
     from graft.files import cell
     from graft.stored.fingerprints import follow, read_fingerprints
-    from graft.stored.trials import read_metrics, read_trial, summarise_metrics
+    from graft.stored.trials import read_trial, summarise_metrics
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
         say_look(reader, study, "show")
-        row = read_trial(reader, study, number)
-        metrics = read_metrics(reader, row["id"])
+        row, metrics = read_trial(reader, study, number)
         conditions = follow(read_fingerprints(reader, study), row["fingerprint"])
         of_study = reader.study(study).row
-    for name in ("params", "draws", "config"):
-        row[name] = json.loads(row[name])
-    row["constraints"] = json.loads(row["constraints"] or "null")
     if form == "json":
         show_json({**row, "metrics": metrics.to_dicts()})
         return
@@ -184,7 +179,7 @@ def _select_for_people(trials: pl.DataFrame, varying: Set[str]) -> pl.DataFrame:
     """
     import polars as pl
 
-    from graft.stored.trials import PARAMS_PREFIX
+    from graft.stored.params import PARAMS_PREFIX
 
     def preference(column: str) -> int:
         path = column.removeprefix(PARAMS_PREFIX)

@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from http.client import HTTPException
 from typing import Any, NoReturn, final
 from urllib.error import HTTPError, URLError
@@ -21,19 +20,20 @@ from urllib.request import Request, urlopen
 
 import polars as pl
 
+from graft.api.base import ReadableStudy
 from graft.api.display import Figures, frame_table
 from graft.api.trials import TrialRecord
 from graft.report.rendering.document import Picture
 from graft.stored.status import Status
+from graft.stored.trials import StudyTable
 from spaces.errors import GraftError, StudyError
-from spaces.records import Progress, TimeLeft
 from storage import QueueEntry, Terms
+from storage.frames.columns import POINTS
 
 _SECONDS = 120.0
 """How long an answer may take."""
 _TRIES = 5
 """Requests until one that was too many is given up."""
-_POINTS = {"step": pl.Int64(), "name": pl.String(), "variant": pl.String(), "condition": pl.String()}
 _HERE = "trials, metrics, front, architectures, show, best, status, figure"
 
 
@@ -114,13 +114,6 @@ def _explain(error: HTTPError) -> GraftError:
     return StudyError(line) if error.code in (400, 404, 422) else ServerError(line)
 
 
-def _read_entry(values: dict[str, Any]) -> QueueEntry:
-    """Return an entry of the queue from its JSON."""
-    for name in ("submitted_at", "started_at", "ended_at"):
-        values[name] = values[name] and datetime.fromisoformat(values[name])
-    return QueueEntry(**values)
-
-
 @final
 class RemoteDatabase(Mapping[str, "RemoteStudy"]):
     """The studies of a server by name, oldest first; each is read when it is asked."""
@@ -153,11 +146,11 @@ class RemoteDatabase(Mapping[str, "RemoteStudy"]):
         agreed = terms or Terms()
         body = {"space": space, "study": study, **asdict(agreed)}
         entry: dict[str, Any] | None = self._connection.post("queue", body=body)["entry"]
-        return _read_entry(entry) if entry else None
+        return QueueEntry.of(entry) if entry else None
 
     def queue(self) -> list[QueueEntry]:
         """Return the entries of the queue, those that have ended included."""
-        return [_read_entry(entry) for entry in self._connection.json("queue")["entries"]]
+        return [QueueEntry.of(entry) for entry in self._connection.json("queue")["entries"]]
 
     def studies(self, *, archived: bool = True, tag: str | None = None) -> pl.DataFrame:
         """One row per study, as of a local database."""
@@ -171,72 +164,27 @@ class RemoteDatabase(Mapping[str, "RemoteStudy"]):
 
 
 @final
-@dataclass(frozen=True)
-class RemoteStudy:
+@dataclass(frozen=True, repr=False)
+class RemoteStudy(ReadableStudy):
     """One study of a server, by its name; each call reads what is there then."""
 
     connection: Connection
     name: str
 
     def status(self) -> Status:
-        """Where it stands: trials by state, the best one, rate, note, tags and changes."""
-        found = self.connection.json("studies", self.name)["status"]
-        lists = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
-        fields: dict[str, Any] = dict(found["progress"])
-        if left := fields.get("time_left"):
-            fields["time_left"] = TimeLeft(*left)
-        values: dict[str, Any] = {**found, **lists, "progress": Progress(**fields)}
-        return Status(**values)
-
-    def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:
-        """Return one row per trial, as of a local study; `where` and `sort` take columns and paths, no functions."""
-        return self._frame("trials", where=where, sort=sort, top=top)
-
-    def metrics(self, names: Sequence[str] | None = None) -> pl.DataFrame:
-        """Return number, step, name, variant, condition and value of all kept validations, or of these metrics."""
-        return self._frame("metrics", name=names)
-
-    def architectures(self) -> pl.DataFrame:
-        """Return the non-linearities that trials learned."""
-        return self._frame("architectures")
-
-    def front(self) -> pl.DataFrame:
-        """Return the trials on the Pareto front of two objectives; raises StudyError for a study of one objective."""
-        return self._frame("front")
-
-    @property
-    def best(self) -> TrialRecord | None:
-        """The feasible trial of the best objective; None before there is one."""
-        number = self.status().progress.best_number
-        return None if number is None else self.show(number)
+        return Status.from_json(self.connection.json("studies", self.name)["status"])
 
     def show(self, number: int) -> TrialRecord:
-        """One trial; raises StudyError if there is none of this number."""
         found = self.connection.json("studies", self.name, "trials", str(number))
-        trial = found["trial"]
-        columns = (
-            "number",
-            "state",
-            "objective",
-            "steps",
-            "seed",
-            "params",
-            "error",
-            "second_objective",
-            "constraints",
-        )
-        return TrialRecord(
-            study=self.name,
-            draws=found["draws"],
-            config=found["config"],
-            metrics=pl.DataFrame(found["metrics"], schema={**_POINTS, "value": pl.Float64()}),
-            **{name: trial[name] for name in columns},
-        )
+        row = {**found["trial"], "draws": found["draws"], "config": found["config"]}
+        return TrialRecord.of(self.name, row, pl.DataFrame(found["metrics"], schema=POINTS))
 
     def figure(self, kind: str) -> Figures:
-        """Figures of the study's report, by the name of their section; StudyError with the choices for another one."""
         pictures = [Picture(**one) for one in self.connection.json("studies", self.name, "figures", kind)]
         return Figures(f"{self.name}: {kind}", pictures)
+
+    def _read(self, kind: StudyTable, **query: Any) -> pl.DataFrame:
+        return self.connection.frame("studies", self.name, "frames", kind, **query)
 
     def __getattr__(self, name: str) -> NoReturn:
         from graft.api.study import Study
@@ -244,10 +192,3 @@ class RemoteStudy:
         if hasattr(Study, name) and not name.startswith("_"):
             raise StudyError(f"{name} is not there over HTTP, only {_HERE}; open the database itself, graft.open(URL)")
         raise AttributeError(f"'RemoteStudy' has no attribute {name!r}")
-
-    def __repr__(self) -> str:
-        status = self.status()
-        return f"<study {self.name}: {status.state}, {status.progress.ended:,} of {status.progress.planned:,} trials>"
-
-    def _frame(self, kind: str, **query: Any) -> pl.DataFrame:
-        return self.connection.frame("studies", self.name, "frames", kind, **query)

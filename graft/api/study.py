@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from graft.api.display import Figures, table
+from graft.api.base import ReadableStudy
+from graft.api.display import Figures
 from graft.api.trials import TrialRecord
 from graft.plugins.stored import read_outside
 from graft.stored.status import Status, read_status
-from graft.stored.studies import read_best
-from graft.stored.trials import list_front, list_trials
+from graft.stored.trials import StudyTable, read_table, read_trial
 from spaces.errors import StudyError
 from spaces.plugins.active import using
 from storage.frames import Reader, open_reader
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from workers.engine.trained_model import TrainedModel
 
 
-@dataclass(frozen=True)
-class Study:
+@dataclass(frozen=True, repr=False)
+class Study(ReadableStudy):
     """One study of a database, by its name. It keeps no connection: each call reads what is there then."""
 
     database: str
@@ -43,52 +42,16 @@ class Study:
     # ------------------------------------------------------------------------------------------------- what it has
 
     def status(self) -> Status:
-        """Where it stands: trials by state, the best one, rate, note, tags and changes."""
         with open_reader(self.database) as reader:
             return read_status(reader, self.name)
 
-    def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:
-        """One row per trial, with a column `params.PATH` for each value that was drawn.
-
-        `where`, `sort`: SQL over the columns, in which the path of a knob stands for its value. `sort="objective"` puts
-        the best trial first, whether the study minimizes or maximizes. `top`: only the first rows, those of the best
-        objective unless `sort` says otherwise; by the objective, trials that break a constraint are left out.
-        """
-        with self._looking("trials") as reader:
-            return list_trials(reader, self.name, where, sort, top)
-
-    def metrics(self, names: Sequence[str] | None = None) -> pl.DataFrame:
-        """Return number, step, name, variant, condition and value of all kept validations, or of these metrics."""
-        with self._looking("metrics") as reader:
-            return reader.study(self.name).metrics(names)
-
-    def architectures(self) -> pl.DataFrame:
-        """Return the non-linearities that trials learned: number, task, component, low, high, knots, objective."""
-        with open_reader(self.database) as reader:
-            return reader.study(self.name).architectures.read()
-
-    @property
-    def best(self) -> TrialRecord | None:
-        """The feasible trial of the best objective, the first of several.
-
-        None before there is one, where no single number compares the trials, and before the end where it has a claim.
-        """
-        with open_reader(self.database) as reader:
-            _, number = read_best(reader, reader.study(self.name).row)
-            return None if number is None else TrialRecord.read(reader, self.name, number)
-
-    def front(self) -> pl.DataFrame:
-        """Return the trials on the Pareto front of two objectives, the best objective first; columns as of `trials`.
-
-        Raises StudyError for a study of one objective.
-        """
-        with self._looking("front") as reader:
-            return list_front(reader, self.name)
-
     def show(self, number: int) -> TrialRecord:
-        """One trial; raises StudyError if there is none of this number."""
         with self._looking("show") as reader:
-            return TrialRecord.read(reader, self.name, number)
+            return TrialRecord.of(self.name, *read_trial(reader, self.name, number))
+
+    def _read(self, kind: StudyTable, **query: Any) -> pl.DataFrame:
+        with open_reader(self.database) if kind == "architectures" else self._looking(kind) as reader:
+            return read_table(reader, self.name, kind, **query)
 
     # ---------------------------------------------------------------------------------------- trials trained again
 
@@ -209,10 +172,6 @@ class Study:
             return read_claim_report(reader, self.name)
 
     def figure(self, kind: str) -> Figures:
-        """Figures of the study's report, by the name of their section: "dropout"; of a transfer "compatibility".
-
-        Raises StudyError with the choices for a figure that the study does not have.
-        """
         from graft.report.figures import draw_figures, draw_matrix
         from graft.report.study import read
 
@@ -275,27 +234,6 @@ class Study:
         from storage import request_stop
 
         request_stop(self.database, self.name)
-
-    # ---------------------------------------------------------------------------------------------------- its look
-
-    def __repr__(self) -> str:
-        status = self.status()
-        return f"<study {self.name}: {status.state}, {status.progress.ended:,} of {status.progress.planned:,} trials>"
-
-    def _repr_html_(self) -> str:
-        status = self.status()
-        progress = status.progress
-        rows: list[tuple[str, object]] = [
-            ("state", status.state),
-            ("trials", f"{progress.ended:,} of {progress.planned:,}"),
-            *((state, count) for state, count in sorted(progress.counts.items())),
-            ("objective", f"{status.direction} {progress.objective}"),
-        ]
-        if progress.best is not None:
-            rows.append(("best", f"{progress.best:.6g} (trial {progress.best_number})"))
-        rows += [("note", status.note)] if status.note else []
-        rows += [("tags", ", ".join(status.tags))] if status.tags else []
-        return f"<b>study {escape(self.name)}</b>{table(rows)}"
 
     @contextmanager
     def _using_plugins(self) -> Generator[Reader]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from html import escape
 from typing import Any, Self
 
 import polars as pl
 
 from graft.api.display import frame_table, table
-from graft.stored.trials import read_metrics, read_trial, summarise_metrics
+from graft.stored.trials import summarise_metrics
 from spaces.records import describe_constraints, is_feasible
-from storage.frames import Reader
-
-_COLUMNS = ("number", "state", "objective", "second_objective", "steps", "seed", "error")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +40,10 @@ class TrialRecord:
     """step, name, variant, condition and value of its validations that are kept."""
 
     @classmethod
-    def read(cls, reader: Reader, study: str, number: int) -> Self:
-        """Read a stored trial; raises StudyError if there is no such study, or no such trial in it."""
-        row = read_trial(reader, study, number)
-        texts = {name: json.loads(row[name] or "null") for name in ("params", "draws", "config", "constraints")}
-        known = {name: row[name] for name in _COLUMNS}
-        return cls(study=study, metrics=read_metrics(reader, row["id"]), **known, **texts)
+    def of(cls, study: str, row: Mapping[str, Any], metrics: pl.DataFrame) -> Self:
+        """Return the record of a row of `trials`, its JSON columns as values."""
+        known = {one.name: row[one.name] for one in fields(cls) if one.name in row}
+        return cls(study=study, metrics=metrics, **known)
 
     @property
     def feasible(self) -> bool:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import final
 
+from spaces.messages import shorten_name
 from spaces.records import TERMINAL, Progress, TimeLeft
 
 WINDOW_SECONDS = 30.0
@@ -90,11 +91,6 @@ def fit_line(name: str, text: str, study: Progress, width: int) -> str:
     room = min(40, width - len(name) - len(text) - 2)
     parts: Sequence[str] = (name, bar(study.ended, study.planned, room), text) if room >= 4 else (name, text)
     return " ".join(parts)[:width]
-
-
-def shorten_name(name: str, width: int) -> str:
-    """Return a name of at most `width` characters."""
-    return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
 def describe_time_left(left: TimeLeft) -> str:

@@ -18,7 +18,7 @@ from graft.report.rendering.document import Block, Document, Heading, Paragraph,
 from graft.report.rendering.formatting import number
 from graft.report.sections import FigureNumbers, Omission, Part, Section
 from graft.stored.fingerprints import SURROGATE, read_fingerprints
-from graft.stored.params import Renewal
+from graft.stored.params import StoredParams
 from graft.stored.studies import read_transfer_tasks
 from search.analysis.prior_use import READ, PriorUse, assess_prior
 from search.analysis.study.scores import Claim
@@ -64,7 +64,7 @@ def read(reader: Reader, study: str) -> StudyData:
         study=one.row,
         load_trials=lambda: _read_trials(one),
         load_metrics=one.metric_batches,
-        load_params=lambda: map(Renewal(one), one.trial_batches(columns=("number", "params"))),
+        load_params=lambda: map(StoredParams(one).renew, one.trial_batches(columns=("number", "params"))),
         load_step_counts=one.count_steps,
         load_conditions=lambda: read_fingerprints(reader, study),
         load_transfer_tasks=lambda: read_transfer_tasks(reader, one.row),
@@ -76,13 +76,13 @@ def read(reader: Reader, study: str) -> StudyData:
 
 def _read_trials(study: StudyReader) -> pl.DataFrame:
     """Return the study's trials, with the JSON of those of which a report shows it: StudyData.trials says which."""
-    renew = Renewal(study)
     firsts = study.trials(where=_FIRSTS.format(id=study.row["id"]), columns=("number", "params", "config"))
     best = study.trials(top=_BEST, columns=("number", "params"))
     if best["params"].str.json_path_match(f'$["{ARM}"]').count():  # an experiment
         best = study.trials(columns=("number", "params"))
     shown = firsts.join(best, on="number", how="full", coalesce=True)
-    shown = renew(shown.select("number", pl.coalesce("params", "params_right").alias("params"), "config"))
+    shown = shown.select("number", pl.coalesce("params", "params_right").alias("params"), "config")
+    shown = StoredParams(study).renew(shown)
     words = cs.string().cast(pl.Categorical)
     trials = pl.concat([batch.with_columns(words) for batch in study.trial_batches(columns=_COLUMNS)])
     return trials.rechunk().join(shown, on="number", how="left", maintain_order="left")

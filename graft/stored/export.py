@@ -10,8 +10,8 @@ from typing import IO, Literal
 import polars as pl
 
 from graft.files import write_batches, writing
-from graft.stored.params import Renewal
-from graft.stored.trials import PARAMS_PREFIX, align_batches, unpack_params
+from graft.stored.params import PARAMS_PREFIX, StoredParams
+from graft.stored.trials import align_batches
 from storage.frames import Reader
 from storage.frames.columns import TRIALS
 from storage.frames.study import StudyReader
@@ -72,9 +72,10 @@ def write_table(
 def _trial_table(study: StudyReader, where: str | None = None, sort: str | None = None) -> Generator[pl.DataFrame]:
     """Yield the trials of a condition, params as columns, some at a time."""
     # What one trial draws, another may not: the columns are those of all.
-    batches = (unpack_params(batch).clear() for batch in study.trial_batches(columns=("params",)))
+    params = StoredParams(study)
+    batches = (params.unpack(batch).clear() for batch in study.trial_batches(columns=("number", "params")))
     found = align_batches(batches).schema
     known = {name: dtype for name, dtype in TRIALS.items() if name != "params"}
     schema = pl.Schema({**known, **{name: dtype for name, dtype in found.items() if name.startswith(PARAMS_PREFIX)}})
-    for batch in map(unpack_params, map(Renewal(study), study.trial_batches(where, sort))):
-        yield align_batches([schema.to_frame(), batch])
+    for batch in study.trial_batches(where, sort):
+        yield align_batches([schema.to_frame(), params.unpack(batch)])

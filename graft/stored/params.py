@@ -1,4 +1,4 @@
-"""The params of trials that an older Graft stored, as this one would have them.
+"""The params of stored trials, by the names that this version has for plug-ins.
 
 Graft 0.1 wrote a choice among plug-ins by their names, so that softmax at three temperatures was
 one `softmax`. What was chosen is in the stored draws, and the space says what they mean.
@@ -7,7 +7,7 @@ one `softmax`. What was chosen is in the stored draws, and the space says what t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, final
@@ -18,22 +18,34 @@ from packaging.version import InvalidVersion, Version
 from graft.plugins.families import families
 from spaces.errors import GraftError
 from spaces.space import Space
+from storage.frames.columns import JSON_COLUMNS
 from storage.frames.study import StudyReader
 
+PARAMS_PREFIX = "params."
+"""What the name of a column starts with that holds one of `params`."""
 _SINCE = Version("0.2.0.dev0")
 """From this version on, params tell plug-ins of one name apart."""
 
 
 @final
-class Renewal:
-    """A converter of the params of a study's trials to what they would be now, in batches."""
+class StoredParams:
+    """Reads the params of a study's trials in batches; each batch has number and params among its columns."""
 
     def __init__(self, study: StudyReader) -> None:
         self._study = study
 
-    def __call__(self, trials: pl.DataFrame) -> pl.DataFrame:
-        """Return the trials, with number and params among their columns, each choice by the name
-        that it has now.
+    def decode(self, trials: pl.DataFrame) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a batch, its JSON columns as values."""
+        texts = [name for name in JSON_COLUMNS if name in trials.columns]
+        for row in self.renew(trials).iter_rows(named=True):
+            yield {**row, **{name: json.loads(row[name] or "null") for name in texts}}
+
+    def unpack(self, trials: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch with one typed column for each of `params`, as `unpack_params` does."""
+        return unpack_params(self.renew(trials))
+
+    def renew(self, trials: pl.DataFrame) -> pl.DataFrame:
+        """Return a batch with each choice in `params` by the name that it has now.
 
         Trials of a study that is new enough, or that chose among nothing but numbers, are left as
         they are.
@@ -71,3 +83,12 @@ class Renewal:
 
         with suppress(GraftError):
             return parse_stored(self._study.row, families())
+
+
+def unpack_params(trials: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame with the JSON of `params` as one typed column per path, null where a trial does not have it."""
+    params = trials["params"]
+    if params.is_empty():
+        return trials.drop("params")
+    columns = params.str.json_decode(infer_schema_length=None).struct.unnest()
+    return trials.drop("params").hstack(columns.rename(lambda path: PARAMS_PREFIX + path))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 import polars as pl
 
@@ -47,6 +47,15 @@ class Status:
     tags: tuple[str, ...]
     changes: tuple[str, ...]
     """What was changed in its space since the launch, a line each."""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the status that a server sends, in which every tuple is a list."""
+        told: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+        progress = Progress(**values["progress"])
+        left = progress.time_left and TimeLeft(*progress.time_left)
+        told["progress"] = replace(progress, time_left=left)
+        return cls(**told)
 
     @property
     def eta_seconds(self) -> float | None:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import polars as pl
 
-from graft.stored.params import Renewal
+from graft.stored.params import PARAMS_PREFIX, StoredParams, unpack_params
 from search.analysis.study.pareto import pareto_front
 from spaces.errors import StudyError
 from storage.claims.stored_trials import check_parent
 from storage.frames import Reader
-from storage.frames.columns import TRIALS
+from storage.frames.columns import POINTS, TRIALS
 from storage.frames.study import StudyReader
 
-PARAMS_PREFIX = "params."
-"""What the name of a column starts with that holds one of `params`."""
+StudyTable = Literal["trials", "front", "metrics", "architectures"]
+"""A frame of a study that people and programs read; see `read_table`."""
 LISTED = tuple(name for name in TRIALS if name not in ("id", "study_id", "fence", "draws", "config"))
 """Columns of a list of trials; `params` becomes one column per path."""
 
@@ -25,29 +25,39 @@ _LOOKED_AT = 100
 """Trials by which a param is known to differ: those shown, a selection, may all have one value."""
 
 
-def read_trial(reader: Reader, study: str, number: int) -> dict[str, Any]:
-    """Return a whole row of `trials`; raises StudyError if the study has no such trial."""
+def read_trial(reader: Reader, study: str, number: int) -> tuple[dict[str, Any], pl.DataFrame]:
+    """Return a whole row of `trials`, its JSON columns as values, and the trial's metrics, as `read_metrics` does.
+
+    Raises StudyError if the study has no such trial.
+    """
     stored = reader.study(study)
+    [row] = StoredParams(stored).decode(_find_trial(stored, number))
+    return row, read_metrics(reader, row["id"])
+
+
+def read_lineage(reader: Reader, study: str, number: int) -> list[dict[str, Any]]:
+    """Return the stored rows of the trial and of those whose states it took over, the first of them first."""
+    stored = reader.study(study)
+    rows = [_find_trial(stored, number).row(0, named=True)]
+    while (parent := rows[-1]["parent"]) is not None:
+        check_parent(rows[-1]["number"], parent)
+        rows.append(_find_trial(stored, parent).row(0, named=True))
+    return rows[::-1]
+
+
+def _find_trial(stored: StudyReader, number: int) -> pl.DataFrame:
+    """Return the row of a trial; raises StudyError if there is none."""
     found = stored.trials(where=f"number = {number}")
     if found.is_empty():
         highest = stored.trials(sort="number DESC", top=1, columns=("number",))["number"].max()
         there = "it has none yet" if highest is None else f"the highest is {highest}"
-        raise StudyError(f"study {study!r} has no trial {number}; {there}")
-    return found.row(0, named=True)
-
-
-def read_lineage(reader: Reader, study: str, number: int) -> list[dict[str, Any]]:
-    """Return the rows of the trial and of those whose states it took over, the first of them first."""
-    rows = [read_trial(reader, study, number)]
-    while (parent := rows[-1]["parent"]) is not None:
-        check_parent(rows[-1]["number"], parent)
-        rows.append(read_trial(reader, study, parent))
-    return rows[::-1]
+        raise StudyError(f"study {stored.row['name']!r} has no trial {number}; {there}")
+    return found
 
 
 def read_metrics(reader: Reader, trial: int) -> pl.DataFrame:
-    """step, name, variant, condition and value of a trial's kept metrics, by its id; in the order of steps."""
-    columns = "step, name, variant, condition, value"
+    """Return a trial's kept metrics, by its id, in the order of steps; columns POINTS."""
+    columns = ", ".join(POINTS)
     return reader.query(f"SELECT {columns} FROM metrics WHERE trial_id = {trial} ORDER BY {columns}")
 
 
@@ -68,6 +78,27 @@ def summarise_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def read_table(
+    reader: Reader,
+    study: str,
+    table: StudyTable,
+    where: str | None = None,
+    sort: str | None = None,
+    top: int | None = None,
+    name: Sequence[str] | None = None,
+) -> pl.DataFrame:
+    """Return a table of a study; `where`, `sort` and `top` choose trials as in `list_trials`, `name` metrics."""
+    match table:
+        case "trials":
+            return list_trials(reader, study, where, sort, top)
+        case "front":
+            return list_front(reader, study)
+        case "metrics":
+            return reader.study(study).metrics(name)
+        case "architectures":
+            return reader.study(study).architectures.read()
+
+
 def list_trials(reader: Reader, study: str, where: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
     """Return the trials that `StudyReader.trials` gives, columns LISTED, with a typed column for each of `params`.
 
@@ -77,14 +108,13 @@ def list_trials(reader: Reader, study: str, where: str | None, sort: str | None,
     if top is not None and top < 1:
         raise StudyError(f"top: {top} must be at least 1")
     stored = reader.study(study)
-    trials = map(Renewal(stored), stored.trial_batches(where, sort, top, LISTED))
-    return align_batches(map(unpack_params, trials))
+    return align_batches(map(StoredParams(stored).unpack, stored.trial_batches(where, sort, top, LISTED)))
 
 
 def find_varying_params(stored: StudyReader) -> set[str]:
     """Return the columns of `list_trials` that hold `params` and differ among the study's first _LOOKED_AT trials."""
-    first = unpack_params(stored.trial_page(None, None, -1, _LOOKED_AT, ("params",)))
-    return {name for name in first.columns if first[name].n_unique() > 1}
+    first = StoredParams(stored).unpack(stored.trial_page(None, None, -1, _LOOKED_AT, ("number", "params")))
+    return {name for name in first.columns if name.startswith(PARAMS_PREFIX) and first[name].n_unique() > 1}
 
 
 def list_front(reader: Reader, study: str) -> pl.DataFrame:
@@ -127,12 +157,3 @@ def pick_params(batches: Iterable[pl.DataFrame], pattern: str) -> pl.DataFrame:
 def align_batches(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """One frame of frames whose columns and types may differ: null where a column is missing."""
     return pl.concat(list(batches), how="diagonal_relaxed")
-
-
-def unpack_params(trials: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with the JSON of `params` as one typed column per path, null where a trial does not have it."""
-    params = trials["params"]
-    if params.is_empty():
-        return trials.drop("params")
-    columns = params.str.json_decode(infer_schema_length=None).struct.unnest()
-    return trials.drop("params").hstack(columns.rename(lambda path: PARAMS_PREFIX + path))

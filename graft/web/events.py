@@ -53,7 +53,7 @@ class Follower:
         if seen == self._seen and not more and now < self._read_at + _SECONDS:
             return None
         self._seen, self._read_at = seen, now
-        columns = ("number", "state", "steps", "objective", "ended")
+        columns = (*EndedTrial.model_fields, "ended")
         rows = study.trials(f"ended > {self.cursor}", "ended", MOST_ENDED, columns)
         if rows.height:
             self.cursor = rows["ended"][-1]

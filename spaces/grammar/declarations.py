@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spaces.grammar.distributions import describe_bounds
 from spaces.grammar.formulas import Block, Draw, DrawKind, Formula, LanguageError, Level
+from spaces.grammar.nodes import Node
 from spaces.messages import no_such
 
 
@@ -17,11 +18,16 @@ class LeafDescription:
     """One line of a space's description: a leaf as the file writes it."""
 
     path: str
-    text: str
+    node: Node = field(repr=False, compare=False)
     level: Level
     condition: str | None
     bounds: str
     """Bounds of the draws of the leaf, in order, separated by `; `; empty for none."""
+
+    @property
+    def text(self) -> str:
+        """The leaf as the file writes it, on one line."""
+        return self.node.text
 
 
 class Declarations:
@@ -55,11 +61,11 @@ class Declarations:
         self.draws.append(draw)
         return draw
 
-    def describe(self, context: Context, text: str, level: Level, first: int) -> None:
+    def describe(self, context: Context, node: Node, level: Level, first: int) -> None:
         """Add the row of a leaf whose draws are those registered from position `first` on."""
         bounds = "; ".join(draw.bounds for draw in self.draws[first:])
         self.rows.append(
-            LeafDescription(path=context.path, text=text, level=level, condition=context.condition, bounds=bounds)
+            LeafDescription(path=context.path, node=node, level=level, condition=context.condition, bounds=bounds)
         )
 
 

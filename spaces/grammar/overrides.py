@@ -2,7 +2,7 @@
 
 The tree is changed, not the text, so that the result can be written out again as YAML that needs no overrides. Inside
 the sections of plug-ins a path names fields, whichever way the file writes the plug-in: `softmax`, `{ssa: {n: 1.5}}` or
-`{name: ssa, n: 1.5}`.
+`{name: ssa, n: 1.5}`. A task of a transfer that is the name of its space alone becomes a section in the same way.
 """
 
 from __future__ import annotations
@@ -96,6 +96,8 @@ class _Setting:
     def _entry(self, node: yaml.Node, at: tuple[str, ...], steps: tuple[str, ...]) -> yaml.Node:
         if isinstance(node, yaml.ScalarNode) and not node.value:
             node = self._mapping([])
+        elif isinstance(node, yaml.ScalarNode) and at[:-1] == ("transfer", "tasks"):  # the name of its space alone
+            node = self._mapping([(self._word("space"), node)])
         if not isinstance(node, yaml.MappingNode):
             raise SpaceError(f"{self._name}: {'.'.join(at) or 'the space'} is no section, set it as a whole")
         key, rest = steps[0], steps[1:]

@@ -46,7 +46,7 @@ def read_plugin(node: Node, family: type, context: Context) -> Formula:
     name, fields = _split_name(node, context.path)
     if name not in plugins.names(family):
         raise node.error(context.path, plugins.unknown_member(family, name))
-    context.declarations.describe(context, name, Level.CONSTANT, len(context.declarations.draws))
+    context.declarations.describe(context, Node.of_word(name, node), Level.CONSTANT, len(context.declarations.draws))
     try:
         member = plugins.load(family, name)
     except PluginError as error:  # a file from outside that cannot be imported
@@ -106,7 +106,7 @@ def _read_plugin_choice(node: Node, options: Sequence[Node], family: type, conte
     heads = [_split_name(option, context.path)[0] for option in options]
     labels = [head if heads.count(head) == 1 else option.text for head, option in zip(heads, options, strict=True)]
     draw = with_location(node, context, lambda: context.draw("choice", labels))
-    context.declarations.describe(context, node.text, Level.TRIAL, first)
+    context.declarations.describe(context, node, Level.TRIAL, first)
     sites = [context.within(draw, label) for label in labels]
     read = [read_plugin(option, family, here) for option, here in zip(options, sites, strict=True)]
     return choose_option(

@@ -43,7 +43,7 @@ def read_value(node: Node, rule: Rule, context: Context) -> Formula:
     """
     first = len(context.declarations.draws)
     inner = _read_number(node, rule, context) if rule.kind in ("knob", "size") else _read_literal(node, rule, context)
-    context.declarations.describe(context, node.text, inner.level, first)
+    context.declarations.describe(context, node, inner.level, first)
     if rule.padded and inner.level is not Level.CONSTANT:
         context.declarations.drawn_sizes[context.path] = inner.level
     structural = rule.structural or rule.switch

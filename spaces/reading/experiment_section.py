@@ -37,7 +37,7 @@ def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) ->
     assert isinstance(sections, Mapping), "a space with one of the sections is a section itself"
     base = _base_of(root)
     arms = [
-        Arm(name=arm, space=read_space(replace_all(base, settings)))
+        Arm(name=arm, space=read_space(replace_all(base, settings)), paths=tuple(settings))
         for arm, settings in _read_arms(sections.get("arms"), name, root).items()
     ]
     search = arms[0].space.search

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
-from sqlalchemy import Boolean, DateTime, Double, Integer, Table
+from sqlalchemy import JSON, Boolean, DateTime, Double, Integer, Table
 
 from storage.schema import changes, claim_events, fingerprints, reveals, sources, studies, trial_notes, trials, workers
 
@@ -30,7 +30,8 @@ def _schema(table: Table) -> Schema:
 STUDIES: Schema = {name: kind for name, kind in _schema(studies).items() if name != "data"}
 """Without `data`, which names each file of a folder (`StudyReader.data`)."""
 TRIALS: Schema = _schema(trials)
-"""`params`, `draws` and `config` are JSON texts."""
+JSON_COLUMNS = tuple(column.name for column in trials.columns if isinstance(column.type, JSON))
+"""The columns of TRIALS that are JSON texts."""
 WORKERS: Schema = _schema(workers)
 REQUIRED = {
     table.name: frozenset(column.name for column in table.columns if not column.nullable) for table in (trials, workers)
@@ -46,14 +47,15 @@ REVEALS: Schema = _schema(reveals)
 TRIAL_NOTES: Schema = {name: kind for name, kind in _schema(trial_notes).items() if name != "study_id"}
 FINGERPRINTS: Schema = _schema(fingerprints)
 """`sources` is a JSON text."""
-METRICS: Schema = {
-    "number": pl.Int64(),
+POINTS: Schema = {
     "step": pl.Int64(),
     "name": pl.String(),
     "variant": pl.String(),
     "condition": pl.String(),
     "value": pl.Float64(),
 }
+"""The metrics of one trial."""
+METRICS: Schema = {"number": pl.Int64(), **POINTS}
 ARCHITECTURES: Schema = {
     "id": pl.Int64(),
     "number": pl.Int64(),

@@ -43,7 +43,7 @@ def test_a_transfer_is_cut_in_proportion(name: str):
     assert isinstance(whole, TransferSpace)
     before = counts(whole)
     longest = max(steps for (_, stage), (steps, *_) in before.items() if stage == "two")
-    cut = load(name, families(), cut_steps(name, longest // 2, {}).overrides)
+    cut = load(name, families(), cut_steps(whole, longest // 2).overrides)
     assert isinstance(cut, TransferSpace)
     cut.check(5)
     after = counts(cut)
@@ -54,10 +54,10 @@ def test_a_transfer_is_cut_in_proportion(name: str):
 
 def test_another_space_is_cut_in_proportion():
     """Of 90 steps at most, validated every 20; of 2,000, with a warm-up that is drawn."""
-    assert cut_steps(SPACE, 9, {}).overrides == {"training.steps": "9", "training.validate_every": "2"}
-    assert cut_steps("quick/set_complement", 0, {}).overrides == {"training.steps": "0"}
-    cut = cut_steps("quick/set_complement", 200, {})
-    whole, part = (load("quick/set_complement", families(), more) for more in ({}, cut.overrides))
+    assert cut_steps(load(SPACE, families()), 9).overrides == {"training.steps": "9", "training.validate_every": "2"}
+    whole = load("quick/set_complement", families())
+    assert cut_steps(whole, 0).overrides == {"training.steps": "0"}
+    part = load("quick/set_complement", families(), cut_steps(whole, 200).overrides)
     for number, u in enumerate((0.0, 0.3, 0.6, 0.9, 0.99)):
         before, after = (space.sample(number, lambda _, u=u: u).config for space in (whole, part))
         warmup = before["optimizer"]["schedule"]["warmup"]
@@ -83,8 +83,8 @@ def test_curricula_draws_and_stopping_policies_are_cut_too(tmp_path: Path):
     """Double: a curriculum, a warm-up written as a draw, and what policies wait for; a count of one stays one."""
     file = tmp_path / "late.yaml"
     file.write_text(LATE.replace("minimal, width: 12, key_width: 6, value_width: 9", "linearised_attention"))
-    cut = cut_steps(str(file), 800, {})
-    whole, part = (load(str(file), families(), more) for more in ({}, cut.overrides))
+    whole = load(str(file), families())
+    part = load(str(file), families(), cut_steps(whole, 800).overrides)
     before, after = (space.sample(0, lambda _: 0.5).config for space in (whole, part))
     assert after["task"]["curriculum_every"] == 100
     warmup = before["optimizer"]["schedule"]["warmup"]
@@ -109,7 +109,7 @@ def test_what_stands_in_an_option_is_told_and_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     schedules = "{choice: [{linear: {warmup: 10}}, {cosine: {warmup: 20}}]}"
-    cut = cut_steps(SPACE, 9, {"optimizer.schedule": schedules})
+    cut = cut_steps(load(SPACE, families(), {"optimizer.schedule": schedules}), 9)
     assert cut.kept == ("optimizer.schedule.warmup",)
     monkeypatch.chdir(tmp_path)
     more = ("--set", f"optimizer.schedule={schedules}", "--steps", "45", "--dry-run", "--device", "cpu", "--pack", "2")
@@ -124,7 +124,7 @@ def test_an_experiment_is_cut_arm_by_arm(tmp_path: Path):
     text = Path(SPACE).read_text().replace('steps: "choice(50, 90)"', "steps: 80")
     arms = "arms:\n  plain: {}\n  slow: {training.validate_every: 40, training.steps: 160}\nseeds: 2\n"
     file.write_text(text.replace("trials: 48", "trials: 1").replace("group: 16", "group: 1") + arms)
-    cut = load(str(file), families(), cut_steps(str(file), 16, {}).overrides)
+    cut = load(str(file), families(), cut_steps(load(str(file), families()), 16).overrides)
     assert isinstance(cut, ExperimentSpace)
     found = [arm.space.sample(0, lambda _: 0.5).config["training"] for arm in cut.arms]
     assert [(one["steps"], one["validate_every"]) for one in found] == [(8, 2), (16, 4)]

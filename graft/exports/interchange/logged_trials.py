@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import nan
 
+from graft.stored.params import StoredParams
 from graft.stored.trials import read_metrics
 from spaces.errors import StudyError
 from spaces.records import Params, Scalar
@@ -48,7 +49,7 @@ def read_logged(reader: Reader, study: str, where: str | None, top: int) -> Iter
     rows = stored.trials(condition, top=top)
     if rows.is_empty():
         raise StudyError(f"study {study!r} has no trial with an objective{' of this --where' if where else ''} yet")
-    for row in rows.iter_rows(named=True):
+    for row in StoredParams(stored).decode(rows):
         validations: dict[int, dict[str, float]] = {}
         for step, name, variant, under, value in read_metrics(reader, row["id"]).iter_rows():
             found = validations.setdefault(step, {})
@@ -56,10 +57,10 @@ def read_logged(reader: Reader, study: str, where: str | None, top: int) -> Iter
         started = row["started_at"] or row["created_at"]
         yield LoggedTrial(
             name=f"trial-{row['number']:04}",
-            params=json.loads(row["params"]),
+            params=row["params"],
             config={
                 path: value if isinstance(value, int | float | str) else json.dumps(value)
-                for path, value in list_leaves(json.loads(row["config"]))
+                for path, value in list_leaves(row["config"])
                 if value is not None
             },
             facts={name: row[name] for name in _FACTS if row[name] is not None},

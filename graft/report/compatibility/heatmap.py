@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -12,10 +14,11 @@ from matplotlib.patches import Patch, Rectangle
 from graft.report.compatibility.cells import COLOURS, MARK
 from graft.report.compatibility.content import Transfer
 from graft.report.rendering.drawing import INK, SOFT, Drawing, figure_style, to_svg
+from spaces.messages import shorten_name
 
 _CELL = (0.78, 0.5)
 """Inches of one cell."""
-_MOST_LETTERS = 26
+_short = partial(shorten_name, width=26)
 _UNITS = {"points": "points", "percent": "%", "difference": ""}
 
 
@@ -107,7 +110,3 @@ def _key(axes: Axes, transfer: Transfer, below: float) -> None:
         title_fontsize=9,
         labelcolor=SOFT,
     )
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 1]}…"

@@ -7,7 +7,7 @@ from typing import Literal
 
 from graft.report.compatibility.content import Paths, Transfer
 from graft.report.nonlinearities.learned import Learned
-from graft.stored.params import Renewal
+from graft.stored.params import StoredParams
 from graft.stored.studies import read_target_objectives
 from search.analysis.statistics.intervals import Bootstrap, Student
 from search.analysis.transfer.affinity import by_similarity
@@ -40,7 +40,7 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
     """
     stored = reader.study(study)
     row, architectures = stored.row, stored.architectures.read()
-    trials = Renewal(stored)(stored.trials(columns=READ))
+    trials = StoredParams(stored).renew(stored.trials(columns=READ))
     column = request.target or target_of(trials)
     wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}
     directions: dict[str, Direction] = {name: one.direction for name, one in wanted.items()}

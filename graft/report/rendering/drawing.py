@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -14,6 +14,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -115,6 +116,34 @@ def series_keys(looks: Looks) -> list[Line2D]:
 def legend(figure: Figure, keys: Sequence[Line2D]) -> None:
     """One legend above all panels, where no data is."""
     figure.legend(handles=list(keys), loc="outside upper center", ncols=min(len(keys), 3))
+
+
+def draw_cells(
+    axes: Axes,
+    rows: Sequence[Sequence[float | None]],
+    write: Callable[[float | None], str] | None,
+    is_bright: Callable[[float], bool],
+    *,
+    size: float = 7.5,
+    empty: str = "white",
+    cmap: str = "cividis",
+    **looks: Any,
+) -> AxesImage:
+    """Draw the cells of a heat map, each with its number as `write` has it; `None`: without numbers.
+
+    The numbers have `size` points, and dark letters where the colour `is_bright`. `empty`: the colour of the letters of
+    a cell without a number. `looks`: keywords of `Axes.imshow`.
+    """
+    shades = [[math.nan if value is None else value for value in row] for row in rows]
+    image = axes.imshow(shades, cmap=cmap, aspect="auto", **looks)
+    axes.grid(visible=False)
+    if write is None:
+        return image
+    for place, row in enumerate(rows):
+        for column, value in enumerate(row):
+            ink = empty if value is None else INK if is_bright(value) else "white"
+            axes.text(column, place, write(value), ha="center", va="center", fontsize=size, color=ink)
+    return image
 
 
 def fit_scale(axes: Axes, values: Sequence[float]) -> None:

@@ -11,7 +11,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from graft.report.rendering.document import Block, Picture
-from graft.report.rendering.drawing import INK, figure_style, label_decades, to_svg
+from graft.report.rendering.drawing import draw_cells, figure_style, label_decades, to_svg
 from graft.report.rendering.formatting import number as written
 from graft.report.sections import FigureNumbers, Part, Section, say_shown
 from graft.report.sections._lines import read_series
@@ -66,14 +66,7 @@ def _draw(cells: pl.DataFrame, number: int) -> str:
         size = (2.2 + len(xs) * _CELL[0], 1.1 + len(arms) * _CELL[1])
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots()
-        shades = [[float("nan") if value is None else value for value in row] for row in rows]
-        image = axes.imshow(shades, cmap="cividis", norm=scale, aspect="auto")
-        for place, row in enumerate(rows):
-            for column, value in enumerate(row):
-                bright = value is not None and high > low and scale(value) > 0.6
-                ink = INK if bright else "white"
-                axes.text(column, place, written(value), ha="center", va="center", fontsize=7.5, color=ink)
-        axes.grid(visible=False)
+        image = draw_cells(axes, rows, written, lambda value: high > low and scale(value) > 0.6, norm=scale)
         axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
         axes.set_yticks(range(len(arms)), arms)
         axes.set_xlabel(cells["across"][0])

@@ -10,7 +10,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from graft.report.rendering.document import Block, Picture
-from graft.report.rendering.drawing import INK, figure_style, to_svg
+from graft.report.rendering.drawing import INK, draw_cells, figure_style, to_svg
 from graft.report.rendering.formatting import number, percent, percent_with_margin
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.averaging_grid import CONDITIONS, compare_powers
@@ -79,13 +79,8 @@ def _draw(powers: pl.DataFrame, number: int) -> str:
         figure = Figure(figsize=(len(etas) * _CELL[0] + 1, len(kappas) * _CELL[1] + 1), layout="constrained")
         axes = figure.subplots()
         values = [[cells.get((kappa, eta)) for eta in etas] for kappa in kappas]
-        shades = [[float("nan") if value is None else value for value in row] for row in values]
-        axes.imshow(shades, cmap="PuOr_r", vmin=-most, vmax=most, aspect="auto", origin="lower")
-        for row, changes in enumerate(values):
-            for column, change in enumerate(changes):
-                ink = "white" if change is not None and abs(change) > 0.65 * most else INK
-                axes.text(column, row, percent(change), ha="center", va="center", fontsize=7.5, color=ink)
-        axes.grid(visible=False)
+        looks: dict[str, Any] = {"cmap": "PuOr_r", "vmin": -most, "vmax": most, "origin": "lower"}
+        draw_cells(axes, values, percent, lambda change: abs(change) <= 0.65 * most, empty=INK, **looks)
         axes.set_xticks(range(len(etas)), [_PLAIN if eta is None else f"{eta:g}" for eta in etas])
         axes.set_yticks(range(len(kappas)), [f"{kappa:g}" for kappa in kappas])
         axes.set(xlabel="BEMA power η", ylabel="EMA power κ")

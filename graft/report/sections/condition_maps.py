@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import polars as pl
 from matplotlib.figure import Figure
 
 from graft.report.rendering.document import Block, Picture
-from graft.report.rendering.drawing import INK, figure_style, to_svg
+from graft.report.rendering.drawing import draw_cells, figure_style, to_svg
 from graft.report.rendering.formatting import number as written
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_maps import TWO_NUMBERS, map_conditions
@@ -69,6 +69,7 @@ def _draw(cells: pl.DataFrame, number: int, metric: str) -> str:
     titles = cells["panel"].unique().sort().to_list()
     values = cells["value"].drop_nulls().to_list()
     low, high = min(values), max(values)
+    spread = high - low or 1.0
     small = max(len(xs), len(ys)) <= _MOST_NUMBERS
     width = max(2.2, len(xs) * (_CELL[0] if small else 0.12) + 0.8)
     with figure_style():
@@ -78,14 +79,9 @@ def _draw(cells: pl.DataFrame, number: int, metric: str) -> str:
         for axes, title in zip(panels, titles, strict=True):
             known = {(x, y): value for x, y, value in cells.filter(panel=title).select("x", "y", "value").rows()}
             rows = [[known.get((x, y)) for x in xs] for y in ys]
-            shades = [[float("nan") if value is None else value for value in row] for row in rows]
-            axes.imshow(shades, cmap="cividis", vmin=low, vmax=high, aspect="auto", origin="lower")
-            for row, found in enumerate(rows if small else []):
-                for column, value in enumerate(found):
-                    bright = value is not None and high > low and (value - low) / (high - low) > 0.6
-                    ink = INK if bright else "white"
-                    axes.text(column, row, written(value), ha="center", va="center", fontsize=7, color=ink)
-            axes.grid(visible=False)
+            looks: dict[str, Any] = {"vmin": low, "vmax": high, "origin": "lower"}
+            write = written if small else None
+            draw_cells(axes, rows, write, lambda value: (value - low) / spread > 0.6, size=7, **looks)
             every = max(1, len(xs) // 6), max(1, len(ys) // 6)
             axes.set_xticks(range(0, len(xs), every[0]), [f"{x:g}" for x in xs[:: every[0]]])
             axes.set_yticks(range(0, len(ys), every[1]), [f"{y:g}" for y in ys[:: every[1]]])

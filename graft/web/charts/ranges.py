@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import polars as pl
 
-from graft.stored.trials import PARAMS_PREFIX
+from graft.stored.params import PARAMS_PREFIX
 from graft.web.security.refusals import RefusalError
 
 OBJECTIVES = ("objective", "second_objective")

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from graft.stored.params import Renewal
-from graft.stored.trials import PARAMS_PREFIX, unpack_params
+from graft.stored.params import PARAMS_PREFIX, StoredParams
 from storage.frames.study import StudyReader
 
 MOST = 1_500
@@ -49,7 +48,7 @@ def read_sample(study: StudyReader) -> Sample:
     taken = study.trials(f"number IN ({numbers}) AND {scored}", columns=_WITH_PARAMS)
     best = study.trials(scored, top=_BEST, columns=_WITH_PARAMS)
     both = pl.concat([taken, best]).unique("number", keep="first").sort("number")
-    return Sample(unpack_params(Renewal(study)(both)), every)
+    return Sample(StoredParams(study).unpack(both), every)
 
 
 def spell_draw(every: int) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 import polars as pl
 
 from graft.report.nonlinearities.learned import Panel, gelu
-from graft.stored.trials import PARAMS_PREFIX, read_front
+from graft.stored.params import PARAMS_PREFIX
+from graft.stored.trials import read_front
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.sampling import numeric_params, word_params
 from graft.web.charts.specs import (

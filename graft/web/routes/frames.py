@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import polars as pl
 from fastapi import APIRouter, Query, Response
 
 from graft.stored.studies import read_studies
-from graft.stored.trials import list_front, list_trials
+from graft.stored.trials import StudyTable, read_table
 from graft.web.charts.conditions import check_condition, check_order
 from graft.web.reading import OpenReader, OpenStudy
 from graft.web.routes.studies import Tag
@@ -32,23 +32,14 @@ def send_studies(reader: OpenReader, archived: bool = True, tag: Tag = None) -> 
 def send_frame(
     stored: OpenStudy,
     reader: OpenReader,
-    table: Literal["trials", "front", "metrics", "architectures"],
+    table: StudyTable,
     where: Where = None,
     sort: Sort = None,
     top: Annotated[int | None, Query(ge=1, le=MOST_TRIALS)] = None,
     name: Annotated[list[str] | None, Query(max_length=20)] = None,
 ) -> Response:
     """Send what `graft.Study` has under this name; `where`, `sort` and `top` choose trials, `name` metrics."""
-    study: str = stored.row["name"]
-    match table:
-        case "trials":  # with a column `params.PATH` for each value that was drawn
-            return _send(list_trials(reader, study, check_condition(where), check_order(sort), top))
-        case "front":
-            return _send(list_front(reader, study))
-        case "metrics":
-            return _send(stored.metrics(name))
-        case "architectures":
-            return _send(stored.architectures.read())
+    return _send(read_table(reader, stored.row["name"], table, check_condition(where), check_order(sort), top, name))
 
 
 def _send(frame: pl.DataFrame) -> Response:

@@ -14,8 +14,9 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 
 from graft.files import cell
 from graft.launching.progress_text import describe_time_left, duration
+from graft.stored.params import PARAMS_PREFIX
 from graft.stored.status import read_running, read_status
-from graft.stored.trials import PARAMS_PREFIX, read_lineage
+from graft.stored.trials import read_lineage
 from graft.web.callers import find_entry
 from graft.web.charts.arms import ArmsView, has_arms, view_arms
 from graft.web.charts.ranges import Ranges
@@ -37,6 +38,7 @@ from spaces.reading.transfer_section import is_transfer_text
 from spaces.records import describe_constraints
 from spaces.settings import list_leaves
 from storage.frames import Reader
+from storage.frames.columns import POINTS
 from storage.frames.study import StudyReader
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -264,8 +266,7 @@ def _rank(others: pl.Series, value: float | None, *, maximize: bool) -> str:
 
 def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:
     """Yield a chart for each metric, with a line for each variant and condition."""
-    schema = ("step", "name", "variant", "condition", "value")
-    metrics = pl.DataFrame([vars(point) for point in found.metrics], schema).drop_nulls()
+    metrics = pl.DataFrame([vars(point) for point in found.metrics], POINTS).drop_nulls()
     for (name,), own in metrics.group_by("name", maintain_order=True):
         lines = [
             Line(" ".join(filter(None, map(str, key))), one["step"].to_list(), one["value"].to_list())

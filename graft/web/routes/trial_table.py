@@ -14,8 +14,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from graft.files import cell
 from graft.launching.editing.administration import mark_trials
-from graft.stored.params import Renewal
-from graft.stored.trials import LISTED, PARAMS_PREFIX, find_varying_params, unpack_params
+from graft.stored.params import PARAMS_PREFIX, StoredParams
+from graft.stored.trials import LISTED, find_varying_params
 from graft.web.callers import Submitter
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
 from graft.web.charts.sampling import spell_draw
@@ -141,7 +141,7 @@ def _read(
     page = stored.trials(f"number IN ({listed})", columns=(*LISTED, "draws"))
     page = numbers.to_frame().join(page, on="number", maintain_order="left")
     page = page.join(notes, on="number", how="left", maintain_order="left")
-    rows = unpack_params(Renewal(stored)(page)).to_dicts() if page.height else []
+    rows = StoredParams(stored).unpack(page).to_dicts() if page.height else []
     return {
         "rows": [_write_row(stored.row["name"], row, columns) for row in rows],
         "following": None if start + _ROWS >= fitting.len() else start + _ROWS if sort else numbers[-1],

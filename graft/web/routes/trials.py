@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import Annotated
 
 import polars as pl
 from fastapi import APIRouter, Query
 
-from graft.stored.params import Renewal
-from graft.stored.trials import LISTED, read_metrics, read_trial
+from graft.stored.params import StoredParams
+from graft.stored.trials import LISTED, read_trial
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
 from graft.web.models import MetricPage, MetricRow, Point, TrialDetails, TrialPage, TrialRow
 from graft.web.reading import Number, OpenReader, OpenStudy
 from graft.web.security.refusals import RefusalError
 from spaces.bounds import MOST_TRIALS
 from spaces.errors import StudyError
-from storage.frames.study import StudyReader
 
 router = APIRouter(tags=["trials"])
 
@@ -54,7 +52,7 @@ def list_trials(
     found = stored.trial_page(check_condition(where), order, after, limit + 1, LISTED)
     shown = found.head(limit)
     following = (after + limit if order else shown["number"][-1]) if found.height > limit else None
-    return TrialPage(trials=_make_rows(stored, shown), next=following)
+    return TrialPage(trials=[TrialRow(row) for row in StoredParams(stored).decode(shown)], next=following)
 
 
 @router.get("/studies/{study}/trials/{number}")
@@ -62,15 +60,14 @@ def show_trial(stored: OpenStudy, number: Number, reader: OpenReader) -> TrialDe
     """One trial with its configuration, its draws and its metrics."""
     name: str = stored.row["name"]
     try:
-        row = read_trial(reader, name, number)
+        row, metrics = read_trial(reader, name, number)
     except StudyError as error:
         raise RefusalError(404, str(error)) from None
-    [trial] = _make_rows(stored, stored.trials(f"number = {number}", columns=LISTED))
     return TrialDetails(
-        trial=trial,
-        draws=json.loads(row["draws"]),
-        config=json.loads(row["config"]),
-        metrics=[Point(**point) for point in read_metrics(reader, row["id"]).iter_rows(named=True)],
+        trial=TrialRow({column: row[column] for column in LISTED}),
+        draws=row["draws"],
+        config=row["config"],
+        metrics=[Point(**point) for point in metrics.iter_rows(named=True)],
         replay=f"search replay {shlex.quote(name)} {number}",
     )
 
@@ -90,13 +87,3 @@ def list_metrics(
         metrics=[MetricRow(**row) for row in found.iter_rows(named=True)],
         next=shown[-1] if len(numbers) > trials else None,
     )
-
-
-def _make_rows(stored: StudyReader, trials: pl.DataFrame) -> list[TrialRow]:
-    """Return the rows of a frame of trials, columns LISTED."""
-    rows = Renewal(stored)(trials).iter_rows(named=True)
-    return [TrialRow({**row, **{name: json.loads(row[name] or "null") for name in _JSON}}) for row in rows]
-
-
-_JSON = ("params", "constraints")
-"""Columns that are JSON texts."""

@@ -21,9 +21,10 @@ from graft.report.arms import compare_two
 from graft.report.claims import read_claim_report
 from graft.stored.claims import note_look
 from graft.stored.export import write_table
+from graft.stored.params import StoredParams
 from graft.stored.status import read_status
 from graft.stored.studies import read_studies
-from graft.stored.trials import LISTED, find_varying_params, read_metrics, read_trial, summarise_metrics, unpack_params
+from graft.stored.trials import LISTED, find_varying_params, read_trial, summarise_metrics
 from graft.stored.waiting import wait_for_study
 from graft.web.callers import Caller, find_entry
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
@@ -235,7 +236,7 @@ def _query(
         after = cursor if order else cursor - 1
         found = stored.trial_page(condition, order, after, limit + 1, LISTED)
         kept = {*_OF_TRIALS, *find_varying_params(stored)}
-    params = unpack_params(found.head(limit))
+        params = StoredParams(stored).unpack(found.head(limit))
     facts = {name: stored.row[name] for name in ("objective", "direction")}
     rows = params.select(name for name in params.columns if name in kept).to_dicts()
     answer = list_rows(rows, facts={**facts, **note})
@@ -294,16 +295,15 @@ def _show(caller: Caller, study: Study, number: Annotated[int, Field(ge=0, lt=MO
     """Show one trial: configuration, metrics (lowest, highest, last), and the command that replays it."""
     with caller.read() as reader:
         note = _look(caller, reader, study, "show")
-        row = read_trial(reader, study, number)
-        metrics = summarise_metrics(read_metrics(reader, row["id"]))
+        row, metrics = read_trial(reader, study, number)
     facts = {
         "study": study,
         **{name: row[name] for name in ("number", "state", "steps", "seed", "objective", "error")},
-        "config": json.loads(row["config"]),
+        "config": row["config"],
         "replay": f"search replay {study} {number}",
         **note,
     }
-    return list_rows(metrics.to_dicts(), facts=facts)
+    return list_rows(summarise_metrics(metrics).to_dicts(), facts=facts)
 
 
 @tool(_PART)

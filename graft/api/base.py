@@ -1,0 +1,93 @@
+"""The interface that a stored study and a study of a server have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import polars as pl
+
+from graft.api.display import Figures, table
+from graft.api.trials import TrialRecord
+from graft.stored.status import Status
+from graft.stored.trials import StudyTable
+
+
+class ReadableStudy(ABC):
+    """One study by its name. It keeps no connection: each call reads what is there then."""
+
+    name: str
+
+    @abstractmethod
+    def status(self) -> Status:
+        """Where it stands: trials by state, the best one, rate, note, tags and changes."""
+
+    def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:
+        """One row per trial, with a column `params.PATH` for each value that was drawn.
+
+        `where`, `sort`: SQL over the columns, in which the path of a knob stands for its value; over HTTP they take no
+        functions. `sort="objective"` puts the best trial first, whether the study minimizes or maximizes. `top`: only
+        the first rows, those of the best objective unless `sort` says otherwise; by the objective, trials that break a
+        constraint are left out.
+        """
+        return self._read("trials", where=where, sort=sort, top=top)
+
+    def metrics(self, names: Sequence[str] | None = None) -> pl.DataFrame:
+        """Return number, step, name, variant, condition and value of all kept validations, or of these metrics."""
+        return self._read("metrics", name=names)
+
+    def architectures(self) -> pl.DataFrame:
+        """Return the non-linearities that trials learned: number, task, component, low, high, knots, objective."""
+        return self._read("architectures")
+
+    def front(self) -> pl.DataFrame:
+        """Return the trials on the Pareto front of two objectives, the best objective first; columns as of `trials`.
+
+        Raises StudyError for a study of one objective.
+        """
+        return self._read("front")
+
+    @property
+    def best(self) -> TrialRecord | None:
+        """The feasible trial of the best objective, the first of several.
+
+        None before there is one, where no single number compares the trials, and before the end where it has a claim.
+        """
+        number = self.status().progress.best_number
+        return None if number is None else self.show(number)
+
+    @abstractmethod
+    def show(self, number: int) -> TrialRecord:
+        """One trial; raises StudyError if there is none of this number."""
+
+    @abstractmethod
+    def figure(self, kind: str) -> Figures:
+        """Figures of the study's report, by the name of their section: "dropout"; of a transfer "compatibility".
+
+        Raises StudyError with the choices for a figure that the study does not have.
+        """
+
+    @abstractmethod
+    def _read(self, kind: StudyTable, **query: Any) -> pl.DataFrame:
+        """Return a table of the study; `query`: the arguments of `graft.stored.trials.read_table`."""
+
+    def __repr__(self) -> str:
+        status = self.status()
+        return f"<study {self.name}: {status.state}, {status.progress.ended:,} of {status.progress.planned:,} trials>"
+
+    def _repr_html_(self) -> str:
+        status = self.status()
+        progress = status.progress
+        rows: list[tuple[str, object]] = [
+            ("state", status.state),
+            ("trials", f"{progress.ended:,} of {progress.planned:,}"),
+            *((state, count) for state, count in sorted(progress.counts.items())),
+            ("objective", f"{status.direction} {progress.objective}"),
+        ]
+        if progress.best is not None:
+            rows.append(("best", f"{progress.best:.6g} (trial {progress.best_number})"))
+        rows += [("note", status.note)] if status.note else []
+        rows += [("tags", ", ".join(status.tags))] if status.tags else []
+        return f"<b>study {escape(self.name)}</b>{table(rows)}"
