@@ -25,6 +25,8 @@ from workers.pool.ray.questions import Question, Task
 
 UPDATE_SECONDS = 1.0
 """The seconds between two looks at the cluster's nodes."""
+EXIT_SECONDS = 8.0
+"""The seconds that leaving the cluster may take; less than the other end waits."""
 
 
 def main() -> None:
@@ -96,6 +98,8 @@ class _Agent:
                 loop.call_soon_threadsafe(getattr(self, f"_on_{kind}"), *arguments)
         except (EOFError, OSError):
             pass  # it was killed
+        threading.Timer(EXIT_SECONDS, os._exit, [1]).start()
+        ray.shutdown()  # which ends a cluster that was started here, and may wait for one that is gone
         os._exit(0)
 
     def _on_open(self, study: int, task: Task) -> None:

@@ -22,6 +22,7 @@ from ray.tune.search import Searcher
 from workers.pool.ray.cluster_slots import ClusterSlots
 from workers.pool.ray.placed_worker import PlacedWorker
 from workers.pool.ray.questions import Question, Task
+from workers.pool.slots import Share
 
 Started = Future[tuple[Any, str]]
 """The actor of a worker and the id of its node, once Tune has placed it."""
@@ -37,7 +38,7 @@ class TunedSlots(ClusterSlots):
         self._folder = folder
         self._held: set[int] = set()
         """Slots with a worker, which may still wait for its place."""
-        self._placing = _Placing()
+        self._placing = _Placing(self.share)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._fit, daemon=True)
 
@@ -65,7 +66,7 @@ class TunedSlots(ClusterSlots):
         os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "200")  # as for Tune's own searchers; one at a time else
         try:
             tune.Tuner(
-                tune.with_resources(PackTrial, tune.PlacementGroupFactory([{**self.share}])),
+                PackTrial,
                 tune_config=tune.TuneConfig(search_alg=self._placing, num_samples=-1),
                 run_config=tune.RunConfig(
                     name="packs",
@@ -82,6 +83,10 @@ class TunedSlots(ClusterSlots):
 @final
 class PackTrial(tune.Trainable):
     """A worker as a trial of Tune, whose results are its totals, one after each exchange with reports."""
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        return tune.PlacementGroupFactory([config["share"]])
 
     def setup(self, config: dict[str, Any]) -> None:
         context = ray.get_runtime_context()
@@ -123,8 +128,9 @@ class PackTrial(tune.Trainable):
 class _Placing(Searcher):
     """What Tune asks for trials: a worker for each slot that wants one."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share) -> None:
         super().__init__()
+        self._share = share
         self._wanted: queue.SimpleQueue[tuple[int, Started]] = queue.SimpleQueue()
         self._asked: dict[str, Started] = {}
         """By Tune's name of the trial."""
@@ -142,7 +148,7 @@ class _Placing(Searcher):
         if not started.set_running_or_notify_cancel():  # it is not wanted any more
             return None
         self._asked[trial_id] = started
-        return {"slot": slot}
+        return {"slot": slot, "share": {**self._share}}
 
     def take(self, trial_id: str) -> Started | None:
         """Return what waits for a trial's start; None if it has started."""
