@@ -12,6 +12,7 @@ import asyncio
 import os
 import sys
 import threading
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, final
 
@@ -38,6 +39,8 @@ def main() -> None:
         asyncio.run(_Agent(pipe, _slots_of(cluster, folder)).run())
     except BaseException as error:
         _fail(pipe, last_line(error))
+    ray.shutdown()  # which ends a cluster that was started here
+    os._exit(0)
 
 
 def _slots_of(cluster: Cluster, folder: str) -> ClusterSlots:
@@ -53,7 +56,8 @@ def _slots_of(cluster: Cluster, folder: str) -> ClusterSlots:
 
 def _fail(pipe: Connection, reason: str) -> None:
     """Send the reason why there is no cluster, and end the process."""
-    pipe.send(("fail", reason))
+    with suppress(OSError):
+        pipe.send(("fail", reason))
     os._exit(1)  # threads may wait for a cluster that is gone
 
 
@@ -63,6 +67,7 @@ class _Agent:
 
     def __init__(self, pipe: Connection, slots: ClusterSlots) -> None:
         self._pipe, self._slots = pipe, slots
+        self._is_over = asyncio.Event()
         self._reported: tuple[int, ...] | None = None
         """The slots that were reported last."""
         self._turn = asyncio.Lock()
@@ -76,17 +81,22 @@ class _Agent:
     async def run(self) -> None:
         """Report slots and carry messages until the other end, or the cluster, ends."""
         threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
-        while True:
+        while not self._is_over.is_set():
             await self._report_slots()
-            await asyncio.sleep(UPDATE_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_over.wait(), UPDATE_SECONDS)
 
     async def _report_slots(self) -> tuple[int, ...]:
         async with self._turn:
             slots = await asyncio.to_thread(self._slots.update)
         if slots != self._reported:
             self._reported = slots
-            self._pipe.send(("slots", self._slots.device, slots))
+            self._send("slots", self._slots.device, slots)
         return slots
+
+    def _send(self, *message: Any) -> None:
+        with suppress(OSError):  # the other end was killed, which `_read` hears, too
+            self._pipe.send(message)
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take messages, until the other end says that it ends, or was killed."""
@@ -98,9 +108,8 @@ class _Agent:
                 loop.call_soon_threadsafe(getattr(self, f"_on_{kind}"), *arguments)
         except (EOFError, OSError):
             pass  # it was killed
-        threading.Timer(EXIT_SECONDS, os._exit, [1]).start()
-        ray.shutdown()  # which ends a cluster that was started here, and may wait for one that is gone
-        os._exit(0)
+        threading.Timer(EXIT_SECONDS, os._exit, [1]).start()  # Ray may wait for a cluster that is gone
+        loop.call_soon_threadsafe(self._is_over.set)
 
     def _on_open(self, study: int, task: Task) -> None:
         self._tasks[study] = ray.put(task)  # its data are sent to each node once
@@ -142,7 +151,7 @@ class _Agent:
         if reason is not None:
             slots = await self._report_slots()  # so that no worker is asked for where there is no room any more
             has_left = await asyncio.to_thread(self._slots.has_left, node) if node else slot not in slots
-        self._pipe.send(("end", worker, reason, has_left))
+        self._send("end", worker, reason, has_left)
 
     async def _carry(self, worker: int, line: str, actor: Any) -> str | None:
         """Carry the questions of one line, and return why the worker ended."""
@@ -150,6 +159,6 @@ class _Agent:
         while question.kind != "end":
             answer = asyncio.get_running_loop().create_future()
             self._asked[worker, line] = answer
-            self._pipe.send(("ask", worker, line, question))
+            self._send("ask", worker, line, question)
             question = await actor.fetch.remote(line, await answer)
         return question.arguments[0]

@@ -51,6 +51,7 @@ class PlacedWorker:
             begin_log()
             self._train(slot, task)
         except BaseException as error:
+            _LOG.exception("the worker of slot %d crashed", slot)
             reason = last_line(error)
         self._lines["exchange"].end(reason)
 

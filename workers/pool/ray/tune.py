@@ -82,7 +82,7 @@ class TunedSlots(ClusterSlots):
 
 @final
 class PackTrial(tune.Trainable):
-    """A worker as a trial of Tune, whose results are its totals, one after each exchange with reports."""
+    """A worker as a trial of Tune, whose results are its totals after exchanges with reports."""
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
@@ -116,6 +116,8 @@ class PackTrial(tune.Trainable):
     async def train(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the next result; in the actor's event loop, so that questions are fetched meanwhile."""
         self._result = await self._results.get()
+        while not self._results.empty():  # Tune was slower than the worker
+            self._result |= self._results.get_nowait()
         return super().train()
 
     def step(self) -> dict[str, Any]:
