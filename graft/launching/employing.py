@@ -1,32 +1,53 @@
-"""Workers of this machine for a controller of this process: threads, or processes of their own."""
+"""Workers for a controller of this process: threads, processes of this machine, or actors on a Ray cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.launching.placement import Placement
 from spaces.plugins.active import current
+from spaces.plugins.files import with_contents
 from spaces.records import Progress
 
 if TYPE_CHECKING:
     from workers.pool import Saving, Steering
+    from workers.pool.ray.relay import RayPool
     from workers.pool.shared_packs import StudyDevice
 
 
-def train_here(
+def open_cluster(placement: Placement, *, shared: bool) -> AbstractContextManager[RayPool | None]:
+    """Connect to the Ray cluster that the placement names, if it does; raises StudyError for one that cannot be used.
+
+    `shared`: for several studies.
+    """
+    if placement.executor != "ray":
+        return nullcontext()
+    from workers.pool.ray.relay import RayPool
+
+    return RayPool(placement.cluster(shared=shared))
+
+
+def train(
     controller: Steering,
     placement: Placement,
     saving: Saving | None,
     watch: Callable[[Progress], bool],
+    *,
+    cluster: RayPool | None,
     shares: Callable[[int], StudyDevice] | None = None,
 ) -> None:
-    """Train until the controller is done, where the placement says: inline, processes, or a table that
-    answers; all else as `inline.run`.
+    """Train until the controller is done, where the placement says: inline, processes, a table that answers, or the
+    cluster that is open; all else as `inline.run`.
 
-    Processes share no devices by `shares`: what other studies train there is the driver's matter.
+    Only threads share devices by `shares`: what other studies train there is else the driver's matter.
     """
+    if cluster:
+        outside = current() if placement.ray_address is None else with_contents(current())
+        cluster.run(controller, width=placement.width, saving=saving, watch=watch, outside=outside)
+        return
     from workers.pool import inline, processes
 
     if placement.surrogate is not None:

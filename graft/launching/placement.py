@@ -122,14 +122,20 @@ class Placement:
         """
         return read_environment(self.ray_env) if self.ray_env else {}
 
-    def cluster(self) -> Cluster:
-        """Return the Ray cluster that is meant; StudyError where Ray is not installed."""
+    def cluster(self, *, shared: bool) -> Cluster:
+        """Return the Ray cluster that is meant, `shared` by several studies or not; StudyError where Ray is not
+        installed.
+        """
         from workers.pool.ray.cluster import Cluster
 
         if not importlib.util.find_spec("ray"):
             raise StudyError("the ray executor needs Ray: pip install 'graft-search[ray]'")
         return Cluster(
-            address=self.ray_address, workers=self.workers, packages=PACKAGES, environment=self.environment()
+            address=self.ray_address,
+            workers=self.workers,
+            shared=shared,
+            packages=PACKAGES,
+            environment=self.environment(),
         )
 
 

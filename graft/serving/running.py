@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING, final
 from graft.launching.changes import settle_changes
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.claiming import begin_controller, find_study
-from graft.launching.employing import train_here
+from graft.launching.employing import train
 from graft.launching.placement import Placement
 from graft.launching.process.run_log import RunLog
 from graft.launching.progress_text import closing_line
 from graft.plugins.stored import plugins_of_study
 from graft.serving.lanes import LaneShares
-from spaces.plugins.active import current, using
-from spaces.plugins.files import with_contents
+from spaces.plugins.active import using
 from spaces.records import Directives, Offer, Progress, Report
 from storage import QueueEntry, Store
 
 if TYPE_CHECKING:
     from search.steering.controller import Controller
-    from workers.pool.ray.relay import SharedCluster
+    from workers.pool.ray.relay import RayPool
     from workers.pool.shared_packs import SharedPacks, StudyDevice
     from workers.pool.turns import Turns
 
@@ -44,7 +43,7 @@ class Pool:
     store: Store
     placement: Placement
     """As `Placement.resolve` gives it."""
-    cluster: SharedCluster | None
+    cluster: RayPool | None
     """That the placement names, if it does."""
     checkpoints: Checkpoints
     shares: LaneShares
@@ -122,14 +121,10 @@ class StudyRun:
         saving = pool.checkpoints.saving(pool.database, row)
         url = pool.checkpoints.absolute_url()
         controller = begin_controller(pool.store, row, saving, url, self._crash, keep_open=True)
-        shared, placement = SharedController(controller, entry.study_id, pool.shares), pool.placement
+        shared = SharedController(controller, entry.study_id, pool.shares)
         try:
-            if pool.cluster:
-                outside = current() if placement.ray_address is None else with_contents(current())
-                pool.cluster.run(shared, width=placement.width, saving=saving, watch=self._watch, outside=outside)
-            else:
-                share_of = partial(self._share_of, makes_copies=controller.makes_copies)
-                train_here(shared, placement, saving, self._watch, share_of)
+            share_of = partial(self._share_of, makes_copies=controller.makes_copies)
+            train(shared, pool.placement, saving, self._watch, cluster=pool.cluster, shares=share_of)
             self.progress = controller.progress()
         finally:
             controller.close()

@@ -6,12 +6,13 @@ import select
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, final
 
 from graft.launching.checkpoints import Checkpoints
+from graft.launching.employing import open_cluster
 from graft.launching.placement import Placement
 from graft.launching.process.crash_record import CrashRecord
 from graft.launching.progress_text import closing_line
@@ -22,7 +23,7 @@ from storage import AwayError, QueueEntry, open_reader, open_store
 from storage.databases.database import QUEUE_TOPIC
 
 if TYPE_CHECKING:
-    from workers.pool.ray.relay import SharedCluster
+    from workers.pool.ray.relay import RayPool
 
 LOOK_SECONDS = 0.25
 """Between two looks at the queue, unless the database tells that it has changed."""
@@ -68,7 +69,6 @@ class Service:
         Raises StudyError if another process serves the database, or writes it where one alone may,
         and for a cluster that cannot be used; StorageError for a database that cannot be written.
         """
-        from workers.pool.ray.relay import SharedCluster
         from workers.pool.turns import Turns
 
         _check_device(placement)
@@ -82,8 +82,7 @@ class Service:
             self.store = opened.enter_context(open_store(database))
             self.store.lock_service()
             self._listener = opened.enter_context(open_reader(database))
-            cluster = SharedCluster(placement.cluster()) if placement.executor == "ray" else nullcontext()
-            self._cluster = opened.enter_context(cluster)
+            self._cluster = opened.enter_context(open_cluster(placement, shared=True))
             self._slots, width = _count_lanes(placement, self._cluster)
             self._shares = LaneShares(self._slots, width, self._limits.owner_lanes)
             self._opened = opened.pop_all()
@@ -279,7 +278,7 @@ class Service:
             self.store.queue.note_lanes(study_id, lanes=lanes, share=share, reason=reason)
 
 
-def _count_lanes(placement: Placement, cluster: SharedCluster | None) -> tuple[Sequence[int], int]:
+def _count_lanes(placement: Placement, cluster: RayPool | None) -> tuple[Sequence[int], int]:
     """Return the numbers of the workers that each study has, and how many lanes each of them has."""
     from workers.engine.machine.devices import default_width, default_workers
 

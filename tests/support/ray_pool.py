@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 from spaces.records import Directives, Offer, Report
@@ -46,18 +45,3 @@ class FakeController:
 
     def close(self) -> None:
         self.told.append("close")
-
-
-class Stuck(FakeController):
-    """A controller whose exchange waits, as for a database that is away, until a stop is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._asked = threading.Event()
-
-    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        self._asked.wait(240)
-        return Directives(rounds=7.0)
-
-    def request_stop(self) -> None:
-        self._asked.set()

@@ -26,8 +26,8 @@ from spaces.records import Directives, Offer, Progress, Report
 from workers.engine.machine.locations import Location
 from workers.engine.machine.process import prepare
 from workers.pool import Saving, Steering
+from workers.pool.controller_proxy import ControllerProxy
 from workers.pool.logs import last_line, log_exchange
-from workers.pool.ray.controller_actor import ControllerActor
 from workers.pool.slots import MOST_CRASHES, name_worker
 from workers.pool.worker_settings import WorkerSettings, make_worker
 
@@ -58,7 +58,7 @@ def run(
     """
     count = workers or len(locations)
     sharing = -(-count // len(locations))
-    office = _Office(ControllerActor(lambda: controller))
+    office = _Office(ControllerProxy(controller))
     threads: list[threading.Thread] = []
     for slot in range(count):
         location = locations[slot % len(locations)]
@@ -96,11 +96,11 @@ class _Task:
 class _Office:
     """The controller's side of the workers' processes: it makes one exchange at a time."""
 
-    actor: ControllerActor
+    proxy: ControllerProxy
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _processes: set[subprocess.Popen[bytes]] = field(default_factory=set[subprocess.Popen[bytes]])
     _failure: BaseException | None = None
-    """An error that neither a worker has raised nor the actor keeps."""
+    """An error that neither a worker has raised nor the proxy keeps."""
     _ended: float | None = None
     """The time at which a worker was told that the study has ended; None before that."""
     _abandoned: str | None = None
@@ -115,7 +115,7 @@ class _Office:
             if ending.done:
                 return
             with self._turn:
-                self.actor.detach(task.slot)
+                self.proxy.detach(task.slot)
             crashes = 1 if ending.reported else crashes + 1
             _LOG.warning("the worker of %s died: %s", task.settings.device, ending.reason)
             self._abandoned = ending.reason
@@ -151,12 +151,12 @@ class _Office:
 
     def _on_attach(self, slot: int, ending: _Ending, name: str) -> None:
         with self._turn:
-            self.actor.attach(slot, name)
+            self.proxy.attach(slot, name)
 
     def _on_exchange(self, slot: int, ending: _Ending, reports: Sequence[Report], offer: Offer) -> Directives:
         with self._turn:
             try:
-                answer = self.actor.exchange(reports, offer) if self._failure is None else Directives(done=True)
+                answer = self.proxy.exchange(reports, offer) if self._failure is None else Directives(done=True)
             except BaseException as error:
                 self._failure = error
                 answer = Directives(done=True)
@@ -166,7 +166,7 @@ class _Office:
         return answer
 
     def _on_renew(self, slot: int, ending: _Ending, name: str) -> bool:
-        return self.actor.renew(name)
+        return self.proxy.renew(name)
 
     def _on_fail(self, slot: int, ending: _Ending, reason: str) -> None:
         ending.reason = reason
@@ -175,13 +175,13 @@ class _Office:
         """Return where the study stands; raises the error that ended the run."""
         if self._failure is not None:
             raise self._failure
-        return self.actor.progress()
+        return self.proxy.progress()
 
     def sweep(self) -> None:
         """Let the controller check leases, and close pipes of workers that do not notice the study's end."""
         if self._turn.acquire(blocking=False):
             try:
-                self.actor.sweep()
+                self.proxy.sweep()
             finally:
                 self._turn.release()
         if self._ended is not None and time.monotonic() > self._ended + GRACE_SECONDS:
@@ -190,7 +190,7 @@ class _Office:
     def check(self) -> None:
         """Raise the error that ended the run, if any; a study whose end no worker saw has failed."""
         if self._ended is None and self._abandoned is not None:
-            self.actor.give_up(self._abandoned)
+            self.proxy.give_up(self._abandoned)
         self.progress()
 
     def close(self) -> None:

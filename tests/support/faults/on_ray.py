@@ -44,7 +44,7 @@ def torment_on_ray(database: str) -> OnRay:
             result.fired["wrong token"] += 1
         with running(folder, *launch, "--checkpoints", f"{place}/checkpoints") as process:
             wait_until(lambda: _ended(process) or finished(url) > 3, SECONDS)
-            os.kill(descendants(nodes.process.pid, "ray::ImplicitFunc")[0], signal.SIGKILL)
+            os.kill(descendants(nodes.process.pid, "ray::PackTrial")[0], signal.SIGKILL)
             result.fired["Ray worker"] += 1
             before = finished(url)
             wait_until(lambda: _ended(process) or finished(url) > before + 3, SECONDS)

@@ -30,7 +30,7 @@ from workers.numerics.native import cache_folder
 
 pytestmark = pytest.mark.long  # Ray takes ten seconds to start
 
-LONGER = ("--steps", "800", "--set", "training.validate_every=200")
+LONGER = ("--steps", "4000", "--set", "training.validate_every=1000")
 """Half a minute on one core: time enough for a node to come and a worker to begin on it."""
 
 
@@ -94,6 +94,29 @@ def test_nodes_that_join_are_used_and_those_that_are_killed_cost_nothing_finishe
     assert workers(url) == 3
     assert metrics(url) == pytest.approx(undisturbed(tmp_path / "alone"), rel=1e-9, abs=1e-9)
     assert raw(url, "SELECT DISTINCT state FROM trials") == [("finished",)]
+
+
+@pytest.mark.slow
+def test_a_head_that_dies_ends_a_launch_in_one_line_and_the_study_resumes(nodes: Nodes, tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    address = nodes.add(cpus=1)
+    with running(tmp_path, "launch", SPACE, "--ray-address", address, "--pack", "4") as process:
+        wait_until(lambda: finished(url) > 3)
+        nodes.kill(0)
+        lines = ended(process, 2)
+    assert lines[-1].startswith(f"error: the Ray cluster at {address} does not go on: "), lines
+    assert lines[-1].endswith("what was recorded is kept, and the study can be resumed")
+    assert raw(url, "SELECT state FROM studies") == [("stopped",)]
+    search(tmp_path, "resume", "tiny")
+    check_complete(url)
+
+
+@pytest.mark.slow
+def test_an_environment_that_cannot_be_prepared_is_one_line(nodes: Nodes, tmp_path: Path):
+    (tmp_path / "env.yaml").write_text("pip: [graft-search-no-such-package==0.0.0]\n")
+    address = nodes.add(cpus=1)
+    lines = search(tmp_path, "launch", SPACE, "--ray-address", address, "--ray-env", "env.yaml", status=2)
+    assert "--ray-env: the cluster cannot prepare it" in lines[-1], lines
 
 
 @pytest.mark.slow

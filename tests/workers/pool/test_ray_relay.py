@@ -1,7 +1,8 @@
-"""What a service decides of its workers on a Ray cluster, on a pretended cluster that says what the test says."""
+"""What is decided of the workers of a study on a Ray cluster, on a pretended cluster that says what the test says."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -9,12 +10,11 @@ from contextlib import contextmanager
 import pytest
 
 from spaces.errors import ClusterError, StorageError, StudyError
-from spaces.plugins.bundles import Outside
 from spaces.records import Directives, Offer, Report
 from tests.support.launches import wait_until
+from workers.pool.controller_proxy import ControllerProxy
 from workers.pool.ray import relay
-from workers.pool.ray.controller_actor import ControllerActor
-from workers.pool.ray.questions import Line, Question, Task
+from workers.pool.ray.questions import Line, Question
 from workers.pool.ray.relay import StudyDesk
 
 pytestmark = pytest.mark.fast
@@ -71,8 +71,8 @@ class PretendedCluster:
         self.answers: list[tuple[int, object]] = []
         self.failure: ClusterError | None = None
 
-    def employ(self, desk: StudyDesk, task: Task) -> int:
-        self.employed.append(task.slot)
+    def employ(self, desk: StudyDesk, slot: int) -> int:
+        self.employed.append(slot)
         return len(self.employed) - 1
 
     def dismiss(self, worker: int) -> None:
@@ -89,11 +89,7 @@ class PretendedCluster:
 @contextmanager
 def served(cluster: PretendedCluster, controller: Controller) -> Generator[tuple[StudyDesk, Callable[..., None]]]:
     """Yield a desk that serves in a thread, and what a worker says to it; at the end of the block it has ended."""
-
-    def task(slot: int) -> Task:
-        return Task(slot=slot, width=None, saving=None, outside=Outside())
-
-    desk = StudyDesk(cluster, ControllerActor(lambda: controller), task)  # pyright: ignore[reportArgumentType]
+    desk = StudyDesk(cluster, ControllerProxy(controller), 0)  # pyright: ignore[reportArgumentType]
     thread = threading.Thread(target=desk.serve)
     thread.start()
 
@@ -188,14 +184,19 @@ def test_workers_that_do_not_notice_the_end_are_ended(monkeypatch: pytest.Monkey
 
 
 def test_a_line_carries_one_question_at_a_time():
-    line, answers = Line(), list[object]()
-    asking = [threading.Thread(target=lambda: answers.append(line.ask("renew", "a"))) for _ in range(2)]
-    for thread in asking:
-        thread.start()
-    assert line.fetch() == Question("renew", ("a",))
-    assert line.fetch(True) == Question("renew", ("a",))
-    line.end("tired")
-    assert line.fetch(False) == Question("end", ("tired",))
-    for thread in asking:
-        thread.join(60)
+    answers = list[object]()
+
+    async def fetch() -> None:
+        line = Line(asyncio.get_running_loop())
+        asking = [threading.Thread(target=lambda: answers.append(line.ask("renew", "a"))) for _ in range(2)]
+        for thread in asking:
+            thread.start()
+        assert await line.fetch() == Question("renew", ("a",))
+        assert await line.fetch(True) == Question("renew", ("a",))
+        line.end("tired")
+        assert await line.fetch(False) == Question("end", ("tired",))
+        for thread in asking:
+            thread.join(60)
+
+    asyncio.run(fetch())
     assert answers == [True, False]

@@ -197,9 +197,9 @@ class Asked:
     def where(self):
         return ray.get_runtime_context().get_node_id(), os.environ["CUDA_VISIBLE_DEVICES"]
 
-connect(Cluster(address="{address}", workers={workers}, packages=PACKAGES))
+connect(Cluster(address="{address}", workers={workers}, shared=True, packages=PACKAGES))
 slots = DeviceSlots({workers})
-for slot in slots.reserve_first():
+for slot in slots.update():
     actors = [ray.remote(**slots.options(slot))(Asked).remote() for _ in range(4)]
     print(*{{" ".join(ray.get(one.where.remote())) for one in actors}}, sep=";")
 """
@@ -246,4 +246,4 @@ def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: py
 def test_ray_is_told_to_be_missing_in_one_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(StudyError, match=r"needs Ray: pip install 'graft-search\[ray\]'"):
-        Placement(executor="ray", ray_address="127.0.0.1:1").cluster()
+        Placement(executor="ray", ray_address="127.0.0.1:1").cluster(shared=True)

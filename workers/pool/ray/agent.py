@@ -1,8 +1,9 @@
-"""The process that speaks to a Ray cluster for a service: `main` is its program.
+"""The process that speaks to a Ray cluster for a launch or a service: `main` is its program.
 
-Ray ends a process whose cluster has gone, and writes what it likes to its terminal; a service is to outlive that with
-its database in order. This process holds nothing: it reserves devices, starts workers on them, and carries questions to
-the service and answers back. When the service ends so does it, and with it the Ray job and all its workers.
+Ray ends a process whose cluster has gone, and writes what it likes to its terminal; a launch and a service are to
+outlive that with their database in order. This process holds nothing: it starts workers on devices, and carries their
+questions to the controllers and answers back. When the launch or the service ends so does it, and with it the Ray job
+and all its workers.
 """
 
 from __future__ import annotations
@@ -11,77 +12,113 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, final
 
 import ray
-from ray.exceptions import RuntimeEnvSetupError
 
 from workers.pool.logs import last_line
-from workers.pool.ray.connecting import SWIFT, connect, swift
-from workers.pool.ray.device_slots import DeviceSlots
-from workers.pool.ray.placed_worker import PlacedWorker
+from workers.pool.ray.cluster import Cluster
+from workers.pool.ray.cluster_slots import ClusterSlots
+from workers.pool.ray.connecting import connect
 from workers.pool.ray.questions import Question, Task
 
 UPDATE_SECONDS = 1.0
 """The seconds between two looks at the cluster's nodes."""
+EXIT_SECONDS = 8.0
+"""The seconds that leaving the cluster may take; less than the other end waits."""
 
 
 def main() -> None:
-    """Serve the service at the other end of the pipe that the command line names."""
+    """Serve the process at the other end of the pipe that the command line names."""
     pipe = Connection(int(sys.argv[1]))
     try:
-        cluster = pipe.recv()
+        cluster, folder = pipe.recv()
         connect(cluster)
-        slots = DeviceSlots(cluster.workers)
-        asyncio.run(_Agent(pipe, slots).run())
+        asyncio.run(_Agent(pipe, _slots_of(cluster, folder)).run())
     except BaseException as error:
         _fail(pipe, last_line(error))
+    ray.shutdown()  # which ends a cluster that was started here
+    os._exit(0)
+
+
+def _slots_of(cluster: Cluster, folder: str) -> ClusterSlots:
+    """Return the slots of a service's devices, or those of a launch, where Tune places workers."""
+    if cluster.shared:
+        from workers.pool.ray.device_slots import DeviceSlots
+
+        return DeviceSlots(cluster.workers)
+    from workers.pool.ray.tune import TunedSlots  # takes a second, which a service does without
+
+    return TunedSlots(cluster.workers, folder)
 
 
 def _fail(pipe: Connection, reason: str) -> None:
-    """Send the service the reason why there is no cluster, and end the process."""
-    pipe.send(("fail", reason))
+    """Send the reason why there is no cluster, and end the process."""
+    with suppress(OSError):
+        pipe.send(("fail", reason))
     os._exit(1)  # threads may wait for a cluster that is gone
 
 
 @final
 class _Agent:
-    """The carrier of messages between the service and its workers; each worker has a number."""
+    """The carrier of messages between controllers and their workers; each study and each worker has a number."""
 
-    def __init__(self, pipe: Connection, slots: DeviceSlots) -> None:
+    def __init__(self, pipe: Connection, slots: ClusterSlots) -> None:
         self._pipe, self._slots = pipe, slots
+        self._is_over = asyncio.Event()
+        self._reported: tuple[int, ...] | None = None
+        """The slots that were reported last."""
+        self._turn = asyncio.Lock()
+        """Held while the slots are looked at."""
+        self._tasks: dict[int, ray.ObjectRef[Task]] = {}
+        """By study."""
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._asked: dict[tuple[int, str], asyncio.Future[Any]] = {}
         """(worker, line) -> the answer that it waits for."""
 
     async def run(self) -> None:
-        """Report slots and carry messages until the service, or the cluster, ends."""
-        loop = asyncio.get_running_loop()
-        threading.Thread(target=self._read, args=(loop,), daemon=True).start()
-        slots = await asyncio.to_thread(self._slots.reserve_first)
-        while True:
-            self._pipe.send(("slots", self._slots.device, slots))
-            before = slots
-            while slots == before:
-                await asyncio.sleep(UPDATE_SECONDS)
-                slots = await asyncio.to_thread(self._slots.update)
+        """Report slots and carry messages until the other end, or the cluster, ends."""
+        threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
+        while not self._is_over.is_set():
+            await self._report_slots()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_over.wait(), UPDATE_SECONDS)
+
+    async def _report_slots(self) -> tuple[int, ...]:
+        async with self._turn:
+            slots = await asyncio.to_thread(self._slots.update)
+        if slots != self._reported:
+            self._reported = slots
+            self._send("slots", self._slots.device, slots)
+        return slots
+
+    def _send(self, *message: Any) -> None:
+        with suppress(OSError):  # the other end was killed, which `_read` hears, too
+            self._pipe.send(message)
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take the service's messages, until it ends."""
+        """Take messages, until the other end says that it ends, or was killed."""
         try:
             while True:
                 kind, *arguments = self._pipe.recv()
-                if kind == "close":
+                if kind == "exit":
                     break
                 loop.call_soon_threadsafe(getattr(self, f"_on_{kind}"), *arguments)
         except (EOFError, OSError):
             pass  # it was killed
-        os._exit(0)
+        threading.Timer(EXIT_SECONDS, os._exit, [1]).start()  # Ray may wait for a cluster that is gone
+        loop.call_soon_threadsafe(self._is_over.set)
 
-    def _on_employ(self, worker: int, task: Task) -> None:
-        self._workers[worker] = asyncio.create_task(self._employ(worker, task))
+    def _on_open(self, study: int, task: Task) -> None:
+        self._tasks[study] = ray.put(task)  # its data are sent to each node once
+
+    def _on_close(self, study: int) -> None:
+        del self._tasks[study]
+
+    def _on_employ(self, worker: int, study: int, slot: int) -> None:
+        self._workers[worker] = asyncio.create_task(self._employ(worker, study, slot))
 
     def _on_answer(self, worker: int, line: str, answer: Any) -> None:
         asked = self._asked.pop((worker, line), None)
@@ -92,35 +129,36 @@ class _Agent:
         if worker in self._workers:
             self._workers[worker].cancel()
 
-    async def _employ(self, worker: int, task: Task) -> None:
+    async def _employ(self, worker: int, study: int, slot: int) -> None:
         """Start an actor for a worker and carry its questions until it ends."""
-        node, actor = self._slots.node_of(task.slot), None
-        renewals: asyncio.Task[str | None] | None = None
+        actor: Any = None
+        node = reason = renewals = None
         try:
-            remote: Any = ray.remote
-            place = self._slots.options(task.slot)
-            actor = remote(concurrency_groups={SWIFT: 1}, **place)(PlacedWorker).remote(task)
-            renewals = asyncio.create_task(self._carry(worker, "renewal", swift(actor.fetch_renewal)))
-            reason = await self._carry(worker, "exchange", actor.fetch_exchange.remote)
-            self._pipe.send(("end", worker, reason, False))
-        except RuntimeEnvSetupError as error:
-            _fail(self._pipe, f"--ray-env: the cluster cannot prepare it: {last_line(error)}")
+            actor, node = await self._slots.start(slot)
+            await actor.begin.remote(slot, self._tasks[study])
+            renewals = asyncio.create_task(self._carry(worker, "renew", actor))
+            reason = await self._carry(worker, "exchange", actor)
         except Exception as error:
-            gone = actor is None or await asyncio.to_thread(self._slots.has_left, node)
-            self._pipe.send(("end", worker, last_line(error), gone))
+            if "set up runtime environment" in str(error):  # Ray's RuntimeEnvSetupError, of which Tune keeps the text
+                _fail(self._pipe, f"--ray-env: the cluster cannot prepare it: {last_line(error)}")
+            reason = last_line(error)
         finally:
             del self._workers[worker]
             if renewals:
                 renewals.cancel()
-            if actor is not None:
-                ray.kill(actor)
+            self._slots.stop(slot, actor, reason)
+        has_left = False
+        if reason is not None:
+            slots = await self._report_slots()  # so that no worker is asked for where there is no room any more
+            has_left = await asyncio.to_thread(self._slots.has_left, node) if node else slot not in slots
+        self._send("end", worker, reason, has_left)
 
-    async def _carry(self, worker: int, line: str, fetch: Callable[..., Any]) -> str | None:
+    async def _carry(self, worker: int, line: str, actor: Any) -> str | None:
         """Carry the questions of one line, and return why the worker ended."""
-        question: Question = await fetch()
+        question: Question = await actor.fetch.remote(line)
         while question.kind != "end":
             answer = asyncio.get_running_loop().create_future()
             self._asked[worker, line] = answer
-            self._pipe.send(("ask", worker, line, question))
-            question = await fetch(await answer)
+            self._send("ask", worker, line, question)
+            question = await actor.fetch.remote(line, await answer)
         return question.arguments[0]

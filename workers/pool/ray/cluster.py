@@ -14,6 +14,10 @@ class Cluster:
     address: str | None
     workers: int | None
     """None: one worker per GPU of the cluster, or per core where there is none, also on nodes that join later."""
+    shared: bool
+    """Whether several studies use its devices, each with a worker on each, as in a service; else Tune places the
+    workers of one.
+    """
     packages: Sequence[str]
     """Graft's own packages, which each node gets as they are here."""
     environment: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -1,4 +1,4 @@
-"""Devices of a cluster that are reserved for a service: a placement group for each, or for a part of one."""
+"""The slots of a service: a placement group for each device, or for a share of one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import itertools
 import time
 from typing import Any, final
 
+import ray
 from ray.util import placement_group, remove_placement_group
 from ray.util.placement_group import PlacementGroup, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from workers.pool.ray.nodes import Nodes
-from workers.pool.slots import room_on, share_of
+from workers.pool.ray.cluster_slots import ClusterSlots
+from workers.pool.ray.placed_worker import PlacedWorker
 
 PARTS = 100
 """Workers that a slot has room for: one of each study, each with so small a part that all find a place."""
@@ -20,40 +21,24 @@ FIRST_SECONDS = 10.0
 
 
 @final
-class DeviceSlots:
-    """The slots, by number: each a device that nobody else of the cluster gets, on which all studies have a worker.
+class DeviceSlots(ClusterSlots):
+    """Slots that nobody else of the cluster gets, in each of which every study of a service has a worker.
 
     A group pins its workers to one device, where Ray would place fractions of a GPU on any of a node's.
     """
 
     def __init__(self, workers: int | None) -> None:
-        """Share the devices that are there now among so many workers, as `share_of` does; StudyError if there is
-        none.
-        """
-        self._nodes = Nodes()
-        self._most = workers
-        [(self._resource, self._amount)] = share_of(self._nodes.devices(), workers).items()
+        super().__init__(workers)
         self._groups: dict[int, PlacementGroup] = {}
         self._placed: dict[int, str] = {}
         """Slot -> the id of its node."""
-
-    @property
-    def device(self) -> str:
-        """The kind of device of the slots: `cuda` or `cpu`."""
-        return "cuda" if self._resource == "GPU" else "cpu"
-
-    def reserve_first(self) -> tuple[int, ...]:
-        """Return the slots that are reserved within seconds."""
         deadline = time.monotonic() + FIRST_SECONDS
-        while len(slots := self.update()) < len(self._groups) and time.monotonic() < deadline:
+        while len(self.update()) < len(self._groups) and time.monotonic() < deadline:
             time.sleep(0.1)
-        return slots
 
     def update(self) -> tuple[int, ...]:
         """Reserve devices that have joined, and forget those that have left; the slots that can be used."""
-        room = room_on(self._nodes.now().values(), {self._resource: self._amount})
-        wanted = room if self._most is None else min(self._most, room)
-        table = placement_group_table()
+        wanted, table = self.count(), placement_group_table()
         for slot, group in [*self._groups.items()]:
             row: dict[str, Any] = table.get(group.id.hex(), {})
             if row.get("state") == "CREATED":
@@ -65,24 +50,26 @@ class DeviceSlots:
                 del self._groups[slot]
         while len(self._groups) < wanted:
             slot = next(number for number in itertools.count() if number not in self._groups)
-            self._groups[slot] = placement_group([{self._resource: self._amount}])
+            self._groups[slot] = placement_group([{**self.share}])
         return tuple(sorted(self._placed))
+
+    async def start(self, slot: int) -> tuple[Any, str]:
+        node = self._placed[slot]
+        remote: Any = ray.remote
+        return remote(**self.options(slot))(PlacedWorker).remote(), node
+
+    def stop(self, slot: int, actor: Any, reason: str | None) -> None:
+        if actor is not None:
+            ray.kill(actor)
 
     def options(self, slot: int) -> dict[str, Any]:
         """Return Ray's options for an actor in a slot."""
-        amount = int(self._amount / PARTS * 10_000) / 10_000  # Ray counts in ten thousandths
-        amounts = {"num_cpus": 0.0, "num_gpus": 0.0, f"num_{self._resource.lower()}s": amount}
+        [(resource, share)] = self.share.items()
+        amount = int(share / PARTS * 10_000) / 10_000  # Ray counts in ten thousandths
+        amounts = {"num_cpus": 0.0, "num_gpus": 0.0, f"num_{resource.lower()}s": amount}
         place = PlacementGroupSchedulingStrategy(
             placement_group=self._groups[slot],
             placement_group_bundle_index=0,
             placement_group_capture_child_tasks=False,
         )
         return {**amounts, "scheduling_strategy": place}
-
-    def has_left(self, node: str | None) -> bool:
-        """Return whether a node is not there any more."""
-        return node is not None and node not in self._nodes.now()
-
-    def node_of(self, slot: int) -> str | None:
-        """Return the id of a slot's node."""
-        return self._placed.get(slot)

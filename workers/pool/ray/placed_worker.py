@@ -1,48 +1,78 @@
-"""The actor on a device of a cluster that is a pack worker of one study of a service."""
+"""The pack worker of one study on a device of a cluster. It reaches nobody: it is asked for its questions."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import threading
-from typing import Any, final
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import final
+
+import ray
 
 from spaces.plugins.active import install
 from spaces.plugins.files import place_contents
+from spaces.records import Directives, Offer, Report
+from workers.engine.machine.devices import default_device, describe_unused_gpu, device_name
 from workers.engine.machine.process import prepare
-from workers.pool.logs import begin_log, last_line
+from workers.pool.logs import begin_log, last_line, log_exchange, log_file
 from workers.pool.ray.questions import Line, Question, Task
-from workers.pool.ray.working import work
+from workers.pool.slots import name_worker
+from workers.pool.worker_settings import WorkerSettings, make_worker
+
+_LOG = logging.getLogger("graft.pool")
 
 
 @final
 class PlacedWorker:
-    """Trains in a thread of its own. Its methods wait for what that thread asks, each in a concurrency group."""
+    """Trains in a thread of its own; what that thread asks is fetched, in the event loop of an actor."""
 
-    def __init__(self, task: Task) -> None:
-        self._exchanges, self._renewals = Line(), Line()
-        threading.Thread(target=self._work, args=(task,), daemon=True).start()
+    _lines: Mapping[str, Line]
 
-    def fetch_exchange(self, *answer: Any) -> Question:
-        """Return the worker's next question, which may have to wait for the database; `answer`: to the one before."""
-        return self._exchanges.fetch(*answer)
+    async def begin(self, slot: int, task: Task) -> None:
+        """Start to train, in a slot; to be called once, before anything is fetched."""
+        loop = asyncio.get_running_loop()
+        self._lines = {"exchange": Line(loop), "renew": Line(loop)}
+        threading.Thread(target=self._work, args=(slot, task), daemon=True).start()
 
-    def fetch_renewal(self, *answer: Any) -> Question:
-        """Fetch the next question that is answered at once, as `fetch_exchange` does for the others."""
-        return self._renewals.fetch(*answer)
+    async def fetch(self, line: str, *answer: object) -> Question:
+        """Return the next question of a line, with the answer to the one before; see `Line`.
 
-    def _work(self, task: Task) -> None:
+        `exchange`: those that may have to wait for the database; `renew`: those that are answered at once.
+        """
+        return await self._lines[line].fetch(*answer)
+
+    def _work(self, slot: int, task: Task) -> None:
         reason = None
         try:
             install(place_contents(task.outside))
             prepare()
             begin_log()
-            work(
-                task.slot,
-                task.width,
-                task.saving,
-                attach=lambda name: self._exchanges.ask("attach", name),
-                exchange=lambda reports, offer: self._exchanges.ask("exchange", list(reports), offer),
-                renew=lambda name: self._renewals.ask("renew", name),
-            )
+            self._train(slot, task)
         except BaseException as error:
+            _LOG.exception("the worker of slot %d crashed", slot)
             reason = last_line(error)
-        self._exchanges.end(reason)
+        self._lines["exchange"].end(reason)
+
+    def _train(self, slot: int, task: Task) -> None:
+        """Run one worker after the other, as leases run out, until the controller says that the study is done."""
+        exchanges, renewals = self._lines["exchange"], self._lines["renew"]
+        node, code = ray.get_runtime_context().get_node_id(), Path(__file__).parents[3]
+        done = False
+        while not done:
+            name, device = name_worker("ray", slot), default_device()
+            exchanges.ask("attach", name)
+            _LOG.info("%s begins on node %s: %s; code in %s", name, node, device_name(device), code)
+            if unused := describe_unused_gpu():
+                _LOG.warning(unused)
+            settings = WorkerSettings(device=device, width=task.width, saving=task.saving, log=log_file())
+
+            def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
+                return exchanges.ask("exchange", list(reports), offer)
+
+            def renew(name: str = name) -> bool:
+                return renewals.ask("renew", name)
+
+            done = make_worker(name, settings, log_exchange(exchange), renew).run()
+            _LOG.info("%s %s", name, "is done" if done else "lost its lease; what it held is trained again")

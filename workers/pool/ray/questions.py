@@ -1,11 +1,12 @@
-"""How a worker of a service asks its controller: it is asked for its questions, with the answer to the one before.
+"""How a worker on a cluster asks its controller: it is asked for its questions, with the answer to the one before.
 
-So a worker needs to reach nobody, and what it is asked by ends with the service: its calls then wait for ever, and Ray
-ends the process. Imports no ray.
+So a worker needs to reach nobody, and what it is asked by ends with the launch or the service: its calls then wait for
+ever, and Ray ends the process. Imports no ray.
 """
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 from dataclasses import dataclass
@@ -17,9 +18,8 @@ from workers.pool import Saving
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a study's worker is told at its start."""
+    """What all workers of a study are told at their start."""
 
-    slot: int
     width: int | None
     """Most lanes of a pack; None: found while it trains."""
     saving: Saving | None
@@ -39,23 +39,28 @@ class Question(NamedTuple):
 class Line:
     """The questions of one kind of a worker, one at a time, and their answers."""
 
-    def __init__(self) -> None:
-        self._questions: queue.SimpleQueue[Question] = queue.SimpleQueue()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """`loop`: that in which questions are fetched."""
+        self._loop = loop
+        self._questions: asyncio.Queue[Question] = asyncio.Queue()
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._turn = threading.Lock()
 
     def ask(self, kind: str, *arguments: Any) -> Any:
-        """Return the answer to a question; from any thread."""
+        """Return the answer to a question; from any thread but the loop's."""
         with self._turn:
-            self._questions.put(Question(kind, arguments))
+            self._put(Question(kind, arguments))
             return self._answers.get()
 
     def end(self, reason: str | None) -> None:
         """Say that the worker has ended; `reason`: of what, unless it was done."""
-        self._questions.put(Question("end", (reason,)))
+        self._put(Question("end", (reason,)))
 
-    def fetch(self, *answer: Any) -> Question:
+    async def fetch(self, *answer: Any) -> Question:
         """Return the next question, once there is one, with the answer to the one before."""
         for one in answer:
             self._answers.put(one)
-        return self._questions.get()
+        return await self._questions.get()
+
+    def _put(self, question: Question) -> None:
+        self._loop.call_soon_threadsafe(self._questions.put_nowait, question)

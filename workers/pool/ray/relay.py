@@ -1,7 +1,7 @@
-"""A Ray cluster that a service uses: its devices, with a worker of each study on each, which ask controllers here.
+"""Workers on a Ray cluster, which ask controllers here: those of one study in a launch, of several in a service.
 
-The controllers, and with them the database, stay in the service's process, and so does all that is decided of workers.
-Ray is in a process of its own (`agent`). Imports no ray.
+The controllers, and with them the database, stay in the process of the launch or the service, and so does all that is
+decided of workers. Ray is in a process of its own (`agent`). Imports no ray.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -24,8 +25,9 @@ from spaces.errors import ClusterError, StudyError
 from spaces.plugins.bundles import Outside
 from spaces.records import Progress
 from workers.pool import Saving, Steering
+from workers.pool.controller_proxy import ControllerProxy
+from workers.pool.ray.access import stay_on_loopback
 from workers.pool.ray.cluster import Cluster
-from workers.pool.ray.controller_actor import ControllerActor
 from workers.pool.ray.questions import Question, Task
 from workers.pool.slots import MOST_CRASHES
 
@@ -38,16 +40,18 @@ _PROGRAM = "from workers.pool.ray.agent import main; main()"
 
 
 @final
-class SharedCluster:
-    """The devices of a Ray cluster that a service has reserved. A context manager."""
+class RayPool:
+    """The slots of a Ray cluster, each with a worker of each study that is run. A context manager."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Connect, and reserve devices; raises StudyError for a cluster that cannot be used."""
+        """Connect; raises StudyError for a cluster that cannot be used."""
+        if cluster.address is None:
+            stay_on_loopback()
         self.slots: tuple[int, ...] = ()
         """The numbers of the slots that exist now."""
         self.device = ""
         """The kind of device of the slots: `cuda` or `cpu`."""
-        self._address = cluster.address
+        self._cluster = cluster
         self._desks: dict[int, StudyDesk] = {}
         """Worker -> the desk of its study."""
         self._numbers = itertools.count()
@@ -55,6 +59,7 @@ class SharedCluster:
         self._is_ready = threading.Event()
         self._turn = threading.Lock()
         """Held while a message is sent."""
+        self._folder = tempfile.TemporaryDirectory(prefix="graft-tune-", ignore_cleanup_errors=True)
         self._pipe, theirs = Pipe()
         found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # A session of its own: a terminal's Ctrl-C is for the service, which stops workers in its own time.
@@ -64,11 +69,11 @@ class SharedCluster:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         theirs.close()
-        self.send(cluster)
+        self.send((cluster, self._folder.name))
         threading.Thread(target=self._read, args=(self._pipe,), daemon=True).start()
         self._is_ready.wait()
         if self._failure:
-            self._process.wait()
+            self.close()
             raise StudyError(str(self._failure))
 
     def __enter__(self) -> Self:
@@ -79,12 +84,13 @@ class SharedCluster:
 
     def close(self) -> None:
         """Leave the cluster, which ends all workers."""
-        self.send(("close",))
+        self.send(("exit",))
         try:
             self._process.wait(CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._folder.cleanup()
 
     def check(self) -> None:
         """Raise ClusterError if the cluster is gone."""
@@ -100,31 +106,31 @@ class SharedCluster:
         watch: Callable[[Progress], bool],
         outside: Outside,
     ) -> None:
-        """Train a study until its controller is done, with a worker on each device; others may be trained beside it.
+        """Train a study until its controller is done, with a worker in each slot; others may be trained beside it.
 
         All as `processes.run`. Raises ClusterError where the cluster is gone, with everything kept.
         """
-
-        def task(slot: int) -> Task:
-            return Task(slot=slot, width=width, saving=saving, outside=outside)
-
-        desk = StudyDesk(self, ControllerActor(lambda: controller), task)
+        study = next(self._numbers)
+        self.send(("open", study, Task(width=width, saving=saving, outside=outside)))
+        desk = StudyDesk(self, ControllerProxy(controller), study)
         # The plug-ins from outside that the study has are looked up by this thread's context.
         thread = threading.Thread(target=contextvars.copy_context().run, args=(desk.serve,), daemon=True)
         thread.start()
         while thread.is_alive():
             thread.join(WATCH_SECONDS)
-            if desk.failure is None and watch(controller.progress()):
+            progress = controller.progress()
+            if desk.failure is None and (watch(progress) or progress.stopping):
                 controller.request_stop()
                 desk.is_stopping = True
+        self.send(("close", study))
         if desk.failure:
             raise desk.failure
 
-    def employ(self, desk: StudyDesk, task: Task) -> int:
-        """Start a worker whose questions go to this study, and return its number."""
+    def employ(self, desk: StudyDesk, slot: int) -> int:
+        """Start a worker in a slot, whose questions go to this study, and return its number."""
         worker = next(self._numbers)
         self._desks[worker] = desk
-        self.send(("employ", worker, task))
+        self.send(("employ", worker, desk.study, slot))
         return worker
 
     def dismiss(self, worker: int) -> None:
@@ -153,10 +159,11 @@ class SharedCluster:
                     break
                 getattr(self, f"_on_{kind}")(*arguments)
         if self._is_ready.is_set():
-            reason = (
-                f"the Ray cluster at {self._address} does not go on: {reason}; what was recorded is kept, and "
-                "`search serve` goes on when the cluster does"
-            )
+            where = f" at {self._cluster.address}" if self._cluster.address else ""
+            then = "the study can be resumed"
+            if self._cluster.shared:
+                then = "`search serve` goes on when the cluster does"
+            reason = f"the Ray cluster{where} does not go on: {reason}; what was recorded is kept, and {then}"
         self._failure = ClusterError(reason)
         self._is_ready.set()
 
@@ -167,7 +174,7 @@ class SharedCluster:
     def _on_ask(self, worker: int, line: str, question: Question) -> None:
         desk = self._desks.get(worker)
         if desk and question.kind == "renew":  # never waits for the database
-            self.answer(worker, line, desk.actor.renew(*question.arguments))
+            self.answer(worker, line, desk.proxy.renew(*question.arguments))
         elif desk:
             desk.inbox.put((worker, question))
 
@@ -182,17 +189,17 @@ class StudyDesk:
     made in one thread.
     """
 
-    def __init__(self, cluster: SharedCluster, actor: ControllerActor, task: Callable[[int], Task]) -> None:
-        """`task` returns what a slot's worker is told at its start."""
-        self.actor = actor
+    def __init__(self, pool: RayPool, proxy: ControllerProxy, study: int) -> None:
+        self.proxy = proxy
+        self.study = study
+        """The number by which the pool knows it."""
         self.inbox: queue.SimpleQueue[tuple[int, Question]] = queue.SimpleQueue()
         """Pairs of a worker and its question, or how it ended."""
         self.failure: BaseException | None = None
         """The error that ended it; None if the study has ended or was stopped."""
         self.is_stopping = False
         """A stop was requested: no more workers are needed."""
-        self._cluster = cluster
-        self._task = task
+        self._pool = pool
         self._slots: dict[int, int] = {}
         """Worker -> its slot."""
         self._begun: set[int] = set()
@@ -214,26 +221,26 @@ class StudyDesk:
                 with suppress(queue.Empty):
                     self._take(*self.inbox.get(timeout=WATCH_SECONDS))
                 if time.monotonic() > swept + SWEEP_SECONDS:
-                    self.actor.sweep()
+                    self.proxy.sweep()
                     swept = time.monotonic()
-            self.actor.progress()  # raises what ended it
+            self.proxy.progress()  # raises what ended it
         except BaseException as error:
             self.failure = error
         for worker in self._slots:
-            self._cluster.dismiss(worker)
+            self._pool.dismiss(worker)
 
     def _check(self) -> None:
         """Raise what ended the run, where no worker can be told; the trials of its workers are
         queued again.
         """
         try:
-            self._cluster.check()
+            self._pool.check()
         except ClusterError:
             for slot in self._slots.values():
-                self.actor.leave(slot)
+                self.proxy.leave(slot)
             raise
         if not self._begun:
-            self.actor.progress()
+            self.proxy.progress()
 
     def _is_over(self) -> bool:
         """Return whether no worker trains and none will be started.
@@ -243,9 +250,9 @@ class StudyDesk:
         if self.is_stopping or self._ended is not None:
             late = self._ended is not None and time.monotonic() > self._ended + GRACE_SECONDS
             return late or not self._begun
-        if self._slots or not self._cluster.slots or any(map(self._is_usable, self._cluster.slots)):
+        if self._slots or not self._pool.slots or any(map(self._is_usable, self._pool.slots)):
             return False
-        self.actor.give_up(self._reason)
+        self.proxy.give_up(self._reason)
         return True
 
     def _is_usable(self, slot: int) -> bool:
@@ -255,9 +262,9 @@ class StudyDesk:
         """Start a worker in each free slot."""
         if self.is_stopping or self._ended is not None:
             return
-        for slot in {*self._cluster.slots} - {*self._slots.values()}:
+        for slot in {*self._pool.slots} - {*self._slots.values()}:
             if self._is_usable(slot):
-                self._slots[self._cluster.employ(self, self._task(slot))] = slot
+                self._slots[self._pool.employ(self, slot)] = slot
 
     def _take(self, worker: int, question: Question) -> None:
         """Answer a question, or note an end."""
@@ -265,23 +272,23 @@ class StudyDesk:
         slot = self._slots[worker]
         if kind == "attach":
             self._begun.add(worker)
-            self.actor.attach(slot, *arguments)
-            self._cluster.answer(worker, "exchange", None)
+            self.proxy.attach(slot, *arguments)
+            self._pool.answer(worker, "exchange", None)
         elif kind == "exchange":
             reports, offer = arguments
-            answer = self.actor.exchange(reports, offer)
+            answer = self.proxy.exchange(reports, offer)
             if reports:
                 del self._crashes[slot]
             if answer.done and self._ended is None:
                 self._ended = time.monotonic()
-            self._cluster.answer(worker, "exchange", answer)
+            self._pool.answer(worker, "exchange", answer)
         else:  # the worker was told to end, is gone with its machine, or has crashed
             [reason] = arguments
             del self._slots[worker]
             self._begun.discard(worker)
             if kind == "leave":
-                self.actor.leave(slot)
+                self.proxy.leave(slot)
             elif reason is not None:
-                self.actor.detach(slot)
+                self.proxy.detach(slot)
                 self._crashes[slot] += 1
                 self._reason = reason

@@ -1,143 +1,185 @@
-"""The Ray pool: a Tune experiment whose trials are long-lived pack workers, one per device or share of one.
+"""The slots of a launch: a Tune experiment whose trials are long-lived pack workers, one per device or share of one.
 
-Tune places workers, notices dead ones and logs their aggregates; its searcher is one of ours (`placing`), which
-asks for a worker wherever there is room for one, on nodes that join and after those that leave. It never sees our
-trials: lanes are steered by `exchange`, a method of the controller actor, since Tune's own searchers and schedulers act
-on whole actors, cost a fraction of a second each time, and forget what they knew on restore.
+Tune places workers, notices dead ones and logs their aggregates. It never sees our trials: lanes are steered by
+`exchange`, since Tune's own searchers and schedulers act on whole actors, cost a fraction of a second each time, and
+forget what they knew on restore. Its searcher here asks for a worker whenever the launch wants one.
 """
 
 from __future__ import annotations
 
-import functools
-import tempfile
+import asyncio
+import os
+import queue
 import threading
-import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, final
 
 import ray
 from ray import tune
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError, RuntimeEnvSetupError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.tune.experiment import Trial
+from ray.tune.search import Searcher
 
-from spaces.errors import GraftError, StudyError
-from spaces.plugins.bundles import Outside
-from workers.pool import Saving, Steering
-from workers.pool.logs import last_line
-from workers.pool.ray.cluster import Cluster
-from workers.pool.ray.connecting import SWIFT, connect, swift
-from workers.pool.ray.controller_actor import ControllerActor
-from workers.pool.ray.nodes import Nodes
-from workers.pool.ray.placing import EndOfStudy, Placing
-from workers.pool.ray.serving import serve
-from workers.pool.slots import Share, Slots, room_on, share_of
+from workers.pool.ray.cluster_slots import ClusterSlots
+from workers.pool.ray.placed_worker import PlacedWorker
+from workers.pool.ray.questions import Question, Task
+from workers.pool.slots import Share
 
-POLL_SECONDS = 0.5
-SWEEP_SECONDS = 1.0
+Started = Future[tuple[Any, str]]
+"""The actor of a worker and the id of its node, once Tune has placed it."""
 
 
-def run(
-    make_controller: Callable[[], Steering],
-    *,
-    cluster: Cluster,
-    width: int | None,
-    saving: Saving | None,
-    watch: Callable[[Any], bool],
-    outside: Outside = Outside(),
-) -> None:
-    """Train until the controller is done.
+@final
+class TunedSlots(ClusterSlots):
+    """Slots of one study, in which Tune places workers wherever there is room."""
 
-    `make_controller` is called in the controller's process on this node. `saving` None: no checkpoints are written.
-    `outside`: plug-ins and data that workers are sent, since no node need have their files.
-    `watch` is called with the controller's progress a few times a second, and returns True to ask for a stop. Raises
-    the controller's GraftError, and StudyError for a cluster that cannot be used.
-    """
-    connect(cluster)
-    try:
-        controller = _start_actor(make_controller)
+    def __init__(self, workers: int | None, folder: str) -> None:
+        """`folder`: for what Tune writes."""
+        super().__init__(workers)
+        self._folder = folder
+        self._held: set[int] = set()
+        """Slots with a worker, which may still wait for its place."""
+        self._placing = _Placing(self.share)
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._fit, daemon=True)
+
+    def update(self) -> tuple[int, ...]:
+        """Return the slots with a worker, and as many more as there is room for; raises what ended Tune."""
+        if self._failure:
+            raise self._failure
+        slots, wanted = {*self._held}, self.count()
+        slots.update([slot for slot in range(wanted) if slot not in slots][: max(0, wanted - len(slots))])
+        return tuple(sorted(slots))
+
+    async def start(self, slot: int) -> tuple[Any, str]:
+        self._held.add(slot)
+        if self._thread.ident is None:  # Tune, which has nothing to do, would sleep now
+            self._thread.start()
+        return await asyncio.wrap_future(self._placing.ask_for(slot))
+
+    def stop(self, slot: int, actor: Any, reason: str | None) -> None:
+        self._held.discard(slot)
+        if actor is not None:
+            actor.finish.remote(reason)
+
+    def _fit(self) -> None:
+        os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+        os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "200")  # as for Tune's own searchers; one at a time else
         try:
-            ray.get(swift(controller.progress)())  # the controller's own errors, before any worker is placed
-            sent = ray.put(outside) if outside.contents else outside  # data is sent to each node once
-            _train(
-                controller,
-                cluster,
-                functools.partial(serve, controller, width=width, saving=saving, outside=sent),
-                watch,
-            )
-            watch(ray.get(swift(controller.progress)()))
-        except RayTaskError as error:
-            cause: Any = error.cause  # pyright: ignore[reportUnknownMemberType]
-            raise (cause if isinstance(cause, GraftError) else error) from None
-        except RuntimeEnvSetupError as error:
-            raise StudyError(f"--ray-env: the cluster cannot prepare it: {last_line(error)}") from None
-        except RayActorError:
-            raise StudyError("the controller's process died (killed, or out of memory?); it can be resumed") from None
-        except RayError as error:
-            raise StudyError(f"the Ray cluster does not go on: {last_line(error)}; the study can be resumed") from None
-        finally:
-            with suppress(RayError, GetTimeoutError):  # the process is gone, and the database's lock with it
-                ray.get(controller.close.remote(), timeout=30)
-    finally:
-        ray.shutdown()
-
-
-def _start_actor(make_controller: Callable[[], Steering]) -> Any:
-    """Return the controller's actor, on this node: it has the database."""
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    remote: Any = ray.remote
-    actor = remote(concurrency_groups={SWIFT: 1}, num_cpus=0, scheduling_strategy=here)(ControllerActor)
-    return actor.remote(make_controller)
-
-
-def _train(controller: Any, cluster: Cluster, work: Callable[[int], None], watch: Callable[[Any], bool]) -> None:
-    """Fit the Tuner in a thread, so that this one can watch and be interrupted."""
-    failure: list[BaseException] = []
-    nodes = Nodes()
-    share = share_of(nodes.devices(), cluster.workers)
-    slots = Slots(most=cluster.workers, room=lambda: room_on(nodes.recent().values(), share))
-
-    def pack_worker(config: dict[str, int]) -> None:
-        work(config["slot"])
-
-    def fit(folder: str) -> None:
-        try:
-            errors = _tuner(Placing(slots, nodes, controller), pack_worker, share, folder).fit().errors
-            if slots.exhausted:
-                ray.get(controller.give_up.remote(last_line(errors[-1])))
+            tune.Tuner(
+                PackTrial,
+                tune_config=tune.TuneConfig(search_alg=self._placing, num_samples=-1),
+                run_config=tune.RunConfig(
+                    name="packs",
+                    storage_path=self._folder,
+                    verbose=0,
+                    failure_config=tune.FailureConfig(max_failures=0),  # a worker that died is followed by another one
+                    callbacks=[_Notices(self._placing)],
+                ),
+            ).fit()
         except BaseException as error:
-            failure.append(error)
-
-    with tempfile.TemporaryDirectory(prefix="graft-tune-", ignore_cleanup_errors=True) as folder:
-        thread = threading.Thread(target=fit, args=(folder,), daemon=True)
-        thread.start()
-        _attend(controller, slots, watch, thread)
-    if failure:
-        raise failure[0]
+            self._failure = error
 
 
-def _attend(controller: Any, slots: Slots, watch: Callable[[Any], bool], thread: threading.Thread) -> None:
-    """Watch, ask for a stop, and have leases looked after while the thread lives."""
-    sweep, swept = controller.sweep.remote(), time.monotonic()
-    while thread.is_alive():
-        thread.join(POLL_SECONDS)
-        if watch(ray.get(swift(controller.progress)())):
-            ray.get(swift(controller.request_stop)())
-            slots.closed = True
-        due = time.monotonic() > swept + SWEEP_SECONDS
-        if due and ray.wait([sweep], timeout=0)[0]:
-            sweep, swept = controller.sweep.remote(), time.monotonic()
+@final
+class PackTrial(tune.Trainable):
+    """A worker as a trial of Tune, whose results are its totals after exchanges with reports."""
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        return tune.PlacementGroupFactory([config["share"]])
+
+    def setup(self, config: dict[str, Any]) -> None:
+        context = ray.get_runtime_context()
+        self._worker = PlacedWorker()
+        self._totals: dict[str, Any] = {"node": context.get_node_id(), "reports": 0, "free_lanes": 0}
+        self._results: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._results.put_nowait({**self._totals, "actor": context.current_actor})
+
+    async def begin(self, slot: int, task: Task) -> None:
+        """Begin as `PlacedWorker` does."""
+        await self._worker.begin(slot, task)
+
+    async def fetch(self, line: str, *answer: object) -> Question:
+        """Fetch as from a `PlacedWorker`."""
+        question = await self._worker.fetch(line, *answer)
+        if question.kind == "exchange" and question.arguments[0]:
+            reports, offer = question.arguments
+            self._totals["reports"] += len(reports)
+            self._totals["free_lanes"] = offer.lanes
+            self._results.put_nowait({**self._totals})
+        return question
+
+    async def finish(self, reason: str | None) -> None:
+        """End the trial; `reason`: what the worker crashed with, unless it was done."""
+        self._results.put_nowait({**self._totals, "done": True, "reason": reason})
+
+    async def train(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the next result; in the actor's event loop, so that questions are fetched meanwhile."""
+        self._result = await self._results.get()
+        while not self._results.empty():  # Tune was slower than the worker
+            self._result |= self._results.get_nowait()
+        return super().train()
+
+    def step(self) -> dict[str, Any]:
+        if reason := self._result.pop("reason", None):
+            raise RuntimeError(reason)
+        return self._result
 
 
-def _tuner(placing: Placing, pack_worker: Callable[[dict[str, int]], None], share: Share, folder: str) -> tune.Tuner:
-    return tune.Tuner(
-        tune.with_resources(pack_worker, tune.PlacementGroupFactory([dict(share)])),
-        tune_config=tune.TuneConfig(search_alg=placing, num_samples=-1),
-        run_config=tune.RunConfig(
-            name="packs",
-            storage_path=folder,
-            verbose=0,
-            failure_config=tune.FailureConfig(max_failures=0),  # a worker that died is followed by a new one of ours
-            stop=EndOfStudy(placing.slots),
-        ),
-    )
+@final
+class _Placing(Searcher):
+    """What Tune asks for trials: a worker for each slot that wants one."""
+
+    def __init__(self, share: Share) -> None:
+        super().__init__()
+        self._share = share
+        self._wanted: queue.SimpleQueue[tuple[int, Started]] = queue.SimpleQueue()
+        self._asked: dict[str, Started] = {}
+        """By Tune's name of the trial."""
+
+    def ask_for(self, slot: int) -> Started:
+        started = Started()
+        self._wanted.put((slot, started))
+        return started
+
+    def suggest(self, trial_id: str) -> Any:
+        try:
+            slot, started = self._wanted.get_nowait()
+        except queue.Empty:
+            return None
+        if not started.set_running_or_notify_cancel():  # it is not wanted any more
+            return None
+        self._asked[trial_id] = started
+        return {"slot": slot, "share": {**self._share}}
+
+    def take(self, trial_id: str) -> Started | None:
+        """Return what waits for a trial's start; None if it has started."""
+        return self._asked.pop(trial_id, None)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        pass
+
+    def save(self, checkpoint_path: str) -> None:
+        """Save nothing: what a study needs to resume is in its database."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # as `save`
+
+
+@final
+class _Notices(tune.Callback):
+    """Hears from Tune which workers have started, before its loggers do, and which could not."""
+
+    def __init__(self, placing: _Placing) -> None:
+        self._placing = placing
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        actor = result.pop("actor", None)
+        if started := self._placing.take(trial.trial_id):
+            started.set_result((actor, result["node"]))
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        if started := self._placing.take(trial.trial_id):
+            started.set_exception(RuntimeError(trial.get_error() or "it could not be started"))

@@ -1,52 +1,36 @@
-"""What runs on a node of a cluster: a worker that speaks to the controller's actor, and begins anew when it must."""
+"""What runs on a node of a cluster: a worker that is asked for its questions, and begins anew when it must."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spaces.plugins.bundles import Outside
 from spaces.records import Directives, Offer, Report
 from tests.support.launches import ROOT
 from tests.support.ray_pool import FakeController, offer
 from tests.support.trials import config, trial
+from workers.pool.controller_proxy import ControllerProxy
 from workers.pool.logs import log_exchange
-from workers.pool.ray import serving as ray_serving
-from workers.pool.ray import working
-from workers.pool.ray.connecting import SWIFT
-from workers.pool.ray.controller_actor import ControllerActor
+from workers.pool.ray import placed_worker
+from workers.pool.ray.placed_worker import PlacedWorker
+from workers.pool.ray.questions import Task
+from workers.pool.ray.tune import PackTrial
 from workers.pool.worker_settings import WorkerSettings
 
 
-class Method:
-    """A method as an actor's handle has it, called at once."""
-
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self.remote = call
-
-    def options(self, *, concurrency_group: str) -> Method:
-        assert concurrency_group == SWIFT
-        return self
-
-
-class Handle:
-    """An actor that lives in this process."""
-
-    def __init__(self, actor: object) -> None:
-        self._actor = actor
-
-    def __getattr__(self, name: str) -> Method:
-        return Method(getattr(self._actor, name))
-
-
 class Context:
+    current_actor = "this actor"
+
     def get_node_id(self) -> str:
         return "node-7"
 
@@ -71,16 +55,37 @@ class FakeWorker:
         return len(self.made) > 1
 
 
-def test_a_worker_whose_lease_ran_out_goes_on_under_a_new_name_in_its_slot(monkeypatch: pytest.MonkeyPatch):
-    controller, reports = FakeController(), []
+@pytest.fixture
+def on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a worker of a cluster run in this process."""
     FakeWorker.made = []
-    monkeypatch.setattr(ray_serving.ray, "get", lambda value: value)
-    monkeypatch.setattr(ray_serving.ray, "get_runtime_context", Context)
-    monkeypatch.setattr(ray_serving.tune, "report", reports.append)
-    monkeypatch.setattr(working, "make_worker", FakeWorker)
-    monkeypatch.setattr(ray_serving, "begin_log", lambda: None)
-    monkeypatch.setattr(ray_serving, "prepare", lambda: None)
-    ray_serving.serve(Handle(ControllerActor(lambda: controller)), 5, 4, None)
+    monkeypatch.setattr(placed_worker.ray, "get_runtime_context", Context)
+    monkeypatch.setattr(placed_worker, "make_worker", FakeWorker)
+    monkeypatch.setattr(placed_worker, "begin_log", lambda: None)
+    monkeypatch.setattr(placed_worker, "prepare", lambda: None)
+
+
+async def serve(worker: PlacedWorker | PackTrial, proxy: ControllerProxy) -> str | None:
+    """Answer a worker of slot 5 until it ends; why it did."""
+    answers = {"attach": lambda name: proxy.attach(5, name), "exchange": proxy.exchange, "renew": proxy.renew}
+
+    async def carry(line: str) -> str | None:
+        question = await worker.fetch(line)
+        while question.kind != "end":
+            question = await worker.fetch(line, answers[question.kind](*question.arguments))
+        return question.arguments[0]
+
+    await worker.begin(5, Task(width=4, saving=None, outside=Outside()))
+    renewing = asyncio.create_task(carry("renew"))
+    reason = await carry("exchange")
+    renewing.cancel()
+    return reason
+
+
+@pytest.mark.usefixtures("on_a_node")
+def test_a_worker_whose_lease_ran_out_goes_on_under_a_new_name_in_its_slot():
+    controller = FakeController()
+    assert asyncio.run(serve(PlacedWorker(), ControllerProxy(controller))) is None
     first, second = (worker.name for worker in FakeWorker.made)
     assert first != second
     assert first.startswith("ray-5-")
@@ -89,8 +94,36 @@ def test_a_worker_whose_lease_ran_out_goes_on_under_a_new_name_in_its_slot(monke
         f"exchange {first}", f"renew {first}", f"lost {first}", f"exchange {second}", f"renew {second}",
     ]  # fmt: skip
     assert [worker.renewed for worker in FakeWorker.made] == [True, True]
-    assert [report["reports"] for report in reports] == [0, 1, 1]
-    assert {report["node"] for report in reports} == {"node-7"}
+
+
+@pytest.mark.usefixtures("on_a_node")
+def test_a_worker_that_crashes_says_why(monkeypatch: pytest.MonkeyPatch):
+    def crash(*arguments: object) -> None:
+        raise ValueError("first\nno such device")
+
+    monkeypatch.setattr(placed_worker, "make_worker", crash)
+    assert asyncio.run(serve(PlacedWorker(), ControllerProxy(FakeController()))) == "no such device"
+
+
+@pytest.mark.usefixtures("on_a_node")
+def test_tune_has_the_totals_of_a_worker_after_each_exchange_with_reports():
+    async def run(reason: str | None) -> list[dict[str, Any]]:
+        trial = PackTrial({})
+        results = [await trial.train()]
+        assert await serve(trial, ControllerProxy(FakeController())) is None
+        await trial.finish(reason)
+        while not results[-1]["done"]:
+            results.append(await trial.train())
+        return results
+
+    results = asyncio.run(run(None))
+    assert results[0]["actor"] == "this actor"
+    assert [result["reports"] for result in results] == [0, 2]
+    assert [result["free_lanes"] for result in results] == [0, 1]
+    assert {result["node"] for result in results} == {"node-7"}
+    FakeWorker.made = []
+    with pytest.raises(RuntimeError, match="out of memory"):
+        asyncio.run(run("out of memory"))
 
 
 def test_a_log_says_what_is_started_stopped_and_failed(caplog: pytest.LogCaptureFixture):

@@ -1,4 +1,4 @@
-"""The controller behind an actor's door: knows which worker holds each slot, and ends the run on an error."""
+"""A controller as workers in other processes reach it: it knows which worker holds each slot."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from workers.pool.slots import MOST_CRASHES
 
 
 @final
-class ControllerActor:
-    """Lets the workers of a cluster speak to one controller.
+class ControllerProxy:
+    """Passes the calls of a slot's worker on to one controller, and ends the run on an error.
 
-    The methods named in `SWIFT` are called from a thread of their own, so that they are answered while the database
-    makes an exchange wait; all others from one thread, one at a time.
+    As for `Steering`, `renew` and `progress` may be called from any thread, all else from one at a time.
     """
 
-    SWIFT = ("renew", "progress", "request_stop")
-
-    def __init__(self, make_controller: Callable[[], Steering]) -> None:
-        self._controller = make_controller()
+    def __init__(self, controller: Steering) -> None:
+        self._controller = controller
         self._holders: dict[int, str] = {}
         self._error: GraftError | None = None
 
@@ -40,9 +37,7 @@ class ControllerActor:
         self._clear(slot, self._controller.handle_departure)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        """Exchange with the controller; after an error of Graft's every worker is dismissed, and the driver gets the
-        error.
-        """
+        """Exchange with the controller; after a GraftError every worker is dismissed, and `progress` raises it."""
         if self._error is None and offer.worker in self._holders.values():
             try:
                 return self._controller.exchange(reports, offer)
@@ -65,19 +60,11 @@ class ControllerActor:
             f"every worker crashed {MOST_CRASHES} times, the last one with: {reason}; it can be resumed"
         )
 
-    def request_stop(self) -> None:
-        """Ask the controller to stop the study."""
-        self._controller.request_stop()
-
     def progress(self) -> Progress:
         """Return where the study stands; raises the error that ended the run."""
         if self._error is not None:
             raise self._error
         return self._controller.progress()
-
-    def close(self) -> None:
-        """Release the database."""
-        self._controller.close()
 
     def _clear(self, slot: int, tell: Callable[[str], None]) -> None:
         if slot in self._holders:
