@@ -38,7 +38,6 @@ SLACK = 2 * sqrt(0.05 * 0.95)
 """Two standard errors of a share of 5 %, times the root of the number."""
 
 
-@pytest.mark.sampled(0, 6)
 @pytest.mark.parametrize("kind", INTERVALS)
 def test_an_interval_holds_the_truth_as_often_as_it_says(kind: str) -> None:
     assert 0.93 <= coverage(kind, 1_000) <= 0.97
