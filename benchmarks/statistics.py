@@ -76,7 +76,9 @@ def _of_pairs(values: Numbers) -> tuple[float, float]:
 def _by_study(values: Numbers, **expressions: pl.Expr) -> pl.DataFrame:
     """Return expressions of the column `x`, the numbers of each study."""
     studies = np.repeat(np.arange(len(values)), values.shape[1])
-    return pl.DataFrame({"study": studies, "x": values.ravel()}).group_by("study", maintain_order=True).agg(**expressions)
+    return (
+        pl.DataFrame({"study": studies, "x": values.ravel()}).group_by("study", maintain_order=True).agg(**expressions)
+    )
 
 
 def _of_margin(values: Numbers) -> tuple[Numbers, Numbers]:

@@ -240,7 +240,7 @@ def decide_null_claims(claims: int) -> dict[str, float]:
 
 
 def decide_normal_claims(claims: int) -> list[tuple[float, dict[str, float], dict[str, float]]]:
-    """Return the power that is said, and the shares of verdicts on claims without and with a gain, of normal metrics."""
+    """Return the power that is said, and the shares of verdicts on normal claims without and with a gain."""
     return [
         (
             find_power(seeds, 1.0, 1.0, 0.05),

@@ -114,7 +114,7 @@ def block_p(values: Numbers, arm: int) -> float:
 
 @cache
 def _patterns(pairs: int) -> Numbers:
-    """Return the patterns of signs whose last one is plus, [2^(pairs - 1), pairs]: the others have sums as far from 0."""
+    """Return the patterns of signs whose last one is plus, [2^(pairs - 1), pairs]; the others have as large sums."""
     return 1.0 - 2.0 * (np.arange(2 ** (pairs - 1))[:, None] >> np.arange(pairs) & 1)
 
 
