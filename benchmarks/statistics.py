@@ -36,7 +36,8 @@ from search.analysis.study.top_k import mean_margin, median_interval, top_k_stat
 from search.analysis.transfer.affinity import interval_of_correlation
 
 Numbers = NDArray[np.float64]
-Bounds = tuple[float | None, float | None]
+Bounds = Callable[[Numbers], tuple[Numbers, Numbers]]
+"""Lower and upper ends of an interval for each study, of its numbers, [studies, numbers]."""
 Draw = Callable[[np.random.Generator, int, int], Numbers]
 """Values of so many arms and seeds, [arms, seeds, conditions]."""
 
@@ -49,69 +50,87 @@ EFFECTS = (0.5, 1.0, 1.5, 2.0, 3.0)
 # ---------------------------------------------------------------------------------------------------------- intervals
 
 
-def _of_cell(interval: Interval) -> Callable[[Numbers], Bounds]:
-    def bounds(values: Numbers) -> Bounds:
-        cell = {"pairs": len(values), "mean": values.mean(), "deviation": values.std(ddof=1), "changes": values}
-        low, high = interval.bounds(pl.DataFrame([cell | {"changes": values.tolist()}]))
-        return float(low[0]), float(high[0])
+def _each(interval: Callable[[Numbers], tuple[float, float]]) -> Bounds:
+    """Return the intervals of many studies by a function of the numbers of one."""
+
+    def bounds(values: Numbers) -> tuple[Numbers, Numbers]:
+        low, high = np.array([interval(own) for own in values]).T
+        return low, high
 
     return bounds
 
 
-def _of_pairs(values: Numbers) -> Bounds:
+def _of_cell(interval: Interval) -> Bounds:
+    def bounds(values: Numbers) -> tuple[Numbers, Numbers]:
+        numbers = {"mean": values.mean(1), "deviation": values.std(1, ddof=1), "changes": values.tolist()}
+        return interval.bounds(pl.DataFrame(numbers).with_columns(pairs=values.shape[1]))
+
+    return bounds
+
+
+def _of_pairs(values: Numbers) -> tuple[float, float]:
     found = summarize_differences(values)
     return found.low, found.high
 
 
-def _of_margin(values: Numbers) -> Bounds:
-    [margin] = pl.DataFrame({"x": values}).select(mean_margin("x")).to_series()
-    return (None, None) if margin is None else (values.mean() - margin, values.mean() + margin)
+def _by_study(values: Numbers, **expressions: pl.Expr) -> pl.DataFrame:
+    """Return expressions of the column `x`, the numbers of each study."""
+    studies = np.repeat(np.arange(len(values)), values.shape[1])
+    return (
+        pl.DataFrame({"study": studies, "x": values.ravel()}).group_by("study", maintain_order=True).agg(**expressions)
+    )
 
 
-def _of_median(values: Numbers) -> Bounds:
-    found = pl.DataFrame({"x": values}).select(**median_interval("x"))
-    return found["low"][0], found["high"][0]
+def _of_margin(values: Numbers) -> tuple[Numbers, Numbers]:
+    margin = _by_study(values, margin=mean_margin("x"))["margin"].to_numpy()
+    return values.mean(1) - margin, values.mean(1) + margin
 
 
-def _of_tasks(tasks: int) -> Callable[[Numbers], Bounds]:
-    return lambda values: interquartile_interval(list(values.reshape(tasks, -1)))
+def _of_median(values: Numbers) -> tuple[Numbers, Numbers]:
+    found = _by_study(values, **median_interval("x"))
+    return found["low"].to_numpy(), found["high"].to_numpy()
 
 
-def _best_tenth(raw: Numbers, averaged: Numbers) -> pl.DataFrame:
-    """Return the row of the averaged parameters of so many trials."""
-    number = np.arange(len(raw))
-    costs = {"raw": raw, "bema": averaged}
-    sides = [pl.DataFrame({"number": number, "variant": name, "cost": cost}) for name, cost in costs.items()]
-    found = top_k_statistics(pl.concat(sides).with_columns(metric=0, sign=1), ["metric"])
-    return found.filter(pl.col("variant") == "bema", pl.col("portion") == "best 10 %")
+def _of_tasks(tasks: int) -> Bounds:
+    return _each(lambda values: interquartile_interval(list(values.reshape(tasks, -1))))
 
 
-def _of_best_tenth(values: Numbers) -> Bounds:
-    [row] = _best_tenth(values, values).iter_rows(named=True)
-    return row["value"] - row["margin"], row["value"] + row["margin"]
+def _best_tenth(raw: Numbers, averaged: Numbers) -> dict[str, Numbers]:
+    """Return the columns of the averaged parameters, a number for each study, of costs [studies, trials]."""
+    study, number = (axis.ravel() for axis in np.indices(raw.shape))
+    costs = {"raw": raw.ravel(), "bema": averaged.ravel()}
+    trials = pl.DataFrame({"study": study, "number": number})
+    sides = [trials.with_columns(variant=pl.lit(name), cost=pl.Series(cost)) for name, cost in costs.items()]
+    found = top_k_statistics(pl.concat(sides).with_columns(sign=1), ["study"])
+    own = found.filter(pl.col("variant") == "bema", pl.col("portion") == "best 10 %").sort("study")
+    return {name: own[name].to_numpy() for name in ("value", "margin", "change", "change_margin")}
 
 
-def _of_change(values: Numbers) -> Bounds:
+def _of_best_tenth(values: Numbers) -> tuple[Numbers, Numbers]:
+    found = _best_tenth(values, values)
+    return found["value"] - found["margin"], found["value"] + found["margin"]
+
+
+def _of_change(values: Numbers) -> tuple[Numbers, Numbers]:
     """Of the change by averaging, where it takes away a fifth, more or less, of log-normal costs."""
-    one, other = values.reshape(2, -1)
-    [row] = _best_tenth(np.exp(one / 2), np.exp(one / 2 + other / 5 - 0.2)).iter_rows(named=True)
+    one, other = np.split(values, 2, axis=1)
+    found = _best_tenth(np.exp(one / 2), np.exp(one / 2 + other / 5 - 0.2))
     tenths = [exp(mean) * (1 + deviation * _mean_between((0, 0.1), deviation)) for mean, deviation in _COSTS]
-    error = row["change"] - (tenths[1] / tenths[0] - 1)
-    return error - row["change_margin"], error + row["change_margin"]
+    error = found["change"] - (tenths[1] / tenths[0] - 1)
+    return error - found["change_margin"], error + found["change_margin"]
 
 
 _COSTS = ((0.0, 0.5), (-0.2, sqrt(0.5**2 + 0.2**2)))
 """Mean and deviation of the logarithms of raw and averaged costs."""
 
 
-def _of_correlation(values: Numbers) -> Bounds:
-    one, other = values.reshape(2, -1)
+def _of_correlation(values: Numbers) -> tuple[Numbers, Numbers]:
+    one, other = np.split(values, 2, axis=1)
     # With a correlation of 1/2, of which the truth is taken away so that all intervals are to hold 0.
-    r = np.corrcoef(one, one / 2 + np.sqrt(0.75) * other)[0, 1]
-    found = pl.DataFrame({"r": [r], "shared": [len(one)]}).select(
-        **interval_of_correlation(pl.col("r"), pl.col("shared"))
-    )
-    return found["low"][0] - 0.5, found["high"][0] - 0.5
+    both = zip(one, one / 2 + np.sqrt(0.75) * other, strict=True)
+    r = pl.DataFrame({"r": [float(np.corrcoef(*pair)[0, 1]) for pair in both]})
+    found = r.select(**interval_of_correlation(pl.col("r"), pl.lit(one.shape[1])))
+    return found["low"].to_numpy() - 0.5, found["high"].to_numpy() - 0.5
 
 
 def _mean_between(quantiles: tuple[float, float], skew: float) -> float:
@@ -131,7 +150,7 @@ SKEW = 0.5
 class Kind(NamedTuple):
     """A kind of interval, made of so many numbers."""
 
-    interval: Callable[[Numbers], Bounds]
+    interval: Bounds
     numbers: int
     between: tuple[float, float] | None = (0.0, 1.0)
     """It is of the mean between these quantiles of what the numbers are drawn from; None: of their median, 0."""
@@ -143,11 +162,11 @@ class Kind(NamedTuple):
 
 
 INTERVALS: Mapping[str, Kind] = {
-    "Student's, of a mean of 3 seeds": Kind(mean_interval, 3),
-    "Student's, of a mean of 5 seeds": Kind(mean_interval, 5),
-    "Student's, of a mean of 8 seeds": Kind(mean_interval, 8),
-    "Student's paired, 5 pairs": Kind(_of_pairs, 5),
-    "Student's paired, 8 pairs": Kind(_of_pairs, 8),
+    "Student's, of a mean of 3 seeds": Kind(_each(mean_interval), 3),
+    "Student's, of a mean of 5 seeds": Kind(_each(mean_interval), 5),
+    "Student's, of a mean of 8 seeds": Kind(_each(mean_interval), 8),
+    "Student's paired, 5 pairs": Kind(_each(_of_pairs), 5),
+    "Student's paired, 8 pairs": Kind(_each(_of_pairs), 8),
     "of a cell of a matrix, Student's, 5 pairs": Kind(_of_cell(Student()), 5),
     "of a cell of a matrix, bootstrap, 6 pairs": Kind(_of_cell(Bootstrap()), 6),
     "of a cell of a matrix, bootstrap, 12 pairs": Kind(_of_cell(Bootstrap()), 12),
@@ -169,13 +188,16 @@ def coverage(kind: str, repeats: int, skew: float = 0.0, seed: int = 0) -> float
     """Return the share of intervals of this kind that hold the truth."""
     made, random = INTERVALS[kind], np.random.default_rng(seed)
     truth, held = made.truth(skew), 0
-    for _ in range(repeats):
-        values = random.normal(size=made.numbers)
+    for start in range(0, repeats, _TOGETHER):
+        values = random.normal(size=(min(_TOGETHER, repeats - start), made.numbers))
         low, high = made.interval(np.expm1(skew * values) / skew if skew else values)
-        assert low is not None
-        assert high is not None
-        held += low <= truth <= high
+        assert np.isfinite([low, high]).all()
+        held += int(((low <= truth) & (truth <= high)).sum())
     return held / repeats
+
+
+_TOGETHER = 1_000
+"""Studies that are computed at once."""
 
 
 # ------------------------------------------------------------------------------------------------------------- claims
@@ -283,10 +305,6 @@ def false_verdicts(kind: str, arms: int, seeds: int, studies: int) -> float:
         made = [draw(random, arms, seeds) for _ in range(min(_TOGETHER, studies - start))]
         found += int(have_verdict(np.stack(made), metric).sum())
     return found / studies
-
-
-_TOGETHER = 1_000
-"""Studies whose tables are computed at once."""
 
 
 def have_verdict(values: Numbers, metric: str) -> NDArray[np.bool_]:

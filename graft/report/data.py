@@ -144,7 +144,7 @@ class StudyData:
     @cached_property
     def statistics(self) -> pl.DataFrame:
         """The top-k statistics of all trials (search.analysis.study.scores.study_statistics)."""
-        return study_statistics(self.scores.one_by_one(), self.scores.order)
+        return study_statistics(self.scores.in_parts(), self.scores.order)
 
     @cached_property
     def groups(self) -> pl.DataFrame:
@@ -154,4 +154,4 @@ class StudyData:
     @cached_property
     def group_statistics(self) -> pl.DataFrame:
         """The top-k statistics of each group (search.analysis.study.groups.group_statistics)."""
-        return group_statistics(self.scores.one_by_one(), self.groups, self.scores.order)
+        return group_statistics(self.scores.in_parts(), self.groups, self.scores.order)

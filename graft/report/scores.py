@@ -11,6 +11,9 @@ import polars as pl
 
 from search.analysis.study.scores import Claim, Metric, Summaries, list_metrics, order_metrics, score
 
+_ROWS = 100_000
+"""Scores that are computed at once."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scores:
@@ -37,9 +40,21 @@ class Scores:
         """Return the scores of all metrics that no section claims."""
         return self._score(self.unclaimed)
 
-    def one_by_one(self) -> Iterator[pl.DataFrame]:
-        """Yield the same, metric by metric with categories for texts, a fraction of the room; at least one frame."""
-        for metrics in [[metric] for metric in self.unclaimed] or [[]]:
+    def in_parts(self) -> Iterator[pl.DataFrame]:
+        """Yield the same, some metrics at a time with categories for texts; at least one frame.
+
+        A frame has at most _ROWS scores, or one metric: a large study takes a fraction of the room, and a small one is
+        computed at once, as a query takes milliseconds however few rows it has.
+        """
+        parts: list[list[Metric]] = [[]]
+        rows = 0
+        for metric in self.unclaimed:
+            rows += self.summaries[metric].height
+            if parts[-1] and rows > _ROWS:
+                parts.append([])
+                rows = self.summaries[metric].height
+            parts[-1].append(metric)
+        for metrics in parts:
             yield self._score(metrics, pl.Categorical())
 
     def of(self, name: str, conditions: str = "") -> pl.DataFrame:

@@ -30,13 +30,14 @@ from workers.numerics.tracing import Traced
 SPACE = """\
 study: own
 plugins: [./own_{name}.py]
-task: {{name: add_mod, modulus: 5}}
+task: {{name: add_mod, modulus: 13}}
 model: {{name: own_{name}}}
 optimizer: {{name: adamw, learning_rate: "10 ** uniform(-3, -2)"}}
 averaging: none
-training: {{steps: 4, batch: 4, validate_every: 2, validation_batch: 4}}
+training: {{steps: 4, batch: 4, validate_every: 2, validation_batch: 4, pad_shapes: false}}
 search: {{trials: 3, group: 3, objective: {{minimize: loss/raw}}}}
 """
+"""The task and the batch are those of the check, so that a module's program is generated and compiled once."""
 TASK_SPACE = """\
 study: own
 plugins: [./own_{name}.py]

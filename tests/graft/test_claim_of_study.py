@@ -231,18 +231,46 @@ def test_values_that_are_not_finite_count_as_diverged(value: float) -> None:
     assert decide([base, [*(base + 2 + NOISE)[:5], value]]).diverged == (1, 0)
 
 
+def decide_null_claims(claims: int) -> dict[str, float]:
+    """Return the shares of verdicts on so many claims without any gain, over kinds of metrics and numbers of seeds."""
+    cases = [(kind, seeds) for kind in KINDS for seeds in (4, 6, 8, 12, 16)]
+    found = [one for kind, seeds in cases for one in decide_made_claims(kind, seeds, 0.0, claims // len(cases))]
+    assert len(found) == claims
+    return count_verdicts(found)
+
+
+def decide_normal_claims(claims: int) -> list[tuple[float, dict[str, float], dict[str, float]]]:
+    """Return the power that is said, and the shares of verdicts on normal claims without and with a gain."""
+    return [
+        (
+            find_power(seeds, 1.0, 1.0, 0.05),
+            *(count_verdicts(decide_made_claims("normal", seeds, gains, claims)) for gains in (0.0, 1.0)),
+        )
+        for seeds in (5, 8, 12)
+    ]
+
+
 @pytest.mark.long
 def test_null_claims_are_confirmed_seldom_and_decided_as_the_power_says() -> None:
-    """2,000 claims without any gain, over kinds of metrics and seeds; and as many of normal metrics with one."""
-    cases = [(kind, seeds) for kind in KINDS for seeds in (4, 6, 8, 12, 16)]
-    null = [one for kind, seeds in cases for one in decide_made_claims(kind, seeds, 0.0, 2_010 // len(cases))]
-    assert len(null) >= 2_000
-    assert count_verdicts(null)["confirmed"] <= 0.055
-    for seeds in (5, 8, 12):
-        exact = find_power(seeds, 1.0, 1.0, 0.05)
-        none, gain = (count_verdicts(decide_made_claims("normal", seeds, gains, 600)) for gains in (0.0, 1.0))
-        assert none["refuted"] == pytest.approx(exact, abs=0.05)
-        assert gain["confirmed"] == pytest.approx(exact, abs=0.05)
+    """Of claims without a gain 2 % are confirmed (docs/log/statistics.md), and of normal ones 2.5 % the wrong way.
+
+    Each bound is passed by chance with a probability below 1e-6. Twice the nominal rates, 10 % confirmed and 5 % the
+    wrong way, are found with 99.9 and 90 %, and a power that is .2 from what is said with 98 %.
+    """
+    assert decide_null_claims(510)["confirmed"] <= 0.055
+    found = decide_normal_claims(300)
+    for power, none, gain in found:
+        assert none["refuted"] == pytest.approx(power, abs=0.14)
+        assert gain["confirmed"] == pytest.approx(power, abs=0.14)
+    assert np.mean([(none["confirmed"], gain["refuted"]) for _, none, gain in found]) <= 0.044
+
+
+@pytest.mark.slow
+def test_many_null_claims_are_confirmed_seldom_and_decided_as_the_power_says() -> None:
+    assert decide_null_claims(2_010)["confirmed"] <= 0.055
+    for power, none, gain in decide_normal_claims(600):
+        assert none["refuted"] == pytest.approx(power, abs=0.05)
+        assert gain["confirmed"] == pytest.approx(power, abs=0.05)
         assert max(none["confirmed"], gain["refuted"]) <= 0.055
 
 

@@ -437,7 +437,7 @@ def test_a_byte_that_changes_under_a_running_study_is_noticed_or_harmless(
     assert numbers_of(kind) == numbers_of("undisturbed")
 
 
-@pytest.mark.long
+@pytest.mark.sampled(0, 1)
 @pytest.mark.parametrize("kind", ["outside", "file"])
 def test_a_worker_of_ray_with_an_old_copy_trains_on_what_the_study_has(
     folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -231,10 +231,14 @@ def secrets_of(folder: Path) -> list[float]:
     return values
 
 
-def check_hidden(text: str, secrets: list[float], where: str) -> None:
+def spell(values: list[float]) -> set[str]:
+    """Return numbers as texts may have them: with six digits or more."""
+    return {f"{abs(value):.{digits}g}" for value in values for digits in range(6, 18)}
+
+
+def check_hidden(text: str, spelled: set[str], where: str) -> None:
     """No number of the text is one of the secrets, to the digits that it has: at least six."""
     said = {word for word in re.findall(r"\d+\.\d+(?:e[+-]?\d+)?", text) if len(word.replace(".", "").lstrip("0")) >= 6}
-    spelled = {f"{abs(value):.{digits}g}" for value in secrets for digits in range(6, 18)}
     assert not said & spelled, where
 
 
@@ -255,14 +259,15 @@ def test_no_command_address_file_or_tool_shows_a_test_metric_before_the_reveal(
 ) -> None:
     (folder / "again.yaml").write_text(TEXT.replace("study: sealed", "study: again"))
     secrets = secrets_of(folder)
+    spelled = spell(secrets)
     for command, several in READING.items():
         for arguments in several:
             status, out, error = called(monkeypatch, capfd, *command.split(), *arguments)
             assert status == 0, (command, error)
-            check_hidden(out + error, secrets, command)
+            check_hidden(out + error, spelled, command)
     for path in folder.iterdir():
         if path.suffix in (".csv", ".json", ".html", ".md"):
-            check_hidden(path.read_text(), secrets, path.name)
+            check_hidden(path.read_text(), spelled, path.name)
     url = url_of(folder)
     with client_of(url) as client:
         paths = [path for path, one in client.get("/api/openapi.json").json()["paths"].items() if "get" in one]
@@ -276,9 +281,9 @@ def test_no_command_address_file_or_tool_shows_a_test_metric_before_the_reveal(
                 answer = client.get(there)
                 assert answer.status_code in (200, 400, 404), there  # no front, or no such figure
                 if answer.content.startswith(b"PAR1"):
-                    check_hidden(str(pl.read_parquet(io.BytesIO(answer.content)).to_dicts()), secrets, there)
+                    check_hidden(str(pl.read_parquet(io.BytesIO(answer.content)).to_dicts()), spelled, there)
                 else:
-                    check_hidden(answer.text, secrets, there)
+                    check_hidden(answer.text, spelled, there)
     arguments: dict[str, dict[str, Any]] = {
         "list": {}, "describe": {"name": "study/sealed"}, "check": {"space": TEXT}, "advise": {"space": TEXT},
         "submit": {"space": TEXT}, "watch": {"study": "sealed", "seconds": 0},
@@ -288,13 +293,13 @@ def test_no_command_address_file_or_tool_shows_a_test_metric_before_the_reveal(
     }  # fmt: skip
     assert {*arguments, "reveal"} == {*TOOLS}
     for name, given_arguments in arguments.items():
-        check_hidden(str(call(url, name, **given_arguments).structured_content), secrets, name)
+        check_hidden(str(call(url, name, **given_arguments).structured_content), spelled, name)
     with open_reader(url) as reader:
         assert reader.study("sealed").test_results() is None
-    check_hidden(str(graft.Database(url)["sealed"].metrics().to_dicts()), secrets, "Python")
+    check_hidden(str(graft.Database(url)["sealed"].metrics().to_dicts()), spelled, "Python")
     for shown in secrets[:20]:  # the walk finds one that is shown
         with pytest.raises(AssertionError, match="a claim"):
-            check_hidden(f"value {shown:.8g}, and more", [shown], "a claim")
+            check_hidden(f"value {shown:.8g}, and more", spell([shown]), "a claim")
 
 
 # ----------------------------------------------------------------------------------------------------------- the reveal

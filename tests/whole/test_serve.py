@@ -22,7 +22,7 @@ from graft.serving.service import Service
 from graft.serving.submitting import submit
 from spaces.errors import StorageError, StudyError
 from storage import AwayError, open_reader
-from tests.support.databases import raw
+from tests.support.databases import DATABASES, raw
 from tests.support.launches import ROOT, SPACE, Numbers, ended, finished, kill, numbers, running, search, wait_until
 from tests.support.serve import OTHER, SERVE, UNHURRIED, queue, submit_both
 
@@ -113,7 +113,8 @@ def worker_processes(service: int) -> list[psutil.Process]:
     return [one for one in psutil.Process(service).children() if "workers.pool.processes" in " ".join(one.cmdline())]
 
 
-@pytest.mark.long
+@pytest.mark.sampled(0, 1)
+@pytest.mark.parametrize("url", DATABASES, indirect=True)
 def test_studies_on_several_devices_lose_a_process_and_nothing_else(tmp_path: Path, url: str, launched: Numbers):
     """A worker process for each device: the lanes of one that is killed go to others, and no number changes."""
     submit_both(tmp_path, url)

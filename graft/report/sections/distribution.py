@@ -43,7 +43,7 @@ class Distribution(Section):
             "Where a line crosses 1 % is the threshold of the best 1 %."
         )
         caption += say_series(self.data.statistics, series)
-        shares = pl.concat([distribution(scores) for scores in self.data.scores.one_by_one()])
+        shares = pl.concat([distribution(scores) for scores in self.data.scores.in_parts()])
         svg = _draw(shares, series, figures.own)
         yield Picture(number=figures.own, caption=caption, svg=svg)
 

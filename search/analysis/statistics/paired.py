@@ -114,8 +114,8 @@ def block_p(values: Numbers, arm: int) -> float:
 
 @cache
 def _patterns(pairs: int) -> Numbers:
-    """Return all patterns of signs, [2^pairs, pairs]."""
-    return 1.0 - 2.0 * (np.arange(2**pairs)[:, None] >> np.arange(pairs) & 1)
+    """Return the patterns of signs whose last one is plus, [2^(pairs - 1), pairs]; the others have as large sums."""
+    return 1.0 - 2.0 * (np.arange(2 ** (pairs - 1))[:, None] >> np.arange(pairs) & 1)
 
 
 def _flip_signs(differences: Numbers) -> float:

@@ -38,7 +38,6 @@ SLACK = 2 * sqrt(0.05 * 0.95)
 """Two standard errors of a share of 5 %, times the root of the number."""
 
 
-@pytest.mark.sampled(0, 6)
 @pytest.mark.parametrize("kind", INTERVALS)
 def test_an_interval_holds_the_truth_as_often_as_it_says(kind: str) -> None:
     assert 0.93 <= coverage(kind, 1_000) <= 0.97
@@ -70,9 +69,23 @@ def test_a_few_studies_without_effect_claim_little(kind: str) -> None:
     assert np.mean(shares) <= 0.05 + SLACK / sqrt(12)
 
 
+NULL_TABLES = [*product(NULLS, NULL_ARMS, NULL_SEEDS)]
+
+
 @pytest.mark.sampled(4, 30)
-@pytest.mark.parametrize(("kind", "arms", "seeds"), [*product(NULLS, NULL_ARMS, NULL_SEEDS)])
+@pytest.mark.parametrize(("kind", "arms", "seeds"), NULL_TABLES)
 def test_without_effect_few_tables_have_a_verdict(kind: str, arms: int, seeds: int) -> None:
+    """Of 5,000 studies more than 6.7 % have one with a probability below 1e-6 if the rate is 5.1 %.
+
+    That is the largest rate in the table of docs/log/statistics.md. A rate of 8 % is found 9,999 times in 10,000, twice
+    the nominal one always.
+    """
+    assert false_verdicts(kind, arms, seeds, 5_000) <= 0.067
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "arms", "seeds"), NULL_TABLES)
+def test_without_effect_at_most_one_table_in_twenty_has_a_verdict(kind: str, arms: int, seeds: int) -> None:
     """Twenty thousand studies tell a rate of 5.5 % from 5.1 %, the largest in the table of docs/log/statistics.md."""
     assert false_verdicts(kind, arms, seeds, 20_000) <= 0.055
 

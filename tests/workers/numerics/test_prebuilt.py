@@ -110,6 +110,24 @@ def test_what_was_compiled_ahead_of_other_sources_is_not_loaded(
     assert line.startswith("there is no C++ compiler, so steps on a CPU are traced")
 
 
+def test_a_library_depends_on_the_headers_that_its_text_includes_and_on_no_others(
+    empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "SOURCES", tmp_path)
+    texts = {"instructions": "", "outer": '#  include "inner.hpp"', "inner": "// 1", "other": "// 1"}
+    unit = building.Unit("one", '#include <cmath>\n#include "outer.hpp"\n')
+
+    def digest(**changes: str) -> str:
+        for name, text in (texts | changes).items():
+            (tmp_path / f"{name}.hpp").write_text(text)
+        native.forget()
+        return building.digest(unit, [])
+
+    first = digest()
+    assert digest(other="// 2") == first
+    assert len({first, digest(inner="// 2"), digest(outer="// 2"), digest(instructions="// 2")}) == 4
+
+
 def test_a_broken_library_is_a_line_and_is_compiled_here(
     small_sources: Path, empty_cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

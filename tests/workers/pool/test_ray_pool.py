@@ -95,26 +95,23 @@ def test_slots_in_which_workers_only_die_are_an_error(controller: FakeController
         proxy.progress()
 
 
-def test_a_study_on_ray_survives_a_killed_worker_with_the_same_numbers(tmp_path: Path):
+def test_a_study_on_ray_listens_on_this_machine_alone_and_survives_a_killed_worker_with_the_same_numbers(
+    tmp_path: Path,
+):
+    """A15 of the look at 0.1.0: a cluster of our own listened on all networks."""
     url = f"sqlite:///{tmp_path}/graft.db"
     with running(tmp_path, *RAY, "--workers", "2") as process:
         wait_until(lambda: finished(url) > 3)
-        workers = descendants(process.pid, "ray::PackTrial")
-        os.kill(workers[0], signal.SIGKILL)
-        lines = ended(process, 0)
-    assert lines[-1].startswith("tiny: 48 finished of 48; best tvd/bema ")
-    check_complete(url)
-
-
-def test_the_processes_of_a_launch_on_ray_listen_on_this_machine_alone(tmp_path: Path):
-    """A15 of the look at 0.1.0: a cluster of our own listened on all networks."""
-    with running(tmp_path, *RAY, "--workers", "2") as process:
-        wait_until(lambda: finished(f"sqlite:///{tmp_path}/graft.db") > 3)
         ours = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
         listening = [one for child in ours for one in child.net_connections("inet") if one.status == "LISTEN"]
         assert len(listening) > 3
         addresses = {ipaddress.ip_address(one.laddr.ip) for one in listening}
         assert all((getattr(one, "ipv4_mapped", None) or one).is_loopback for one in addresses), addresses
+        workers = descendants(process.pid, "ray::PackTrial")
+        os.kill(workers[0], signal.SIGKILL)
+        lines = ended(process, 0)
+    assert lines[-1].startswith("tiny: 48 finished of 48; best tvd/bema ")
+    check_complete(url)
 
 
 @pytest.mark.slow

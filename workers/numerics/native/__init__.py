@@ -94,7 +94,7 @@ def address(tensor: Tensor) -> ctypes.c_void_p:
 
 def forget() -> None:
     """Forget all libraries, as after a change of `$CXX`, `$CXXFLAGS` or the cache's folder."""
-    for remembered in (library, packaged, building.read_headers, building.version, _processor):
+    for remembered in (library, packaged, building.read_header, building.version, _processor):
         remembered.cache_clear()
     _LOADED.clear()
     _SAID.clear()

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ FLAGS = ("-O3", "-std=c++17", "-fPIC", "-Wno-psabi", "-fno-math-errno", "-ffp-co
 the source says so (fused.hpp), and nowhere else."""
 SOURCES = Path(__file__).parent
 _FIRST = '#include "instructions.hpp"\n#line 1\n'
+_INCLUDED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 class Unit(NamedTuple):
@@ -60,15 +62,29 @@ def flags(processor: str = "native") -> list[str]:
 
 
 def digest(unit: Unit, options: list[str], *others: str) -> str:
-    """Return 16 hexadecimal digits of the text, the headers, the flags and whatever else the library depends on."""
-    texts = [unit.text, *unit.flags, *read_headers(), *options, *others]
+    """Return 16 hexadecimal digits of the text, its headers, the flags and whatever else the library depends on."""
+    texts = [unit.text, *unit.flags, *read_headers(unit.text), *options, *others]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
+def read_headers(text: str) -> list[str]:
+    """Return the texts of the headers of this folder that a C++ text includes, directly or by another one.
+
+    The headers are in the order of their names. A change of a header compiles again only what includes it.
+    """
+    names: set[str] = set()
+    texts = [_FIRST, text]
+    while texts:
+        new = {*_INCLUDED.findall(texts.pop())} - names
+        names |= new
+        texts += map(read_header, new)
+    return [read_header(name) for name in sorted(names)]
+
+
 @functools.cache
-def read_headers() -> tuple[str, ...]:
-    """Return the texts of all headers of this folder."""
-    return tuple(path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.hpp")))
+def read_header(name: str) -> str:
+    """Return the text of a header of this folder."""
+    return (SOURCES / name).read_text(encoding="utf-8")
 
 
 def read_cpuinfo() -> list[str]:

@@ -1,9 +1,5 @@
-// a * b + c, rounded once, for registers and for numbers. Compilers are told to fuse nothing by themselves (-ffp-contract=off):
-// GCC would do so across statements and clang within them, and the same source would give two patterns of bits.
-//
-// A processor without the instruction (x86 before 2013) rounds twice: the C library would take a hundred cycles.
+// a * b + c, rounded once, for registers; fused_numbers.hpp has it for numbers, and says why.
 #pragma once
-#include <cmath>
 #include <type_traits>
 #if defined(__FMA__)
 #include <immintrin.h>
@@ -11,13 +7,7 @@
 #include <arm_neon.h>
 #endif
 
-#if defined(__FMA__) || defined(__aarch64__)
-inline float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-inline double multiply_add(double a, double b, double c) { return __builtin_fma(a, b, c); }
-#else
-inline float multiply_add(float a, float b, float c) { return a * b + c; }
-inline double multiply_add(double a, double b, double c) { return a * b + c; }
-#endif
+#include "fused_numbers.hpp"
 
 template <typename V, typename = std::enable_if_t<!std::is_arithmetic<V>::value>> inline V multiply_add(V a, V b, V c) {
     typedef std::remove_reference_t<decltype(a[0])> T;

@@ -1,14 +1,14 @@
 // What generated kernels of programs compute with: functions of one number that a compiler makes vector instructions of.
 //
 // float: the polynomials of functions.hpp, for numbers one by one, without branches. double is the C library's.
+//
+// A compiler reads this before each part of a program. Headers of processors and of the C++ library's mathematics would
+// take it as long as what it then compiles, so that functions are the compiler's own.
 #pragma once
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 
-#include "fused.hpp"
+#include "fused_numbers.hpp"
 
 #define INFINITY_OF(type) std::numeric_limits<type>::infinity()
 #define NAN_OF(type) std::numeric_limits<type>::quiet_NaN()
@@ -20,12 +20,12 @@ namespace programs {
 // Bits as unsigned numbers, which wrap around where numbers are infinite or none.
 inline float of_bits(std::uint32_t bits) {
     float x;
-    std::memcpy(&x, &bits, sizeof x);
+    __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
 inline std::uint32_t bits_of(float x) {
     std::uint32_t bits;
-    std::memcpy(&bits, &x, sizeof x);
+    __builtin_memcpy(&bits, &x, sizeof x);
     return bits;
 }
 
@@ -107,12 +107,32 @@ inline Long bounded(Long index, Long size, Long *fault) {
     return 0;
 }
 
-inline double exp(double x) { return std::exp(x); }
-inline double log(double x) { return std::log(x); }
-inline double log1p(double x) { return std::log1p(x); }
-inline double tanh(double x) { return std::tanh(x); }
-inline double erf(double x) { return std::erf(x); }
-using std::ceil, std::copysign, std::cos, std::exp2, std::expm1, std::floor, std::fmod, std::isfinite, std::log2, std::pow, std::rint;
-using std::sin, std::sqrt, std::trunc;
+inline double exp(double x) { return __builtin_exp(x); }
+inline double log(double x) { return __builtin_log(x); }
+inline double log1p(double x) { return __builtin_log1p(x); }
+inline double tanh(double x) { return __builtin_tanh(x); }
+inline double erf(double x) { return __builtin_erf(x); }
+
+#define OF_ONE(name) \
+    inline float name(float x) { return __builtin_##name##f(x); } \
+    inline double name(double x) { return __builtin_##name(x); }
+#define OF_TWO(name) \
+    inline float name(float x, float y) { return __builtin_##name##f(x, y); } \
+    inline double name(double x, double y) { return __builtin_##name(x, y); }
+OF_ONE(ceil)
+OF_ONE(cos)
+OF_ONE(exp2)
+OF_ONE(expm1)
+OF_ONE(floor)
+OF_ONE(log2)
+OF_ONE(rint)
+OF_ONE(sin)
+OF_ONE(sqrt)
+OF_ONE(trunc)
+OF_TWO(copysign)
+OF_TWO(fmod)
+OF_TWO(pow)
+inline bool isfinite(float x) { return __builtin_isfinite(x); }
+inline bool isfinite(double x) { return __builtin_isfinite(x); }
 
 } // namespace programs

@@ -219,8 +219,8 @@ def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
         assert written, "it has these rows"
         to = locate(loops.buffer, written.place)
         if written.adds_up:
-            start = f"std::fill_n(b, {loops.buffer.numel}, {_start(loops)});"
-            first.append(start.replace("(b,", f"({names[id(loops.buffer)]},"))
+            place = f"{names[id(loops.buffer)]}[n]"
+            first.append(f"for (Long n = 0; n < {loops.buffer.numel}; n++) {place} = {_start(loops)};")
         lines += ["{", *(f"    {line}" for line in _write_row(loops, written, to)), "}"]
     for axis in reversed(range(len(kernel.rows))):
         lines = [
