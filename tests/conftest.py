@@ -10,7 +10,8 @@ import random
 import sys
 from pathlib import Path
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before anything imports torch; inherited by the processes that tests start
+# Before anything imports torch and Polars; inherited by the processes that tests start.
+os.environ["OMP_NUM_THREADS"] = os.environ["POLARS_MAX_THREADS"] = "1"
 # So that these processes find the code under test, and what they are forked from, wherever they start.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
 # Without bytecode each of these processes, and each of `-n`, would compile all of the packages and the tests again.

@@ -82,7 +82,9 @@ def _describe_class(name: str, one: type) -> Iterator[str]:
     ]
     if rows:
         yield from (*table(["field", "type", "what it is"], rows), "")
-    for member, value in vars(one).items():
+    # What a class has from a base of the interface, such as ReadableStudy, stands with its own members.
+    bases = [base for base in reversed(one.__mro__) if base is one or base.__module__.startswith("graft.api.")]
+    for member, value in {member: value for base in bases for member, value in vars(base).items()}.items():
         if member.startswith("_") or not _is_member(value):
             continue
         yield from (f"### {name}.{member}", "", *_describe_call(member, value))

@@ -3,7 +3,8 @@
     space.py      a space from a file, a text or a dictionary, changed by `set`
     plugins.py    plug-ins from source text, or from a notebook's cell
     running.py    a study is trained, with its progress shown, until it is finished or interrupted
-    study.py      a stored study: its frames, its trials, their replays and weights
+    base.py       what a stored study and one of a server have in common: status, frames, trials
+    study.py      a stored study: trials trained again, their weights, reports, and how it goes on
     trials.py     one trial
     database.py   the studies of a database
     remote.py     the studies of a server, read over HTTP

@@ -1,4 +1,4 @@
-"""A stored study: its frames, its trials, what becomes of them, and how it goes on."""
+"""A stored study: its trials, what becomes of them, and how it goes on."""
 
 from __future__ import annotations
 

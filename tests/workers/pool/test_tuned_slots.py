@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,14 +89,15 @@ def test_tune_is_asked_for_no_worker_that_is_not_wanted():
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_worker_that_tune_cannot_start_is_an_error_and_so_is_tunes_own_end():
+def test_a_worker_that_tune_cannot_start_is_an_error_and_so_is_tunes_own_end(tmp_path: Path):
+    (tmp_path / "error.txt").write_text("Failure # 1\nno such module\n")
     slots = TunedSlots(None, "")
 
     async def start() -> None:
         starting = asyncio.create_task(slots.start(0))
         await asyncio.sleep(0)
         slots._placing.suggest("trial")
-        trial = SimpleNamespace(trial_id="trial", get_error=lambda: "Failure # 1\nno such module")
+        trial = SimpleNamespace(trial_id="trial", error_file=str(tmp_path / "error.txt"))
         tune._Notices(slots._placing).on_trial_error(1, [], trial)
         await starting
 

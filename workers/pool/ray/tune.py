@@ -12,6 +12,7 @@ import os
 import queue
 import threading
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, final
 
 import ray
@@ -182,4 +183,6 @@ class _Notices(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         if started := self._placing.take(trial.trial_id):
-            started.set_exception(RuntimeError(trial.get_error() or "it could not be started"))
+            # Tune's `get_error` looks where this file is copied to later.
+            reason = Path(trial.error_file).read_text() if trial.error_file else "it could not be started"
+            started.set_exception(RuntimeError(reason))
