@@ -51,6 +51,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.dist = "worksteal"
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return a process more than there are cores: tests wait for processes, servers and browsers for part of the time."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Import only the modules that `-m fast` or `-m gpu` asks for: all take ten seconds, and need all extras."""
     is_module = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
