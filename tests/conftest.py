@@ -53,8 +53,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return a process more than there are cores: tests wait for processes, servers and browsers for part of the time."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Return a process more than there are cores: for part of the time tests wait for processes and servers."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
