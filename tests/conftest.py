@@ -54,7 +54,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return a process more than there are cores: for part of the time tests wait for processes and servers."""
-    return (os.cpu_count() or 1) + 1
+    asked = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS")
+    return int(asked) if asked else len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -18,16 +18,14 @@ class LeafDescription:
     """One line of a space's description: a leaf as the file writes it."""
 
     path: str
+    text: str
+    """The leaf as the file writes it, on one line."""
     node: Node = field(repr=False, compare=False)
+    """The leaf itself."""
     level: Level
     condition: str | None
     bounds: str
     """Bounds of the draws of the leaf, in order, separated by `; `; empty for none."""
-
-    @property
-    def text(self) -> str:
-        """The leaf as the file writes it, on one line."""
-        return self.node.text
 
 
 class Declarations:
@@ -65,7 +63,9 @@ class Declarations:
         """Add the row of a leaf whose draws are those registered from position `first` on."""
         bounds = "; ".join(draw.bounds for draw in self.draws[first:])
         self.rows.append(
-            LeafDescription(path=context.path, node=node, level=level, condition=context.condition, bounds=bounds)
+            LeafDescription(
+                path=context.path, text=node.text, node=node, level=level, condition=context.condition, bounds=bounds
+            )
         )
 
 

@@ -153,7 +153,10 @@ def test_reports_are_written(search: Search, tmp_path: Path) -> None:
 def test_plug_ins_of_one_name_are_told_apart(search: Search, tmp_path: Path) -> None:
     """0.1.0 stored `softmax` for each of the three temperatures."""
     rows = json.loads(search("trials", "layered", "--format", "json"))
-    configs = [json.loads(search("show", "layered", row["number"], "--format", "json"))["config"] for row in rows[:4]]
+    shown = [json.loads(search("show", "layered", row["number"], "--format", "json")) for row in rows[:4]]
+    configs = [one["config"] for one in shown]
+    for row, one in zip(rows, shown, strict=False):
+        assert one["params"]["model.scorer"] == row["params.model.scorer"]
     chosen = {
         row["params.model.scorer"]: config["model"]["scorer"].get("temperature")
         for row, config in zip(rows, configs, strict=False)

@@ -56,7 +56,8 @@ class Step(Protocol):
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
         """Return the state after the step; the argument is left as it was.
 
-        `used`: lanes from this index on are free and may stay where they are; None: none are.
+        `used`: lanes from this index on are free, so that a step may leave out their gradient (their state is then
+        anything); None: no lane at the end is free.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Pools place workers on devices: `inline` in this process, `processes` one each, `ray_tune` on a Ray cluster."""
+"""Pools place workers on devices: `inline` in this process, `processes` one each, `ray` on a Ray cluster."""
 
 from __future__ import annotations
 

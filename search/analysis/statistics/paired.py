@@ -14,7 +14,7 @@ from scipy.special import stdtr, stdtrit
 Numbers = NDArray[np.float64]
 
 EXACT_PAIRS = 16
-"""Up to so many pairs, all 2^n sign patterns are tried."""
+"""Up to so many pairs, all 2^n sign patterns count (half are tried; the others mirror them)."""
 FEWEST_OF_FLIPS = 6
 """Of fewer pairs no sign-flip test can have p < .05, so that equal differences have no 95 % interval."""
 FEWEST_OF_VERDICT = 4

@@ -77,7 +77,7 @@ NULL_TABLES = [*product(NULLS, NULL_ARMS, NULL_SEEDS)]
 def test_without_effect_few_tables_have_a_verdict(kind: str, arms: int, seeds: int) -> None:
     """Of 5,000 studies more than 6.7 % have one with a probability below 1e-6 if the rate is 5.1 %.
 
-    That is the largest rate in the table of docs/log/statistics.md. A rate of 8 % is found 9,999 times in 10,000, twice
+    That is the largest rate in the table of docs/log/statistics.md. A rate of 8 % is found 9,997 times in 10,000, twice
     the nominal one always.
     """
     assert false_verdicts(kind, arms, seeds, 5_000) <= 0.067

@@ -448,6 +448,14 @@ def test_numbers_at_the_edge_are_torchs() -> None:
     check_calls(function, [x, y], 3e-6)
 
 
+def test_whole_numbers_are_rounded_and_finite_as_torch_has_it() -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        n = x.long()
+        return [n.floor(), n.ceil(), n.round(), n.trunc(), n.isfinite(), n.isinf(), n.int().floor()]
+
+    check_calls(function, [torch.linspace(-9.5, 9.5, 96).view(3, 32)])
+
+
 def test_sums_along_an_axis_are_as_exact_as_torchs() -> None:
     x = numbers(3, 20_000).abs() + 1000
     check_calls(lambda x: x.cumsum(-1), [x], 1e-7)

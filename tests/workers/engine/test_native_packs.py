@@ -141,7 +141,7 @@ def test_refilled_resized_stopped_and_resumed(family: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_free_lanes_at_the_end_are_left_out_of_the_gradient(family: str) -> None:
-    """Whatever stands in them, the first lane's step is the same to the bit, and costs what one lane does."""
+    """Whatever stands in them, the first lane's step is the same to the bit."""
     one, other = trials_of(family, 2)
     pack = Pack(one, width=3)
     pack.fill([one, other])

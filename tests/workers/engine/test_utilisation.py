@@ -49,7 +49,7 @@ class CountingStep:
 
     kind = "counted"
 
-    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
         return state._replace(step=state.step + 1)
 
 

@@ -439,13 +439,13 @@ def test_a_pack_goes_on_with_half_of_its_lanes_when_memory_ends_inside_its_repla
     class StepOfAFullGpu(TracedStep):
         """Runs out of memory in a replay where it is wider than three lanes, from its fifth step on."""
 
-        def __call__(self, knobs: Any, seeds: Tensor, state: State, batch: Any) -> State:
+        def __call__(self, knobs: Any, seeds: Tensor, state: State, batch: Any, used: int | None = None) -> State:
             guard = Traced(("room", words), work_of_a_gpu)
             gpu_fault.clear()
             guard(seeds)  # recorded while there is room
             gpu_fault[:] = [torch.OutOfMemoryError(words)] if len(seeds) > 3 and int(state.step.max()) >= 4 else []
             guard(seeds)
-            return super().__call__(knobs, seeds, state, batch)
+            return super().__call__(knobs, seeds, state, batch, used)
 
     trials = [trial(i, config(steps=8 + 2 * i, every=4)) for i in range(6)]
     monkeypatch.setattr("workers.engine.pack.step_of", lambda *given: StepOfAFullGpu(*given[:3]))
@@ -603,8 +603,8 @@ class Full:
         self.step = find(*arguments)
     def __getattr__(self, name):
         return getattr(self.step, name)
-    def __call__(self, knobs, seeds, state, batch):
-        made = self.step(knobs, seeds, state, batch)
+    def __call__(self, knobs, seeds, *others):
+        made = self.step(knobs, seeds, *others)
         if len(seeds) > 3 and int(made.step.max()) % 9 == 8: raise torch.OutOfMemoryError("full")
         return made
 pack.step_of = Full

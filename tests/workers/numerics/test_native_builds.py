@@ -95,6 +95,8 @@ def test_another_build_computes_the_same(
         pytest.skip("this processor has no AVX2")
     recipes = [recipe_of(*MODELS[1]), *(recipe for _, recipe in PLANNED)]
     recipes.append(minimal_recipe(MINIMAL, "float64"))
+    # Larger than a cache, of whole registers and not.
+    recipes += [recipe_of(COMPLEMENT, {"name": "transformer", "width": width}, 70) for width in (92, 96)]
     cases = [Case(recipe) for recipe in recipes]
     expected = [case.native() for case in cases]
     change_build(compiler, flags, tmp_path, monkeypatch)

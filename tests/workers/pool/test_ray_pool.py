@@ -124,7 +124,7 @@ def test_a_killed_process_of_ray_ends_a_launch_in_one_line_and_the_study_resumes
         ]
         agent.kill()
         lines = ended(process, 2)
-    assert lines[-1].startswith("error: the Ray cluster does not go on: the process that speaks to it ended")
+    assert lines[-1].startswith("error: the Ray cluster does not go on: its process ended")
     assert lines[-1].endswith("what was recorded is kept, and the study can be resumed")
     assert states(url).keys() == {"finished", "queued"}
     search(tmp_path, "resume", "tiny")

@@ -274,11 +274,11 @@ def test_a_step_that_one_study_breaks_ends_that_study_alone(monkeypatch: pytest.
         make(pack)
         step = pack._step  # pyright: ignore[reportPrivateUsage]
 
-        def break_at_ten(knobs: Any, seeds: Any, state: Any, batch: Any) -> Any:
+        def break_at_ten(knobs: Any, seeds: Any, state: Any, *others: Any) -> Any:
             busy = {lane.number for lane in pack.trials_of(1)}
             if 2 in busy and bool(((seeds == bad) & (state.step == 10)).any()):
                 raise ValueError("a plug-in of study 1")
-            return step(knobs, seeds, state, batch)  # type: ignore[operator]
+            return step(knobs, seeds, state, *others)  # type: ignore[operator]
 
         replace_step(pack, break_at_ten)
 

@@ -1,4 +1,4 @@
-// a * b + c, rounded once, for registers and for numbers. Compilers are told to fuse nothing by themselves (-ffp-contract=off):
+// a * b + c, rounded once, of numbers (fused.hpp has it of registers). Compilers are told to fuse nothing by themselves (-ffp-contract=off):
 // GCC would do so across statements and clang within them, and the same source would give two patterns of bits.
 //
 // A processor without the instruction (x86 before 2013) rounds twice: the C library would take a hundred cycles.

@@ -13,6 +13,7 @@ namespace layered {
 constexpr int BLOCK_ROWS = 112;
 constexpr int LARGE_BLOCK_ROWS = 256; // of a large model, which packs its matrices once a block
 constexpr std::size_t LOGITS_BYTES = 128 * 1024;
+constexpr std::size_t LARGE_LOGITS_BYTES = std::size_t(16) << 20; // of a large model, whose gradient is read once a chunk
 
 template <typename T> class Lane {
   public:

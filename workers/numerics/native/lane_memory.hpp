@@ -27,7 +27,8 @@ template <typename T> void Lane<T>::lay_out(Memory &memory) {
     channel_ = memory.take<T>(padded(c, W<T>));
     embedding_bytes_ = memory.take<uint8_t>(R * d + 16);
     capped_ = memory.take<T>(O);
-    chunk_ = room_.there() ? LARGE_BLOCK_ROWS : std::max<int>(2 * TILE_ROWS, LOGITS_BYTES / (sizeof(T) * O));
+    const std::size_t bytes = room_.there() ? LARGE_LOGITS_BYTES : LOGITS_BYTES;
+    chunk_ = std::max<int>(2 * TILE_ROWS, bytes / (sizeof(T) * O));
     outputs_ = memory.take<T>(std::size_t(std::min(chunk_, most_)) * O);
     const Heads heads{h, c, H, s, ShortAttention<T>::row(s), plan_.causal != 0, !layers_[0].phi.on()};
     attention_.lay_out(memory, heads), short_.lay_out(memory, heads);

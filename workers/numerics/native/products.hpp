@@ -10,6 +10,8 @@
 // B is read in panels of two registers' columns: rows of a learned matrix are packed so (`Matrix`), which keeps a panel in
 // the first-level cache and its lines next to one another; other matrices are read where they are.
 #pragma once
+#include <algorithm>
+
 #include "registers.hpp"
 
 namespace registers {
@@ -121,11 +123,12 @@ void multiply(T *y, std::ptrdiff_t y_stride, const T *a, std::ptrdiff_t a_stride
 
 constexpr std::size_t LARGE_MODEL_BYTES = std::size_t(1) << 20; // of parameters: a second-level cache
 
-// Room that the matrices of a large model share: they are worked on one after another. Without pointers: none.
+// Room that the matrices of a large model share: they are worked on one after another. Its `rows` are 0 for a small model,
+// which has none.
 template <typename T> struct Room {
-    int rows = 0;         // of a block
-    T *panel = nullptr;   // [rows, or the rows of a matrix either way][PANEL] of one factor
-    T *strips = nullptr;  // [strip][rows][TILE_ROWS at most] of the other, transposed
+    int rows = 0;        // of a block of activations
+    T *panel = nullptr;  // [most of `rows` and of a matrix's rows and columns][PANEL] of one factor
+    T *strips = nullptr; // [strip][rows][TILE_ROWS at most] of the other
 
     static bool wanted(int64_t parameters) { return sizeof(T) * parameters >= LARGE_MODEL_BYTES; }
     // Of a model of so many parameters, whose widest rows have `width` numbers.

@@ -113,6 +113,7 @@ inline double log1p(double x) { return __builtin_log1p(x); }
 inline double tanh(double x) { return __builtin_tanh(x); }
 inline double erf(double x) { return __builtin_erf(x); }
 
+// C++'s functions of a number, or of two, by the compiler's own.
 #define OF_ONE(name) \
     inline float name(float x) { return __builtin_##name##f(x); } \
     inline double name(double x) { return __builtin_##name(x); }
@@ -134,5 +135,14 @@ OF_TWO(fmod)
 OF_TWO(pow)
 inline bool isfinite(float x) { return __builtin_isfinite(x); }
 inline bool isfinite(double x) { return __builtin_isfinite(x); }
+
+// Of integers, which are whole and finite.
+template <typename T> inline T ceil(T x) { return x; }
+template <typename T> inline T floor(T x) { return x; }
+template <typename T> inline T rint(T x) { return x; }
+template <typename T> inline T trunc(T x) { return x; }
+template <typename T> inline bool isfinite(T) { return true; }
+#undef OF_ONE
+#undef OF_TWO
 
 } // namespace programs

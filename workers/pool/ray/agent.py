@@ -72,8 +72,10 @@ class _Agent:
         """The slots that were reported last."""
         self._turn = asyncio.Lock()
         """Held while the slots are looked at."""
-        self._tasks: dict[int, ray.ObjectRef[Task]] = {}
-        """By study."""
+        self._tasks: dict[int, ray.ObjectRef[Task] | Exception] = {}
+        """By study; an error where the cluster has no room for its data."""
+        self._has_begun = False
+        """Whether a worker has begun: the cluster can prepare its environment."""
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._asked: dict[tuple[int, str], asyncio.Future[Any]] = {}
         """(worker, line) -> the answer that it waits for."""
@@ -108,11 +110,15 @@ class _Agent:
                 loop.call_soon_threadsafe(getattr(self, f"_on_{kind}"), *arguments)
         except (EOFError, OSError):
             pass  # it was killed
-        threading.Timer(EXIT_SECONDS, os._exit, [1]).start()  # Ray may wait for a cluster that is gone
-        loop.call_soon_threadsafe(self._is_over.set)
+        finally:  # also where a message could not be read: nobody hears this process any more
+            threading.Timer(EXIT_SECONDS, os._exit, [1]).start()  # Ray may wait for a cluster that is gone
+            loop.call_soon_threadsafe(self._is_over.set)
 
     def _on_open(self, study: int, task: Task) -> None:
-        self._tasks[study] = ray.put(task)  # its data are sent to each node once
+        try:
+            self._tasks[study] = ray.put(task)  # its data are sent to each node once
+        except Exception as error:  # each worker that should begin says so
+            self._tasks[study] = error
 
     def _on_close(self, study: int) -> None:
         del self._tasks[study]
@@ -134,12 +140,16 @@ class _Agent:
         actor: Any = None
         node = reason = renewals = None
         try:
+            if isinstance(task := self._tasks[study], Exception):
+                raise task
             actor, node = await self._slots.start(slot)
-            await actor.begin.remote(slot, self._tasks[study])
+            await actor.begin.remote(slot, task)
+            self._has_begun = True
             renewals = asyncio.create_task(self._carry(worker, "renew", actor))
             reason = await self._carry(worker, "exchange", actor)
         except Exception as error:
-            if "set up runtime environment" in str(error):  # Ray's RuntimeEnvSetupError, of which Tune keeps the text
+            # Ray's RuntimeEnvSetupError, of which Tune keeps the text; later it is the fault of one node.
+            if "set up runtime environment" in str(error) and not self._has_begun:
                 _fail(self._pipe, f"--ray-env: the cluster cannot prepare it: {last_line(error)}")
             reason = last_line(error)
         finally:
@@ -148,10 +158,12 @@ class _Agent:
                 renewals.cancel()
             self._slots.stop(slot, actor, reason)
         has_left = False
-        if reason is not None:
-            slots = await self._report_slots()  # so that no worker is asked for where there is no room any more
-            has_left = await asyncio.to_thread(self._slots.has_left, node) if node else slot not in slots
-        self._send("end", worker, reason, has_left)
+        try:
+            if reason is not None:
+                slots = await self._report_slots()  # so that no worker is asked for where there is no room any more
+                has_left = await asyncio.to_thread(self._slots.has_left, node) if node else slot not in slots
+        finally:
+            self._send("end", worker, reason, has_left)
 
     async def _carry(self, worker: int, line: str, actor: Any) -> str | None:
         """Carry the questions of one line, and return why the worker ended."""

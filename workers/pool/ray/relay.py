@@ -26,6 +26,7 @@ from spaces.plugins.bundles import Outside
 from spaces.records import Progress
 from workers.pool import Saving, Steering
 from workers.pool.controller_proxy import ControllerProxy
+from workers.pool.logs import last_line
 from workers.pool.ray.access import stay_on_loopback
 from workers.pool.ray.cluster import Cluster
 from workers.pool.ray.questions import Question, Task
@@ -71,7 +72,11 @@ class RayPool:
         theirs.close()
         self.send((cluster, self._folder.name))
         threading.Thread(target=self._read, args=(self._pipe,), daemon=True).start()
-        self._is_ready.wait()
+        try:
+            self._is_ready.wait()
+        except BaseException:
+            self.close()
+            raise
         if self._failure:
             self.close()
             raise StudyError(str(self._failure))
@@ -150,14 +155,18 @@ class RayPool:
     # ---------------------------------------------------------------------------- in the thread that hears the process
 
     def _read(self, pipe: Connection) -> None:
-        reason = "the process that speaks to it ended, as Ray ends one whose head has gone"
-        with suppress(EOFError, OSError):
+        reason = "its process ended, as Ray ends one whose head has gone"
+        try:
             while True:
                 kind, *arguments = pipe.recv()
                 if kind == "fail":
                     [reason] = arguments
                     break
                 getattr(self, f"_on_{kind}")(*arguments)
+        except (EOFError, OSError):
+            pass
+        except Exception as error:
+            reason = last_line(error)
         if self._is_ready.is_set():
             where = f" at {self._cluster.address}" if self._cluster.address else ""
             then = "the study can be resumed"
@@ -238,7 +247,10 @@ class StudyDesk:
         except ClusterError:
             for slot in self._slots.values():
                 self.proxy.leave(slot)
-            raise
+            if self._ended is None:
+                raise
+            self._slots.clear()  # they had nothing left to train
+            self._begun.clear()
         if not self._begun:
             self.proxy.progress()
 
