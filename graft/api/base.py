@@ -22,10 +22,10 @@ class ReadableStudy(ABC):
 
     @abstractmethod
     def status(self) -> Status:
-        """Where it stands: trials by state, the best one, rate, note, tags and changes."""
+        """Return where the study stands: trials by state, the best one, rate, note, tags and changes."""
 
     def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:
-        """One row per trial, with a column `params.PATH` for each value that was drawn.
+        """Return one row per trial, with a column `params.PATH` for each value that was drawn.
 
         `where`, `sort`: SQL over the columns, in which the path of a knob stands for its value; over HTTP they take no
         functions. `sort="objective"` puts the best trial first, whether the study minimizes or maximizes. `top`: only
@@ -60,11 +60,11 @@ class ReadableStudy(ABC):
 
     @abstractmethod
     def show(self, number: int) -> TrialRecord:
-        """One trial; raises StudyError if there is none of this number."""
+        """Return one trial; raises StudyError if the study has none of this number."""
 
     @abstractmethod
     def figure(self, kind: str) -> Figures:
-        """Figures of the study's report, by the name of their section: "dropout"; of a transfer "compatibility".
+        """Return figures of the study's report by the name of a section: "dropout", or "compatibility".
 
         Raises StudyError with the choices for a figure that the study does not have.
         """

@@ -22,7 +22,7 @@ from storage.frames.columns import JSON_COLUMNS
 from storage.frames.study import StudyReader
 
 PARAMS_PREFIX = "params."
-"""What the name of a column starts with that holds one of `params`."""
+"""The beginning of the name of each column that holds one of `params`."""
 _SINCE = Version("0.2.0.dev0")
 """From this version on, params tell plug-ins of one name apart."""
 

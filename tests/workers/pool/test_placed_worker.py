@@ -1,4 +1,4 @@
-"""What runs on a node of a cluster: a worker that is asked for its questions, and begins anew when it must."""
+"""A worker on a node of a cluster is asked for its questions, and a new one follows where its lease ran out."""
 
 from __future__ import annotations
 

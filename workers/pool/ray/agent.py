@@ -73,9 +73,9 @@ class _Agent:
         self._turn = asyncio.Lock()
         """Held while the slots are looked at."""
         self._tasks: dict[int, ray.ObjectRef[Task] | Exception] = {}
-        """By study; an error where the cluster has no room for its data."""
+        """The task of each study, by its number; an error stands for one whose data the cluster has no room for."""
         self._has_begun = False
-        """Whether a worker has begun: the cluster can prepare its environment."""
+        """Whether any worker has begun, so that the cluster is known to be able to prepare its environment."""
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._asked: dict[tuple[int, str], asyncio.Future[Any]] = {}
         """(worker, line) -> the answer that it waits for."""

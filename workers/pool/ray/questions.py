@@ -18,7 +18,7 @@ from workers.pool import Saving
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What all workers of a study are told at their start."""
+    """The instructions that all workers of a study get at their start."""
 
     width: int | None
     """Most lanes of a pack; None: found while it trains."""

@@ -34,7 +34,7 @@ class TunedSlots(ClusterSlots):
     """Slots of one study, in which Tune places workers wherever there is room."""
 
     def __init__(self, workers: int | None, folder: str) -> None:
-        """`folder`: for what Tune writes."""
+        """`folder` is where Tune writes its files."""
         super().__init__(workers)
         self._folder = folder
         self._held: set[int] = set()
@@ -131,14 +131,14 @@ class PackTrial(tune.Trainable):
 
 @final
 class _Placing(Searcher):
-    """What Tune asks for trials: a worker for each slot that wants one."""
+    """The searcher of the launch's experiment: Tune asks for trials, and gets a worker for each free slot."""
 
     def __init__(self, share: Share) -> None:
         super().__init__()
         self._share = share
         self._wanted: queue.SimpleQueue[tuple[int, Started]] = queue.SimpleQueue()
         self._asked: dict[str, Started] = {}
-        """By Tune's name of the trial."""
+        """The workers that Tune has been asked for and has not started yet, by Tune's name of the trial."""
 
     def ask_for(self, slot: int) -> Started:
         started = Started()
