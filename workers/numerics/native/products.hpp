@@ -127,16 +127,16 @@ constexpr std::size_t LARGE_MODEL_BYTES = std::size_t(1) << 20; // of parameters
 // which has none.
 template <typename T> struct Room {
     int rows = 0;        // of a block of activations
-    T *panel = nullptr;  // [most of `rows` and of a matrix's rows and columns][PANEL] of one factor
-    T *strips = nullptr; // [strip][rows][TILE_ROWS at most] of the other
+    T *part = nullptr;  // a panel of one factor, [most of `rows` and of a matrix's rows and columns][PANEL], or a strip
+    T *whole = nullptr; // all of the other, [strip][rows][TILE_ROWS at most] or [panel][rows][PANEL]
 
     static bool wanted(int64_t parameters) { return sizeof(T) * parameters >= LARGE_MODEL_BYTES; }
     // Of a model of so many parameters, whose widest rows have `width` numbers.
     template <typename Memory> static Room take(Memory &memory, int64_t parameters, int width, int rows) {
         if (!wanted(parameters)) return {};
         Room room{rows};
-        room.panel = memory.template take<T>(std::size_t(std::max(padded(width, W<T>), rows)) * PANEL<T>);
-        room.strips = memory.template take<T>(std::size_t(padded(width, W<T>)) * rows);
+        room.part = memory.template take<T>(std::size_t(std::max(padded(width, W<T>), rows)) * std::max(PANEL<T>, TILE_ROWS));
+        room.whole = memory.template take<T>(std::size_t(padded(width, PANEL<T>)) * rows);
         return room;
     }
     bool there() const { return rows > 0; }
@@ -202,7 +202,7 @@ template <typename T> struct Matrix {
     void apply(T *y, int y_stride, const T *a, int a_stride, int rows, const T *bias) const {
         const Start<T> start = bias ? Start<T>{bias, 0} : zero<T>();
         each_panel(panels_, inputs, columns(), [&](const T *panel, int e, int width) {
-            if (large_) copy_into(room_.panel, inputs, 0, from_ + e, stride, inputs, width);
+            if (large_) copy_into(room_.part, inputs, 0, from_ + e, stride, inputs, width);
             multiply<T, Side::rows>(y + e, y_stride, a, a_stride, panel, PANEL<T>, rows, inputs, width, start.at(e));
         });
     }
@@ -210,7 +210,7 @@ template <typename T> struct Matrix {
     void apply_turned(T *a, int a_stride, const T *y, int y_stride, int rows, bool add) const {
         const Start<T> start = add ? Start<T>{a, a_stride} : zero<T>();
         each_panel(turned_, columns(), padded(inputs, W<T>), [&](const T *panel, int e, int width) {
-            if (large_) turn_into(room_.panel, columns(), 0, from_ + e * stride, stride, width, columns());
+            if (large_) turn_into(room_.part, columns(), 0, from_ + e * stride, stride, width, columns());
             multiply<T, Side::rows>(a + e, a_stride, y, y_stride, panel, PANEL<T>, rows, last_column(), width,
                                     start.at(e));
         });
@@ -232,47 +232,65 @@ template <typename T> struct Matrix {
     const T *from_ = nullptr; // a large one: [inputs][stride]
 
     // The same of a large model. Rows that are kilobytes apart share the lines of a near cache and lie on a page each, so
-    // that A's strips and Y's panels are copied together; the gradient's next tile is asked for in time.
+    // that A's strips and Y's panels are copied together: all of the narrower one, which then stays in the second-level
+    // cache, and one after another of the other. The gradient's next tile is asked for in time.
     void learn_in_room(const T *a, int a_stride, const T *y, int y_stride, int rows) {
         const Strips strips(inputs);
         for (; rows > 0; rows -= room_.rows, a += room_.rows * a_stride, y += room_.rows * y_stride) {
             const int here = std::min(rows, room_.rows);
-            for (int n = 0; n < strips.count; n++) copy_strip(a + strips.first(n), a_stride, strips, n, here);
-            each_panel(nullptr, 0, columns(), [&](const T *, int e, int width) {
-                copy_into(room_.panel, here, 0, y + e, y_stride, here, width);
-                T *tile = gradient + e;
-                for (int n = 0; n < strips.count; n++) {
-                    const int height = strips.height_of(n);
-                    T *next = tile + height * stride;
-                    for (int i = 0; n + 1 < strips.count && i < strips.height_of(n + 1); i++)
-                        __builtin_prefetch(next + i * stride, 1), __builtin_prefetch(next + i * stride + W<T>, 1);
-                    const T *strip = room_.strips + std::ptrdiff_t(strips.first(n)) * here;
-                    multiply_panel<T, Side::columns>(height, 1, tile, stride, strip, height, room_.panel, PANEL<T>, here,
-                                                     width, {tile, stride});
-                    tile = next;
+            if (inputs <= columns()) {
+                for (int n = 0; n < strips.count; n++)
+                    copy_strip(room_.whole + std::ptrdiff_t(strips.first(n)) * here, a, a_stride, strips, n, here);
+                for (int e = 0; e < columns(); e += PANEL<T>) {
+                    copy_into(room_.part, here, 0, y + e, y_stride, here, std::min(PANEL<T>, columns() - e));
+                    for (int n = 0; n < strips.count; n++) {
+                        ask_for_tile(strips, n + 1, e);
+                        learn_tile(strips, n, e, room_.whole + std::ptrdiff_t(strips.first(n)) * here, room_.part, here);
+                    }
                 }
-            });
+            } else {
+                copy_into(room_.whole, here, 0, y, y_stride, here, columns());
+                for (int n = 0; n < strips.count; n++) {
+                    copy_strip(room_.part, a, a_stride, strips, n, here);
+                    for (int e = 0; e < columns(); e += PANEL<T>) {
+                        ask_for_tile(strips, n, e + PANEL<T>);
+                        learn_tile(strips, n, e, room_.part, room_.whole + std::ptrdiff_t(e) * here, here);
+                    }
+                }
+            }
         }
     }
+    void learn_tile(const Strips &strips, int n, int e, const T *strip, const T *panel, int rows) {
+        T *tile = gradient + strips.first(n) * stride + e;
+        const int height = strips.height_of(n);
+        multiply_panel<T, Side::columns>(height, 1, tile, stride, strip, height, panel, PANEL<T>, rows, columns() - e,
+                                         {tile, stride});
+    }
+    void ask_for_tile(const Strips &strips, int n, int e) {
+        if (n == strips.count || e >= columns()) return;
+        for (int i = strips.first(n); i < strips.first(n + 1); i++)
+            for (int r = 0; r < 2; r++) __builtin_prefetch(gradient + i * stride + e + r * W<T>, 1);
+    }
     // Each row is written in whole registers; what is too much is overwritten by the next.
-    void copy_strip(const T *from, int step, const Strips &strips, int n, int rows) {
+    void copy_strip(T *to, const T *a, int a_stride, const Strips &strips, int n, int rows) const {
         const int first = strips.first(n), height = strips.height_of(n);
-        T *to = room_.strips + std::ptrdiff_t(first) * rows;
-        for (int r = 0; r < rows; r++, from += step, to += height)
-            for (int i = 0; i < height; i += W<T>) store<T>(to + i, load_first(from + i, inputs - first - i));
+        for (int r = 0; r < rows; r++, a += a_stride, to += height)
+            for (int i = 0; i < height; i += W<T>) store<T>(to + i, load_first(a + first + i, inputs - first - i));
     }
 
     // Of `columns` columns; `packed`: panels of `height` rows each.
     template <typename Use> void each_panel(const T *packed, int height, int columns, Use use) const {
         for (int e = 0; e < columns; e += PANEL<T>)
-            use(large_ ? room_.panel : packed + std::size_t(e) * height, e, columns - e < PANEL<T> ? columns - e : PANEL<T>);
+            use(large_ ? room_.part : packed + std::size_t(e) * height, e, columns - e < PANEL<T> ? columns - e : PANEL<T>);
     }
 
     // Panels of `height` rows each. Columns from `first` on become those of `from` [rows][columns], padded with zeros.
     static void copy_into(T *panels, int height, int first, const T *from, std::ptrdiff_t step, int rows, int columns) {
-        for (int e = 0; e < columns; e += W<T>) {
-            T *to = panels + std::size_t((first + e) / PANEL<T>) * height * PANEL<T> + (first + e) % PANEL<T>;
-            for (int c = 0; c < rows; c++, to += PANEL<T>) store<T>(to, load_first(from + c * step + e, columns - e));
+        const auto to = [&](int c, int e) { return panels + (std::size_t(e / PANEL<T>) * height + c) * PANEL<T> + e % PANEL<T>; };
+        const int whole = columns / W<T> * W<T>;
+        for (int c = 0; c < rows; c++, from += step) { // a row's neighbours together: its next row may lie on another page
+            for (int e = 0; e < whole; e += W<T>) store<T>(to(c, first + e), load<T>(from + e));
+            if (whole < columns) store<T>(to(c, first + whole), load_first(from + whole, columns - whole));
         }
     }
     // Panels of `height` rows each. Rows from `first` on become the columns of `from` [rows][columns].
