@@ -54,7 +54,7 @@ class Step(Protocol):
         ...
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
-        """Return the state after the step; the argument is left as it was.
+        """Return the state after the step; of the argument, moments and averages of many bytes may be those after it.
 
         `used`: lanes from this index on are free, so that a step may leave out their gradient (their state is then
         anything); None: no lane at the end is free.
@@ -217,7 +217,9 @@ class NativeStep:
         _, _, recipe = self._bound
         streams = SiteStreams(seeds[:used], state.step[:used], self._sites)
         found = self._gradient(recipe.model, recipe.task, state.parameters[:used], _first(batch, used), streams)
-        return self._update(knobs, state, *_pad_lanes(found, len(seeds)))
+        return self._update(
+            knobs, state, *(found if isinstance(self._update, NativeUpdate) else _pad_lanes(found, len(seeds)))
+        )
 
 
 def _first(stacked: Mapping[str, Tensor], lanes: int | None) -> dict[str, Tensor]:

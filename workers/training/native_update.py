@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from workers.numerics.blocks import Blocks
+from workers.numerics.blocks import LEAST, Blocks
 from workers.numerics.layout import Layout
 from workers.numerics.native import address, library
 from workers.numerics.tensors import Versions, are_of, versions_of
@@ -104,18 +104,20 @@ class NativeUpdate:
         return self._scalars.seconds
 
     def __call__(self, knobs: dict[str, Tensor], state: State, gradient: Tensor, loss: Tensor) -> State:
+        """Return the state after the update by gradients [U, P] and losses [U] of the first U lanes; that of others is
+        undefined. Moments and averages of many bytes are written where they lie.
+        """
         scalars = self._scalars(knobs, state.step)
         before = {name: moment.contiguous() for name, moment in state.moments.items()}
-        empty_like = self._blocks.empty_like
-        after = {name: empty_like(moment) for name, moment in before.items()}
+        after = {name: _place_after(moment) for name, moment in before.items()}
         parameters = state.parameters.contiguous()
-        moved = empty_like(parameters)
+        moved = self._blocks.empty_like(parameters)
         shadow = state.shadow["ema"].contiguous() if "ema" in state.shadow else None
-        shadow_after = empty_like(shadow) if shadow is not None else None
-        lanes, total = parameters.shape
+        shadow_after = _place_after(shadow) if shadow is not None else None
+        lanes, total = gradient.shape
         plan = UpdatePlan(**self._choices, lanes=lanes, parameters=total, averages=scalars.shape[1] - SCALARS)
         progress = {name: getattr(state, name).contiguous() for name in ("step", "loss_sum", "diverged_at")}
-        step, loss_sum, diverged_at = (torch.empty_like(tensor) for tensor in progress.values())
+        step, loss_sum, diverged_at = (tensor.clone() for tensor in progress.values())
         assert gradient.dtype == state.parameters.dtype, "a gradient is of the parameters' precision"
         gradient, loss = gradient.contiguous(), loss.to(gradient.dtype).contiguous()  # a task's may be double
         tensors = {
@@ -151,6 +153,11 @@ class NativeUpdate:
             loss_sum=loss_sum,
             diverged_at=diverged_at,
         )
+
+
+def _place_after(before: Tensor) -> Tensor:
+    """Return where moments or averages are written: large ones in place, as memory is what their update waits for."""
+    return before if before.nbytes >= LEAST else torch.empty_like(before)
 
 
 AHEAD = 64

@@ -55,6 +55,38 @@ def test_it_is_the_traced_update(
         torch.testing.assert_close(found, expected, **close)
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_large_moments_and_averages_are_moved_in_place_by_the_same_bits(
+    optimizer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(optimizer, {"name": "bema_grid", "kappas": 3, "etas": 2}, "float32")
+    layout = layout_of(recipe)
+    expected = trained(update_in_c(recipe, layout), recipe, layout, lanes=3)
+    monkeypatch.setattr("workers.training.native_update.LEAST", 1)
+    before = start_of(recipe, layout, lanes=3)
+    update = update_in_c(recipe, layout)
+    knobs = {path: torch.full((3,), float(value), dtype=torch.float64) for path, value in recipe.knobs().items()}
+    after = update(knobs, before, torch.ones_like(before.parameters), torch.ones(3))
+    assert after.shadow["ema"] is before.shadow["ema"]
+    assert all(after.moments[name] is moment for name, moment in before.moments.items())
+    for found, same in zip(tree_leaves(trained(update, recipe, layout, lanes=3)), tree_leaves(expected), strict=True):
+        assert torch.equal(found, same)
+
+
+def test_lanes_without_a_gradient_are_left_out() -> None:
+    recipe = recipe_of(OPTIMIZERS[0], {"name": "bema"}, "float32")
+    layout = layout_of(recipe)
+    native_update = update_in_c(recipe, layout)
+    knobs = {path: torch.full((3,), float(value), dtype=torch.float64) for path, value in recipe.knobs().items()}
+    before = start_of(recipe, layout, lanes=3)
+    gradient = torch.ones_like(before.parameters)
+    expected = native_update(knobs, before, gradient, torch.ones(3))
+    found = native_update(knobs, before, gradient[:2], torch.ones(2))
+    assert found.step.tolist() == [1, 1, 0]
+    for one, same in zip(tree_leaves(found), tree_leaves(expected), strict=True):
+        assert torch.equal(one[:2], same[:2])
+
+
 @pytest.mark.parametrize("change", ["a knob", "a step", "other tensors"])
 def test_what_is_written_into_lanes_shows_at_the_next_update(change: str) -> None:
     """Scalars of steps to come are kept; a hundred steps are more than are kept together."""

@@ -85,10 +85,10 @@ template <typename T> struct Clipped {
 };
 
 template <typename T> struct Lane {
-    const T *__restrict decays, *__restrict before, *__restrict first;
-    const double *__restrict second;
-    T *__restrict after, *__restrict first_after;
-    double *__restrict second_after;
+    const T *__restrict decays, *__restrict before, *first;
+    const double *second;
+    T *__restrict after, *first_after; // moments may be written where they lie
+    double *second_after;
 };
 
 template <typename T, bool DECOUPLED>
@@ -129,8 +129,7 @@ void momentum(const Lane<T> &lane, const Clipped<T> &clipped, const double *scal
 }
 
 template <typename T>
-void average(double *__restrict to, const double *__restrict from, const T *__restrict parameters, double weight,
-             std::ptrdiff_t count) {
+void average(double *to, const double *from, const T *__restrict parameters, double weight, std::ptrdiff_t count) {
 #pragma GCC ivdep
     for (std::ptrdiff_t i = 0; i < count; i++) to[i] = from[i] + weight * (double(parameters[i]) - from[i]);
 }
