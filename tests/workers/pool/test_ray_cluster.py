@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,7 +35,7 @@ LONGER = ("--steps", "4000", "--set", "training.validate_every=1000")
 
 
 @contextmanager
-def new_cluster() -> Iterator[Nodes]:
+def new_cluster() -> Generator[Nodes]:
     """Yield a cluster without nodes, with a token of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "token")
