@@ -63,7 +63,7 @@ MARKS = {"fast": ("fast",), "gpu": ("gpu",), "long and not slow": ("long", "samp
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import only the modules that `-m` asks for: all take a process 20 s of a core, and need all extras."""
+    """Import only the modules that `-m` asks for: all take 19 s of a core, and need all extras."""
     marks = MARKS.get(config.option.markexpr)
     if marks and collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
         text = collection_path.read_text()
