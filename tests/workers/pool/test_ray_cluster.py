@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,12 +34,29 @@ LONGER = ("--steps", "4000", "--set", "training.validate_every=1000")
 """Half a minute on one core: time enough for a node to come and a worker to begin on it."""
 
 
+@contextmanager
+def new_cluster() -> Generator[Nodes]:
+    """Yield a cluster without nodes, with a token of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
+        with open_nodes() as nodes:
+            yield nodes
+
+
 @pytest.fixture
-def nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Nodes]:
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
-    with open_nodes() as nodes:
+def nodes() -> Iterator[Nodes]:
+    with new_cluster() as nodes:
         yield nodes
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Iterator[tuple[Nodes, str]]:
+    """Yield a cluster of two nodes with a core each, and its address, for tests that take none away."""
+    with new_cluster() as nodes:
+        address = nodes.add(cpus=1)
+        nodes.add(cpus=1)
+        yield nodes, address
 
 
 def workers(url: str) -> int:
@@ -53,10 +70,8 @@ def undisturbed(folder: Path) -> dict[tuple[int, int, str, str], float]:
     return metrics(f"sqlite:///{folder}/graft.db")
 
 
-def test_a_study_runs_on_all_nodes_of_a_cluster_and_its_workers_keep_logs(nodes: Nodes, tmp_path: Path):
-    url = f"sqlite:///{tmp_path}/graft.db"
-    address = nodes.add(cpus=1)
-    nodes.add(cpus=1)
+def test_a_study_runs_on_all_nodes_of_a_cluster_and_its_workers_keep_logs(two_nodes: tuple[Nodes, str], tmp_path: Path):
+    (nodes, address), url = two_nodes, f"sqlite:///{tmp_path}/graft.db"
     search(tmp_path, "launch", SPACE, "--ray-address", address, "--pack", "4")
     check_complete(url)
     assert workers(url) == 2
@@ -70,8 +85,10 @@ def test_a_study_runs_on_all_nodes_of_a_cluster_and_its_workers_keep_logs(nodes:
     assert token.encode() not in (tmp_path / "graft.db").read_bytes()
 
 
-def test_a_cluster_with_another_token_is_one_line(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    address = nodes.add(cpus=1)
+def test_a_cluster_with_another_token_is_one_line(
+    two_nodes: tuple[Nodes, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    _, address = two_nodes
     monkeypatch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
     lines = search(tmp_path, "launch", SPACE, "--ray-address", address, status=2)
     assert lines[1:] == [f"error: --ray-address: the cluster at {address} has another token"]
