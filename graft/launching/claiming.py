@@ -176,7 +176,7 @@ def begin_controller(
                 ending = f"the last launch crashed ({crash}); if it does so again, --workers 1 --pack 1 finds the trial"
             _log.warning(ending)
         return Controller.begin(
-            space, study, remove_checkpoints=archive.tidy if archive else None, crashed=crash is not None
+            space, study, keep_checkpoints=archive.tidy if archive else None, crashed=crash is not None
         )
     except BaseException:
         study.close()

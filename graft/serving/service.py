@@ -23,7 +23,7 @@ from storage import AwayError, QueueEntry, open_reader, open_store
 from storage.databases.database import QUEUE_TOPIC
 
 if TYPE_CHECKING:
-    from workers.pool.ray.relay import RayPool
+    from workers.pool.ray.ray_pool import RayPool
 
 LOOK_SECONDS = 0.25
 """Between two looks at the queue, unless the database tells that it has changed."""

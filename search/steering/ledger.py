@@ -117,8 +117,8 @@ class Ledger:
         self.reports += len(reports)
         return results
 
-    def prune(self, reports: Sequence[Report], results: Sequence[TrialResult]) -> None:
-        """Show the stopping policies and the sampler what is recorded, and end the trials that a policy stops."""
+    def close_and_prune(self, reports: Sequence[Report], results: Sequence[TrialResult]) -> None:
+        """Show policies and sampler what is recorded, close trials that ended, and end those that a policy stops."""
         groups = {report.number: self.running[report.number].trial.group for report in reports}
         stopped = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
         self.close(results)

@@ -106,7 +106,7 @@ def finish_study(folder: Path) -> dict[tuple[int, int], float | None]:
     """Train what is left of the study; (number, step) -> what is stored in the end."""
     with claiming(folder, TRIALS) as (_, study):
         archive = open_archive(folder)
-        controller = Controller.begin(make_space(TRIALS), study, remove_checkpoints=archive.tidy)
+        controller = Controller.begin(make_space(TRIALS), study, keep_checkpoints=archive.tidy)
         finish(controller, SavingWorker("z", 5, archive))
     rows = raw(
         f"sqlite:///{folder}/graft.db",

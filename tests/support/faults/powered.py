@@ -134,7 +134,7 @@ class Powered:
     def _train(self, store: Store, study: ClaimedStudy) -> bool:
         """Train for a while; True at the end of the study."""
         self._answer("begun", NAME)  # from here on trials that ran may begin again, and what they reported may go
-        controller = Controller.begin(make_space(self._trials), study, remove_checkpoints=self._archive.tidy)
+        controller = Controller.begin(make_space(self._trials), study, keep_checkpoints=self._archive.tidy)
         generation = next(self._generations)
         workers = [SavingWorker(f"{name}{generation}", _LANES, self._archive) for name in ("a", "b")]
         while not all(worker.done for worker in workers):

@@ -427,7 +427,7 @@ def test_a_worker_goes_on_with_what_memory_has_room_for_and_numbers_do_not_chang
     numbers.shuffle(trials)
     monkeypatch.setattr("workers.pool.worker.Pack", type("Limited", (Cramped,), limit))
     controller = RequeueingController(trials)
-    Worker(name="w", exchange=controller.exchange, width=3, finder=Fixed(8), idle=pytest.fail).run()
+    Worker(name="w", exchange=controller.exchange, width=3, finder=Fixed(8), wait_for_work=pytest.fail).run()
     assert last_reports(controller) == {key: report for one in trials for key, report in alone(one).items()}
     assert any(controller.dropped)
 
@@ -450,7 +450,7 @@ def test_a_pack_goes_on_with_half_of_its_lanes_when_memory_ends_inside_its_repla
     trials = [trial(i, config(steps=8 + 2 * i, every=4)) for i in range(6)]
     monkeypatch.setattr("workers.engine.pack.step_of", lambda *given: StepOfAFullGpu(*given[:3]))
     controller = RequeueingController(trials)
-    Worker(name="w", exchange=controller.exchange, width=6, idle=pytest.fail).run()
+    Worker(name="w", exchange=controller.exchange, width=6, wait_for_work=pytest.fail).run()
     monkeypatch.setattr("workers.engine.pack.step_of", traced_step)
     gpu_fault.clear()
     assert last_reports(controller) == {key: report for one in trials for key, report in alone(one).items()}
@@ -485,7 +485,7 @@ def test_trials_that_do_not_even_fit_in_the_narrowest_pack_have_failed_and_other
     small = [trial(i, config(steps=10, every=5)) for i in range(1, 4)]
     monkeypatch.setattr("workers.pool.worker.Pack", Limited)
     controller = RequeueingController([huge, *small])
-    Worker(name="w", exchange=controller.exchange, width=4, idle=pytest.fail).run()
+    Worker(name="w", exchange=controller.exchange, width=4, wait_for_work=pytest.fail).run()
     ends = {report.number: report for report in controller.reports if report.state != "running"}
     assert {number: report.state for number, report in ends.items()} == {
         0: "failed",
@@ -508,12 +508,12 @@ class LongQueue(FakeController):
         was, before = len(self.waiting), len(self.waiting) / max(1, len(self.running))
         directives = super().exchange(reports, offer)
         self.grants.append((before, was - len(self.waiting), len(self.running)))
-        return replace(directives, rounds=len(self.waiting) / max(1, len(self.running)))
+        return replace(directives, waiting_per_running=len(self.waiting) / max(1, len(self.running)))
 
 
 def test_a_pack_widens_by_portions_to_the_width_that_was_found_and_narrows_before_the_queue_ends():
     controller = LongQueue([trial(i, config(steps=12, every=3)) for i in range(60)])
-    worker = Worker(name="w", exchange=controller.exchange, width=4, finder=Fixed(9), idle=pytest.fail)
+    worker = Worker(name="w", exchange=controller.exchange, width=4, finder=Fixed(9), wait_for_work=pytest.fail)
     worker.run()
     lanes = [(offer.lanes, offer.structure is None) for offer in controller.offers]
     assert lanes[:3] == [(4, True), (4, False), (1, False)]
@@ -527,7 +527,7 @@ def test_a_pack_widens_by_portions_to_the_width_that_was_found_and_narrows_befor
 
 def test_a_pack_begins_narrower_where_the_width_that_was_found_is():
     controller = RequeueingController([trial(i, config(steps=6, every=3)) for i in range(9)])
-    Worker(name="w", exchange=controller.exchange, width=8, finder=Fixed(3), idle=pytest.fail).run()
+    Worker(name="w", exchange=controller.exchange, width=8, finder=Fixed(3), wait_for_work=pytest.fail).run()
     assert [len(dropped) for dropped in controller.dropped][:2] == [0, 5]
     assert len([report for report in controller.reports if report.state == "finished"]) == 9
 
