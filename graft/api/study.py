@@ -50,7 +50,7 @@ class Study(ReadableStudy):
             return TrialRecord.of(self.name, *read_trial(reader, self.name, number))
 
     def _read(self, kind: StudyTable, **query: Any) -> pl.DataFrame:
-        with open_reader(self.database) if kind == "architectures" else self._looking(kind) as reader:
+        with self._looking(kind) as reader:
             return read_table(reader, self.name, kind, **query)
 
     # ---------------------------------------------------------------------------------------- trials trained again
@@ -64,7 +64,7 @@ class Study(ReadableStudy):
         """
         from graft.retraining.replay import read_replays
 
-        with open_reader(self.database) as reader:
+        with self._looking("replay") as reader:
             [replay] = read_replays(reader, self.name, [number], until, accept_changes=accept_changes)
         return replay.run(device, _ignore)
 
@@ -192,7 +192,10 @@ class Study(ReadableStudy):
     # --------------------------------------------------------------------------------------------------- going on
 
     def resume(self, trials: int | None = None, run: Run | None = None) -> Study:
-        """Train what is left; `trials`: plan this many in all first. Raises KeyboardInterrupt when it has stopped."""
+        """Train what is left; `trials`: plan this many in all first.
+
+        Raises KeyboardInterrupt if the study was stopped before its end.
+        """
         from graft.api.running import Run, train
         from graft.launching.claiming import extend
 

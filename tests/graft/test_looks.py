@@ -122,10 +122,13 @@ def test_queries_exports_replays_and_python_are_looks(
     study.trials()
     study.metrics()
     study.claims()
+    study.architectures()
+    study.replay(0)
     commands = [command for _, command, _ in events(watched)]
     assert commands == [
         "query", "export", "replay", "report transfer",
         "query of Python", "trials of Python", "metrics of Python", "claims of Python",
+        "architectures of Python", "replay of Python",
     ]  # fmt: skip
 
 
