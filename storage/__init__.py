@@ -3,6 +3,8 @@
 databases/               the database that a URL names: sqlite.py or postgres.py, behind database.py
 schema.py, migrations/   the tables, and the way to them from older ones
 store.py                 the writing end: creating, editing and claiming studies; carrying out requests
+requests.py              requests to the process that writes
+upgrading.py             the migrations that a database needs
 queue.py                 the queue of the service: requests to it, its entries
 new_study.py             a study as it is written first
 claims/                  what the controller of a claimed study writes
@@ -31,13 +33,10 @@ if TYPE_CHECKING:
     from storage.databases.database import AwayError
     from storage.frames import Reader, open_reader
     from storage.new_study import NewStudy, check_name
-    from storage.queue import QueueRequest, Terms
+    from storage.queue import StoreRequest, Terms
     from storage.queue_entries import QueueEntry
-    from storage.store import (
-        Store,
+    from storage.requests import (
         annotate_study,
-        bring_up,
-        open_store,
         record_look,
         request_queue,
         request_service,
@@ -46,22 +45,24 @@ if TYPE_CHECKING:
         revoke_token,
         take_waiting_requests,
     )
+    from storage.store import Store, open_store
+    from storage.upgrading import migrate_if_older
 
 __all__ = [
     "AwayError",
     "ClaimedStudy",
     "NewStudy",
     "QueueEntry",
-    "QueueRequest",
     "Reader",
     "SpaceChange",
     "Store",
+    "StoreRequest",
     "Terms",
     "annotate_study",
-    "bring_up",
     "check_name",
     "file_of",
     "has_password",
+    "migrate_if_older",
     "open_reader",
     "open_store",
     "record_look",
@@ -78,19 +79,22 @@ _MODULES = {
     "ClaimedStudy": "claims.claimed_study",
     "NewStudy": "new_study",
     "QueueEntry": "queue_entries",
-    "QueueRequest": "queue",
+    "StoreRequest": "queue",
     "Reader": "frames",
     "SpaceChange": "claims.editing",
+    "Store": "store",
     "Terms": "queue",
     "check_name": "new_study",
     "file_of": "databases",
     "has_password": "databases",
+    "migrate_if_older": "upgrading",
     "open_reader": "frames",
+    "open_store": "store",
 }
-"""Name -> its module; the others are in `store`."""
+"""Name -> its module; the others are in `requests`."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'storage' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"storage.{_MODULES.get(name, 'store')}"), name)
+    return getattr(importlib.import_module(f"storage.{_MODULES.get(name, 'requests')}"), name)

@@ -197,12 +197,12 @@ class Study(ReadableStudy):
         Raises KeyboardInterrupt if the study was stopped before its end.
         """
         from graft.api.running import Run, train
-        from graft.launching.claiming import extend
+        from graft.launching.claiming import set_planned_trials
 
         run = run or Run()
         placement = run.placement()
         if trials is not None:
-            extend(self.database, self.name, trials)
+            set_planned_trials(self.database, self.name, trials)
         if self.status().state != "finished":
             train(self.database, self.name, run, placement)
         return self

@@ -106,7 +106,7 @@ def new_study(name: str, space: Space) -> NewStudy:
     )
 
 
-def extend(url: str, name: str, trials: int) -> Enrolment:
+def set_planned_trials(url: str, name: str, trials: int) -> Enrolment:
     """Set a study's number of planned trials, given its name alone; raises StudyError as `enrol` does."""
     row = find_study(url, name)
     with using(plugins_of_study(url, name)):

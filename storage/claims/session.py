@@ -52,9 +52,10 @@ class Session:
             self.database.close()
 
     def lock(self, study_id: int, act: Callable[[Connection], int]) -> int:
-        """Make this process the study's only controller; `act` raises the fence and returns it.
+        """Make this process the study's only controller and return the fence that `act` returns.
 
-        Raises StudyError if another process is.
+        `act` raises the study's fence; it returns 0 if nothing else is written under the lock. Raises StudyError if
+        another process is the controller.
         """
         query = select(studies.c.name).where(studies.c.id == study_id)
         name: str = self.transact(lambda connection: connection.execute(query).scalar_one())

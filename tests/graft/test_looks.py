@@ -94,11 +94,11 @@ def test_a_submission_of_another_persons_study_writes_nothing(watched: str) -> N
 
     from graft.launching.claiming import new_study
     from graft.web.security.access import make_token
-    from storage import QueueRequest, Terms, request_queue
+    from storage import StoreRequest, Terms, request_queue
 
     make_token(watched, "eve", "submit")
     other = new_study("watched", space_of(TEXT.replace("seeds: 4", "seeds: 6")))
-    request = replace(QueueRequest.of_study(other, Terms(owner="eve")), by="eve")
+    request = replace(StoreRequest.of_study(other, Terms(owner="eve")), by="eve")
     with pytest.raises(StudyError, match="was launched, not submitted"):
         request_queue(watched, request)
     assert events(watched) == []

@@ -15,7 +15,7 @@ from graft.serving import service as serving_module
 from graft.serving.service import Service
 from graft.web.settings import Settings
 from spaces.records import TrialResult
-from storage import QueueRequest, Terms, open_reader, open_store, request_queue
+from storage import StoreRequest, Terms, open_reader, open_store, request_queue
 from storage.claims import claimed_study
 from storage.databases.database import QUEUE_TOPIC, study_topic
 from storage.databases.postgres import Postgres
@@ -114,7 +114,7 @@ def test_a_service_is_told_at_once_and_goes_on_without(
     ):
         waiting = threading.Thread(target=service._wait)
         waiting.start()
-        request_queue(url, QueueRequest.of_study(STUDY, Terms()))
+        request_queue(url, StoreRequest.of_study(STUDY, Terms()))
         waiting.join(PATIENCE)
         assert not waiting.is_alive()
         monkeypatch.setattr(serving_module, "LOOK_SECONDS", 0.01)
@@ -122,7 +122,7 @@ def test_a_service_is_told_at_once_and_goes_on_without(
         raw(url, f"SELECT pg_terminate_backend({pid})")
         wait_until(lambda: not raw(url, f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"))
         wait_until(lambda: service._wait() or service._bell is None)
-        request_queue(url, QueueRequest(action="cancel", study=STUDY.name))
+        request_queue(url, StoreRequest(action="cancel", study=STUDY.name))
         service.run(until_empty=True)
     assert not caplog.messages, "a connection that was lost is closed without a word"
 

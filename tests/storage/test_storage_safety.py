@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, inspect
 
 from spaces.errors import StorageError, StudyError
 from spaces.records import QueuedTrial
-from storage import Store, bring_up, open_reader, open_store
+from storage import Store, migrate_if_older, open_reader, open_store
 from storage.databases import find_database
 from storage.databases.sqlite_file import filesystem_of
 from storage.schema import VERSION, VERSION_TABLE, metadata
@@ -107,7 +107,7 @@ def test_a_database_of_the_first_version_is_brought_up_with_its_rows(url: str):
     make_first_version(url)
     with pytest.raises(StorageError, match=f"has schema 0001, this program reads {VERSION}; run: search db upgrade"):
         open_reader(url)
-    bring_up(url)
+    migrate_if_older(url)
     with open_reader(url) as reader:
         [worker] = reader.study("old").workers().iter_rows(named=True)
         assert reader.study("old").row["created_at"].second == 5
@@ -131,7 +131,7 @@ def test_a_study_of_every_released_schema_is_brought_up_and_goes_on(url: str, ve
         " '2026-01-02 03:04:05.000000', 0",
     )
     bring_to(url, version)
-    bring_up(url)
+    migrate_if_older(url)
     assert raw(url, f"SELECT version_num FROM {VERSION_TABLE}") == [(VERSION,)]
     with open_store(url) as store:
         study = store.claim(1, policy="full", objective=OBJECTIVE)
@@ -145,19 +145,19 @@ def test_an_old_database_is_not_brought_up_under_a_writer(tmp_path: Path):
     make_first_version(url)
     database = find_database(url)
     with database.writer(), pytest.raises(StudyError, match="is being written by"):
-        bring_up(url)
+        migrate_if_older(url)
     database.close()
     assert raw(url, f"SELECT version_num FROM {VERSION_TABLE}") == [("0001",)]
 
 
 def test_bringing_up_leaves_a_database_alone_that_is_up_or_not_there(url: str, tmp_path: Path):
     with claimed(url):
-        bring_up(url)  # somebody is writing it
+        migrate_if_older(url)  # somebody is writing it
     with pytest.raises(StorageError, match="there is no such database"):
-        bring_up(f"sqlite:///{tmp_path}/none.db")
+        migrate_if_older(f"sqlite:///{tmp_path}/none.db")
     assert not (tmp_path / "none.db").exists()
     raw(url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
-    bring_up(url)
+    migrate_if_older(url)
     with pytest.raises(StorageError, match="newer than"):
         open_reader(url)
 

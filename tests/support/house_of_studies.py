@@ -174,8 +174,8 @@ def write_house(store: Store) -> list[ClaimedStudy]:
     ask(store, "cancel", "abandoned")
     kept = [write_search(store), write_arms(store), write_arms(store, "scorers-again", ARMS[:2]), write_transfer(store)]
     store.annotate(kept[0].id, note="Is the learning rate or dropout at fault?", tags=["rates", "thesis"])
-    store.annotate(kept[0].id, numbers=[31, 105], starred=True, added=["baseline"])
-    store.annotate(kept[0].id, numbers=[17, 31], added=["seen"], note="again with a lower rate")
+    store.annotate_trials(kept[0].id, numbers=[31, 105], starred=True, added=["baseline"])
+    store.annotate_trials(kept[0].id, numbers=[17, 31], added=["seen"], note="again with a lower rate")
     store.annotate(kept[1].id, tags=["thesis"])
     failed = claim(store, plan("out-of-memory", "loss", "minimize", 3))
     failed.start(

@@ -26,7 +26,7 @@ from torch import Tensor
 from search.steering.controller import Controller
 from spaces.records import Checkpoint, Trial
 from spaces.space import Space
-from storage import ClaimedStudy, QueueRequest, Store, Terms, open_reader, open_store
+from storage import ClaimedStudy, Store, StoreRequest, Terms, open_reader, open_store
 from storage.databases.mailbox import Mailbox
 from storage.queue import REVOCATION
 from tests.support.controller import FakeWorker
@@ -159,13 +159,13 @@ class Powered:
         self._asked += 1
         name = f"asked-{self._asked}"
         if self._chance.random() < 0.5:
-            self._box.post(QueueRequest.of_study(replace(STUDY, name=name), Terms()).to_json())
+            self._box.post(StoreRequest.of_study(replace(STUDY, name=name), Terms()).to_json())
             self._answer("submitted", name)
             return
         row = {"role": "read", "digest": name, "seconds": None}
-        store.do(QueueRequest(action="make_token", study=name, row=row))
+        store.carry_out(StoreRequest(action="make_token", study=name, row=row))
         self._answer("made", name)
-        self._box.post(QueueRequest(action="revoke_token", study=name).to_json(), REVOCATION)
+        self._box.post(StoreRequest(action="revoke_token", study=name).to_json(), REVOCATION)
         self._answer("revoked", name)
 
     def _answer(self, *what: str | int) -> None:

@@ -614,7 +614,7 @@ pack.step_of = Full
 
 
 def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
-    from cli.commands.launch import show_estimate
+    from cli.estimates import print_estimate_table
     from graft.launching.placement import Placement
     from graft.launching.planning.estimate import estimate_study
     from graft.launching.planning.reading import read_space
@@ -627,7 +627,7 @@ def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.
 
     def told(width: int | None, steps: str) -> str:
         here = read_space(SPACE, {"training.steps": steps})
-        show_estimate("here", estimate_study(here), Placement(**{**vars(placement), "width": width}))
+        print_estimate_table("here", estimate_study(here), Placement(**{**vars(placement), "width": width}))
         line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("width"))
         return line.removeprefix("width").strip()
 
