@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from graft.report.claims import ClaimReport
     from graft.report.compatibility.content import Transfer
     from graft.report.compatibility.reading import MatrixRequest
-    from graft.retraining.comparison import Comparison
-    from graft.stored.waiting import Outcome
+    from graft.retraining.comparison import ReplayComparison
+    from graft.stored.waiting import WaitResult
     from workers.engine.trained_model import TrainedModel
 
 
@@ -57,7 +57,7 @@ class Study(ReadableStudy):
 
     def replay(
         self, number: int, *, until: int | None = None, device: str | None = None, accept_changes: bool = False
-    ) -> Comparison:
+    ) -> ReplayComparison:
         """Train a trial again, alone, and compare every stored metric: `.reproduced`, `.verdict`, `.pairs`.
 
         `accept_changes`, here and below: also where a file that the trial read has changed, which is a StudyError else.
@@ -222,7 +222,7 @@ class Study(ReadableStudy):
 
         return enqueue(self.database, self.name, settings)
 
-    def wait(self, timeout: float | None = None) -> Outcome:
+    def wait(self, timeout: float | None = None) -> WaitResult:
         """Wait until it is finished, failed or stopped, in whatever process it runs, and return which.
 
         At most `timeout` seconds, after which it returns "timeout"; "interrupted" if the process that ran it is gone.

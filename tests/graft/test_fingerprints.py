@@ -124,7 +124,7 @@ def test_what_moves_numbers_decides_and_the_rest_is_told(
     before = replace(NOW, **change)  # type: ignore[arg-type]
     found = compare_fingerprints([before], NOW)
     assert ([*found.deciding], [*found.other]) == (deciding, other)
-    assert found.moves_bits == bool({"numerics", "torch"} & change.keys() and deciding)
+    assert found.voids_promise == bool({"numerics", "torch"} & change.keys() and deciding)
     assert not compare_fingerprints([before, NOW], NOW).all, "what was accepted before is not asked about again"
 
 
