@@ -3,7 +3,7 @@
 Legend: a *trial* is one fully resolved configuration with a seed; a *group* is the trials that share one draw
 of the structural parameters; a *pack* trains trials side by side, one in each of its *lanes*; a *structure*
 is the part of a configuration that cannot differ between the lanes of a pack; a *fence* counts the starts of
-a trial, and the claims of a study.
+a trial, and how often a process took control of a study.
 """
 
 from __future__ import annotations

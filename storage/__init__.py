@@ -2,12 +2,12 @@
 
 databases/               the database that a URL names: sqlite.py or postgres.py, behind database.py
 schema.py, migrations/   the tables, and the way to them from older ones
-store.py                 the writing end: creating, editing and claiming studies; carrying out requests
+store.py                 the writing end: creating and editing studies, taking control of them; carrying out requests
 requests.py              requests to the process that writes
 upgrading.py             the migrations that a database needs
 queue.py                 the queue of the service: requests to it, its entries
 new_study.py             a study as it is written first
-claims/                  what the controller of a claimed study writes
+control/                 what the controller of a study writes
 peeking.py               whether a database may know a task, without any library
 frames/                  reading: typed Polars frames, of a database and of one study
 tokens.py                who may reach the service over HTTP
@@ -27,8 +27,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from storage.claims.claimed_study import ClaimedStudy
-    from storage.claims.editing import SpaceChange
+    from storage.control.controlled_study import ControlledStudy
+    from storage.control.editing import SpaceChange
     from storage.databases import file_of, has_password
     from storage.databases.database import AwayError
     from storage.frames import Reader, open_reader
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AwayError",
-    "ClaimedStudy",
+    "ControlledStudy",
     "NewStudy",
     "QueueEntry",
     "Reader",
@@ -76,12 +76,12 @@ __all__ = [
 
 _MODULES = {
     "AwayError": "databases.database",
-    "ClaimedStudy": "claims.claimed_study",
+    "ControlledStudy": "control.controlled_study",
     "NewStudy": "new_study",
     "QueueEntry": "queue_entries",
     "StoreRequest": "queue",
     "Reader": "frames",
-    "SpaceChange": "claims.editing",
+    "SpaceChange": "control.editing",
     "Store": "store",
     "Terms": "queue",
     "check_name": "new_study",

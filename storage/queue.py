@@ -31,7 +31,7 @@ from spaces.errors import AccessError, MessageError, StudyError
 from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle, Member, Source
 from storage import claim_events, tokens
-from storage.claims.session import Session
+from storage.control.session import Session
 from storage.databases.database import QUEUE_TOPIC
 from storage.new_study import NewStudy, check_name, insert_study, row_of
 from storage.queue_entries import OPEN, QueueEntry, QueueState, StrangeEntry, read_sound_entries

@@ -1,6 +1,6 @@
-"""The writing end of a database: a `Store` creates, edits and claims studies and carries out requests.
+"""The writing end of a database: a `Store` creates and edits studies, takes control of them, and carries out requests.
 
-A process that claims a study is the only one that may write it; `claims.claimed_study` has what its
+A process that controls a study is the only one that may write it; `control.controlled_study` has what its
 controller then writes. Processes that cannot write leave requests (`requests`).
 """
 
@@ -21,11 +21,11 @@ from spaces.plugins.bundles import Bundle
 from spaces.plugins.digests import Data
 from spaces.settings import History, Objective
 from storage import claim_events, migrations, sources, test_sets, tokens, trial_notes
-from storage.claims import editing, leases, rows
-from storage.claims.claimed_study import ClaimedStudy
-from storage.claims.editing import EditedStudy
-from storage.claims.session import Session
-from storage.claims.stored_trials import find_candidates
+from storage.control import editing, leases, rows
+from storage.control.controlled_study import ControlledStudy
+from storage.control.editing import EditedStudy
+from storage.control.session import Session
+from storage.control.stored_trials import find_candidates
 from storage.databases import find_database
 from storage.databases.database import Database
 from storage.databases.mailbox import Mailbox
@@ -100,7 +100,7 @@ class Store:
         return self._session.transact(write)
 
     def edit(self, study_id: int) -> EditedStudy:
-        """Claim a study to edit it instead of running it; raises StudyError if another process runs it."""
+        """Take control of a study to edit it instead of running it; raises StudyError if another process runs it."""
         self._lock(study_id)
         return EditedStudy(self._session, study_id)
 
@@ -155,16 +155,16 @@ class Store:
 
         self._session.lock(study_id, act)
 
-    def claim(
+    def take_control(
         self, study_id: int, *, policy: History, objective: Objective, version: str = "", keep_open: bool = False
-    ) -> ClaimedStudy:
+    ) -> ControlledStudy:
         """Become the study's only controller and forget earlier stop requests.
 
         `policy` says which reports are kept, `objective` which of them is the best; `version` is the version
         of Graft that the fingerprints of trials record. Closing the study closes this store too, unless
         `keep_open`. Raises StudyError if another process runs the study.
         """
-        return ClaimedStudy(
+        return ControlledStudy(
             self._session,
             study_id,
             fence=self._lock(study_id),

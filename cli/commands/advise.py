@@ -52,7 +52,7 @@ def advise(
         raise OptionError("--difference goes with a task; a claim has its own, --set claim.difference=X")
     import polars as pl
 
-    from graft.launching.claiming import enrol
+    from graft.launching.enrolling import enrol
     from graft.launching.planning.claims import advise as advise_space
     from graft.launching.planning.claims import plan_pilot
     from storage.frames import open_reader

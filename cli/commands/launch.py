@@ -118,7 +118,7 @@ def launch(
             else:
                 print_estimate_table(name, estimate, placement, estimated, known)
             return
-        from graft.launching.claiming import enrol  # with the database's libraries, which an estimate does without
+        from graft.launching.enrolling import enrol  # with the database's libraries, which an estimate does without
 
         if start.warm_start is not None:
             from graft.launching.planning.warm_start import warm_start as start_from_earlier
@@ -173,7 +173,7 @@ def resume(
 
     Example: search resume set-complement --trials 128
     """
-    from graft.launching.claiming import set_planned_trials
+    from graft.launching.enrolling import set_planned_trials
 
     placement = run.resolve_placement()
     url = current_url(storage)
@@ -206,7 +206,7 @@ def retry(
 
     Example: search retry set-complement 3 17
     """
-    from graft.launching.claiming import find_study
+    from graft.launching.enrolling import find_study
     from storage import open_store
 
     url = current_url(storage)
@@ -229,7 +229,7 @@ def _run(url: str, name: str, placement: Placement, run: RunOptions, how_enrolle
     """Run a study on a terminal; says how it was enrolled first, and how it ended."""
     from cli.live import Live
     from graft.launching.changes import settle_changes
-    from graft.launching.claiming import find_study
+    from graft.launching.enrolling import find_study
     from graft.launching.process.interruption import Interruption
     from graft.launching.progress_text import closing_line
     from graft.launching.run import RunRequest, run_study

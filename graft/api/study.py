@@ -197,7 +197,7 @@ class Study(ReadableStudy):
         Raises KeyboardInterrupt if the study was stopped before its end.
         """
         from graft.api.running import Run, train
-        from graft.launching.claiming import set_planned_trials
+        from graft.launching.enrolling import set_planned_trials
 
         run = run or Run()
         placement = run.placement()

@@ -8,8 +8,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from graft.launching.checkpoints import Checkpoints
-from graft.launching.claiming import find_study, open_controller
 from graft.launching.employing import open_cluster, train
+from graft.launching.enrolling import find_study, open_controller
 from graft.launching.placement import Placement
 from graft.launching.planning.reading import begin_loading_steps
 from graft.launching.process.crash_record import CrashRecord
@@ -61,7 +61,7 @@ def run_study(
             f"launched: {study['trials']:,} trials, {request.placement.device or request.placement.executor}",
         )
         started = time.monotonic()
-        with open_cluster(request.placement, shared=False) as cluster:  # before the study is claimed
+        with open_cluster(request.placement, shared=False) as cluster:  # before control of the study is taken
             controller = open_controller(request.database, request.study, saving, url, record.read())
             with closing(controller), record:
                 train(controller, request.placement, saving, watch, cluster=cluster)

@@ -90,9 +90,8 @@ class ReplayComparison:
     def _bits_promised(self) -> bool:
         if self._on_gpu:
             return False
-        return self.trained_step_kind == self.replayed_step_kind and not any(
-            change.voids_promise for change in self._changes
-        )
+        is_same_step = self.trained_step_kind == self.replayed_step_kind
+        return is_same_step and not any(change.voids_promise for change in self._changes)
 
     @property
     def _on_gpu(self) -> bool:

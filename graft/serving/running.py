@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, final
 
 from graft.launching.changes import settle_changes
 from graft.launching.checkpoints import Checkpoints
-from graft.launching.claiming import begin_controller, find_study
 from graft.launching.employing import train
+from graft.launching.enrolling import begin_controller, find_study
 from graft.launching.placement import Placement
 from graft.launching.process.run_log import RunLog
 from graft.launching.progress_text import closing_line

@@ -49,7 +49,7 @@ class Limits:
 class Service:
     """Serves one database. A context manager; `run` is called once.
 
-    Each study has the controller, the claim, the fences and the leases that it has in a launch, and
+    Each study has the controller, the fences and the leases that it has in a launch, and
     its trials the same numbers. What people ask of the queue is in the database; so a service that
     was killed goes on when it is started again.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graft.launching.claiming import new_study
+from graft.launching.enrolling import new_study
 from storage import QueueEntry, StoreRequest, Terms, request_queue
 
 if TYPE_CHECKING:

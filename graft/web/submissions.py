@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graft.launching.claiming import new_study
+from graft.launching.enrolling import new_study
 from graft.launching.planning.claims import advise, plan_pilot
 from graft.launching.planning.preview import summarise
 from graft.launching.planning.reading import CHECKED_DRAWS

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
-from graft.launching.claiming import check_seconds
+from graft.launching.enrolling import check_seconds
 from graft.web.events import Follower
 from graft.web.security.access import COOKIE, find_holder, make_token
 from graft.web.security.guard import Counts, Turns

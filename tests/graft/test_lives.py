@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.launching.claiming import enrol, open_controller, set_planned_trials
 from graft.launching.editing.administration import delete_study, rename_study, tag_study, write_note
 from graft.launching.editing.enqueueing import enqueue
+from graft.launching.enrolling import enrol, open_controller, set_planned_trials
 from graft.plugins.families import families
 from graft.stored.differences import compare_spaces
 from spaces import parse

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import graft
-from graft.launching.claiming import enrol
+from graft.launching.enrolling import enrol
 from graft.plugins.families import families
 from graft.report.claims import read_claim_report
 from graft.serving.submitting import submit
@@ -92,7 +92,7 @@ def test_what_is_refused_of_a_study_without_a_claim_is_no_row(url: str) -> None:
 def test_a_submission_of_another_persons_study_writes_nothing(watched: str) -> None:
     from dataclasses import replace
 
-    from graft.launching.claiming import new_study
+    from graft.launching.enrolling import new_study
     from graft.web.security.access import make_token
     from storage import StoreRequest, Terms, request_queue
 

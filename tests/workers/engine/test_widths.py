@@ -22,7 +22,7 @@ from torch import Tensor
 from search.steering.controller import Controller
 from spaces.records import Directives, Offer, QueuedTrial, Report, Trial, TrialStart
 from tests.support.controller import FakeWorker, Rows, audit, finish
-from tests.support.databases import claimed, held, make_report, make_trial
+from tests.support.databases import controlled, held, make_report, make_trial
 from tests.support.launches import SPACE, check_complete, search
 from tests.support.pack import alone, random_trials, reports_of
 from tests.support.search_spaces import PLAIN, space
@@ -585,7 +585,7 @@ def test_a_study_whose_workers_drop_at_random_makes_every_trial_once():
 
 
 def test_the_database_requeues_some_of_a_workers_trials(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(n) for n in range(4)], "a")
         study.start([make_trial(4)], "b")
         study.record([make_report(n, 10) for n in range(4)])

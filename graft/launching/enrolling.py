@@ -1,4 +1,4 @@
-"""Writing a study into the database, changing its space, and claiming it for a controller."""
+"""Writing a study into the database, changing its space, and taking control of it."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def open_controller(
     checkpoint_url: str | None = None,
     crash: str | None = None,
 ) -> Controller:
-    """Claim a study and return its controller, which the caller must close.
+    """Take control of a study and return its controller, which the caller must close.
 
     The study's plug-ins from outside must be in use (`spaces.plugins.active`). `saving` says where
     checkpoints go; `checkpoint_url` is recorded for the next launch, None keeps what is recorded. `crash`
@@ -152,7 +152,7 @@ def begin_controller(
     *,
     keep_open: bool = False,
 ) -> Controller:
-    """Claim a study, given its row, and return its controller, as `open_controller` does.
+    """Take control of a study, given its row, and return its controller, as `open_controller` does.
 
     With `keep_open`, closing the controller leaves the store open, for other studies.
     """
@@ -163,7 +163,7 @@ def begin_controller(
     space = parse_stored(row, families())
     archive = Archive(saving.url, saving.study) if saving else None
     search = space.search
-    study = store.claim(
+    study = store.take_control(
         row["id"], policy=search.history, objective=search.objective, version=version(), keep_open=keep_open
     )
     try:
