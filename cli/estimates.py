@@ -65,12 +65,7 @@ def print_estimate_table(
 
 
 def print_estimate_json(
-    name: str,
-    estimate: Estimate,
-    placement: Placement,
-    gpu: str | None,
-    notes: Sequence[str],
-    known: Sequence[str],
+    name: str, estimate: Estimate, placement: Placement, gpu: str | None, notes: Sequence[str], known: Sequence[str]
 ) -> None:
     """Print what a launch would be, for programs: one JSON object of the shape of docs/schemas/dry-run.json."""
     from graft.launching.planning.estimate import plan_packs

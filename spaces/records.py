@@ -349,8 +349,7 @@ class Progress:
     """Trials by state; planned ones that are not stored yet are in none. `running` counts the busy lanes."""
     objective: str
     best: float | None
-    """The best objective of all ended trials, in the user's direction; None if none can be called the
-    best."""
+    """The best objective of all ended trials, in the user's direction; None if none can be called the best."""
     best_number: int | None
     steps: int
     """Optimizer steps that reports cover, summed over trials."""

@@ -61,13 +61,7 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
 """Fields of a submission's row, the columns of its study as JSON values, and the types that each may have."""
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
 """Fields of an annotation of a study, and their types."""
-_TRIAL_NOTES: Mapping[str, type] = {
-    "numbers": list,
-    "starred": bool,
-    "added": list,
-    "removed": list,
-    "note": str,
-}
+_TRIAL_NOTES: Mapping[str, type] = {"numbers": list, "starred": bool, "added": list, "removed": list, "note": str}
 """Fields of an annotation of trials: the arguments of `trial_notes.write`, and their types."""
 _TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": (int, float, NoneType)}
 _LOOK: Mapping[str, tuple[type, ...]] = {"command": (str,), "version": (str,), "results": (int,)}
@@ -300,7 +294,6 @@ class Queue:
 
     def check_holder(self, request: StoreRequest) -> None:
         """Raise AccessError if the token of a request (`by`) may not change the request's study."""
-        request.check()
 
         def check(connection: Connection) -> None:
             _check_role(connection, request)

@@ -90,7 +90,6 @@ def request_service(url: str, request: StoreRequest) -> None:
     process that is no service is the only one that may write.
     """
     database = find_database(url)
-    request.check()
     is_served = False
     if database.mailbox is not None:
         with suppress(StorageError), open_reader(url) as reader:  # it may not exist yet, or have an older schema

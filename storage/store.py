@@ -106,13 +106,12 @@ class Store:
 
     def annotate(self, study_id: int, **values: str | Sequence[str] | bool) -> None:
         """Write some of a study's `note`, `tags` and `archived`; another process may run the study."""
-        statement = update(studies).where(studies.c.id == study_id).values(**_check_annotation(values))
+        statement = update(studies).where(studies.c.id == study_id).values(**values)
         self._session.transact(lambda connection: connection.execute(statement))
 
-    def annotate_trials(self, study_id: int, numbers: Sequence[int], **values: str | Sequence[str] | bool) -> None:
+    def annotate_trials(self, study_id: int, numbers: Sequence[int], **values: Any) -> None:
         """Write notes of trials, as `trial_notes.write` does; another process may run the study."""
-        row = _check_annotation({"numbers": numbers, **values})
-        self._session.transact(lambda connection: trial_notes.write(connection, study_id, **row))
+        self._session.transact(lambda connection: trial_notes.write(connection, study_id, numbers, **values))
 
     def record_refusal(self, study_id: int, change: str, version: str) -> bool:
         """Record a refused change (`claim_events.record_refusal`); another process may run the study."""
@@ -215,6 +214,7 @@ class Store:
 
     def carry_out(self, request: StoreRequest) -> QueueEntry | None:
         """Carry out a request and return the queue entry it changes, if any; raises as `Queue.apply` does."""
+        request.check()
         if request.action == "annotate":
             query = select(studies.c.id).where(studies.c.name == request.study)
             study_id = self._session.transact(lambda connection: connection.scalar(query))
@@ -223,7 +223,6 @@ class Store:
             annotate = self.annotate_trials if "numbers" in request.row else self.annotate
             annotate(study_id, **request.row)
         elif request.action == "look":
-            request.check()
             look: dict[str, Any] = {**request.row, "request": request.id}
             self._session.transact(lambda connection: claim_events.record_look(connection, request.study, **look))
         elif request.action == "reveal":
@@ -231,7 +230,6 @@ class Store:
             opening: dict[str, Any] = {**request.row, "request": request.id}
             self._session.transact(lambda connection: test_sets.reveal(connection, request.study, **opening))
         elif request.action == "make_token":
-            request.check()
             self._session.transact(lambda connection: tokens.add(connection, request.study, **request.row))
         elif request.action == "revoke_token":
             self._session.transact(lambda connection: tokens.revoke(connection, request.study))
@@ -278,13 +276,6 @@ class Store:
             return fence
 
         return self._session.lock(study_id, write)
-
-
-def _check_annotation(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of an annotation with lists in place of tuples; raises MessageError as a request does."""
-    row = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-    StoreRequest(action="annotate", study="", row=row).check()
-    return row
 
 
 def _put_aside(mailbox: Mailbox, name: str, reason: str) -> None:

@@ -62,8 +62,7 @@ class StartOptions:
 
     plugins: Plugins = None
     warm_start: Annotated[
-        str | None,
-        typer.Option(metavar="auto|STUDY,...", help="Start from what all earlier studies found, or these."),
+        str | None, typer.Option(metavar="auto|STUDY,...", help="Start from what all earlier studies found, or these.")
     ] = None
     replace: Annotated[
         bool, typer.Option("--replace", help="Begin again a study of this name that has no result yet.")
@@ -130,7 +129,7 @@ def launch(
         if found.kind != "unchanged":
             say_notes(notes)
         how_enrolled = str(found)
-    _run(url, name, placement, run, how_enrolled)
+    run_enrolled(url, name, placement, run, how_enrolled)
 
 
 def _note_claims(url: str, space: Space, name: str) -> list[str]:
@@ -178,7 +177,7 @@ def resume(
     placement = run.resolve_placement()
     url = current_url(storage)
     how_enrolled = "resumed" if trials is None else str(set_planned_trials(url, study, trials))
-    _run(url, study, placement, run, how_enrolled)
+    run_enrolled(url, study, placement, run, how_enrolled)
 
 
 def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
@@ -220,12 +219,7 @@ def retry(
     typer.echo(f"{study}: queued again: {numbers}; resume it with `search resume {study}`", err=True)
 
 
-def run_enrolled(url: str, study: str, run: RunOptions, how_enrolled: str) -> None:
-    """Run a study that is in the database, on a terminal; says first how it got there, an `Enrolment` in words."""
-    _run(url, study, run.resolve_placement(), run, how_enrolled)
-
-
-def _run(url: str, name: str, placement: Placement, run: RunOptions, how_enrolled: str) -> None:
+def run_enrolled(url: str, name: str, placement: Placement, run: RunOptions, how_enrolled: str) -> None:
     """Run a study on a terminal; says how it was enrolled first, and how it ended."""
     from cli.live import Live
     from graft.launching.changes import settle_changes

@@ -89,13 +89,7 @@ class Study(ReadableStudy):
         with open_reader(self.database) as reader:
             variant = variant or str(reader.study(self.name).row["objective"]).split("/")[1]
         return train_model(
-            self.database,
-            self.name,
-            number,
-            variant=variant,
-            step=step,
-            device=device,
-            accept_changes=accept_changes,
+            self.database, self.name, number, variant=variant, step=step, device=device, accept_changes=accept_changes
         )
 
     def save_weights(

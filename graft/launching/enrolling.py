@@ -121,11 +121,7 @@ def find_study(url: str, name: str) -> Mapping[str, Any]:
 
 
 def open_controller(
-    url: str,
-    name: str,
-    saving: Saving | None = None,
-    checkpoint_url: str | None = None,
-    crash: str | None = None,
+    url: str, name: str, saving: Saving | None = None, checkpoint_url: str | None = None, crash: str | None = None
 ) -> Controller:
     """Take control of a study and return its controller, which the caller must close.
 

@@ -21,15 +21,7 @@ from search.steering.study_store import StudyStore
 from search.steering.trial_queue import TrialQueue
 from search.stopping import Copy, Monitor, check_together
 from spaces.errors import GraftError
-from spaces.records import (
-    TERMINAL,
-    Directives,
-    Offer,
-    Outcome,
-    Progress,
-    Report,
-    Trial,
-)
+from spaces.records import TERMINAL, Directives, Offer, Outcome, Progress, Report, Trial
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -123,7 +115,7 @@ class Controller:
             well = any(controller._ledger.ended[state] for state in TERMINAL - {"failed"})
             is_cause = repeated and (well or controller._requeueing.is_last(trial.number))
             controller._requeueing.route(trial, known, is_cause=is_cause)
-        controller._tidy()
+        controller._tidy(controller._leases.workers)
         return controller
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
@@ -145,7 +137,7 @@ class Controller:
         self._stopping = self._stopping or self._study.stop_requested()
         directives = self._dismiss(offer) if self._stopping else self._assign(offer, current)
         if offer.saved:
-            self._tidy()
+            self._tidy(self._leases.workers)
         self.sweep()
         return directives
 
@@ -185,8 +177,7 @@ class Controller:
         with suppress(GraftError):
             self._leases.write_renewals()
             self._study.set_state("finished" if self._finished else "stopped")
-            if self._keep_checkpoints:
-                self._keep_checkpoints(self._study.queries.checkpoint_paths(), ())
+            self._tidy(())
         self._study.close()
 
     def progress(self) -> Progress:
@@ -252,7 +243,7 @@ class Controller:
         self._leases.dismiss(offer.worker)
         return Directives(stop=tuple(one.number for one in offer.holds), done=True)
 
-    def _tidy(self) -> None:
-        """Remove the checkpoint files that no trial resumes from."""
+    def _tidy(self, live_workers: Collection[str]) -> None:
+        """Remove the checkpoint files that no trial resumes from, but what live workers are writing."""
         if self._keep_checkpoints:
-            self._keep_checkpoints(self._study.queries.checkpoint_paths(), self._leases.workers)
+            self._keep_checkpoints(self._study.queries.checkpoint_paths(), live_workers)

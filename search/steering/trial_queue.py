@@ -1,7 +1,7 @@
 """Which trials are trained next.
 
-An empty device takes a suspected trial before all others. Then come requeued trials, those asked ahead, and new ones
-from the sampler. Trials in quarantine come last, alone, when no other is left.
+An empty device takes a suspected trial first. Then come requeued trials, those asked ahead, and new ones from the
+sampler. Trials in quarantine come last, each alone.
 """
 
 from __future__ import annotations

@@ -20,36 +20,21 @@ _EXPIRE = (
 _LOST = select(workers.c.id).where(*_MINE, workers.c.state == "lost").order_by(workers.c.id)
 _OTHERS = (
     update(workers)
-    .where(
-        workers.c.study_id == bindparam("study"),
-        workers.c.fence < bindparam("own"),
-        workers.c.state == "running",
-    )
+    .where(workers.c.study_id == bindparam("study"), workers.c.fence < bindparam("own"), workers.c.state == "running")
     .values(state="lost")
 )
 _UPDATED = ("host", "device", "log", "state", "steps", "room", "heartbeat_at", "lease_until")
 
 
 def renew(
-    connection: Connection,
-    insert: Insert,
-    study_id: int,
-    fence: int,
-    seen: Sequence[WorkerStatus],
-    seconds: float,
+    connection: Connection, insert: Insert, study_id: int, fence: int, seen: Sequence[WorkerStatus], seconds: float
 ) -> None:
     """Renew each worker's lease for so many seconds from when it was last seen; an expired lease stays expired.
 
     Were a lost worker's lease renewed, it would go on with trials that others were given meanwhile.
     """
     rows = [
-        {
-            **one._asdict(),
-            "study_id": study_id,
-            "fence": fence,
-            "age": -one.seconds,
-            "left": seconds - one.seconds,
-        }
+        {**one._asdict(), "study_id": study_id, "fence": fence, "age": -one.seconds, "left": seconds - one.seconds}
         for one in seen
     ]
     if not rows:

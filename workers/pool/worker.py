@@ -37,9 +37,7 @@ EXCHANGE_SECONDS = 2.0
 """Most seconds of training between two exchanges, so that a worker soon learns of a stop."""
 
 MIN_WAITING_PER_RUNNING = 4
-"""`Directives.waiting_per_running` below which packs do not widen, so that other workers can train the trials that
-wait.
-"""
+"""`Directives.waiting_per_running` below which packs do not widen, so that others train the waiting trials."""
 
 
 _log = logging.getLogger("graft.worker")

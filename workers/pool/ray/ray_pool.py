@@ -34,8 +34,7 @@ from workers.pool.slots import MOST_CRASHES
 
 WATCH_SECONDS, SWEEP_CALL_SECONDS = 0.2, 1.0
 GRACE_SECONDS = 90.0
-"""The seconds in which workers must notice that a study has ended, before they are ended; longer
-than a lease lasts."""
+"""The seconds in which workers must notice that a study has ended, before they are ended; longer than a lease lasts."""
 CLOSE_SECONDS = 10.0
 _PROGRAM = "from workers.pool.ray.agent import main; main()"
 
@@ -197,9 +196,7 @@ class RayPool:
 
 @final
 class StudyDesk:
-    """The answers to the workers of one study, one after the other; all but those to `renew` are
-    made in one thread.
-    """
+    """The answers to the workers of one study, one after the other; all but those to `renew` are made in one thread."""
 
     def __init__(self, pool: RayPool, proxy: ControllerProxy, study: int) -> None:
         self.proxy = proxy
@@ -244,9 +241,7 @@ class StudyDesk:
             self._pool.dismiss(worker)
 
     def _requeue_if_cluster_gone(self) -> None:
-        """Queue the trials of all workers again if the cluster is gone, and raise ClusterError if the study has not
-        ended.
-        """
+        """Queue trials of all workers again if the cluster is gone; raises ClusterError unless the study has ended."""
         try:
             self._pool.check()
         except ClusterError:
