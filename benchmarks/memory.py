@@ -22,7 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.scale import STUDY, alone, study_of
-from graft.launching.claiming import enrol
+from graft.launching.enrolling import enrol
 
 WORKERS, LANES = 64, 32
 LIMIT = 400

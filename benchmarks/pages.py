@@ -31,7 +31,7 @@ import spaces
 from benchmarks.options import words_of
 from benchmarks.scale import EVERY, STUDY, VALIDATIONS, report, storage, unit
 from benchmarks.storage import batches
-from graft.launching.claiming import new_study
+from graft.launching.enrolling import new_study
 from graft.plugins.families import families
 from graft.web.charts.specs import Line, draw_history, write_frame
 from spaces.records import LearnedSpline, Report, Trial, TrialResult
@@ -85,7 +85,7 @@ def write_study(url: str, name: str, trials: int) -> None:
     space = spaces.load("set_complement", families(), {**SIZES, "search.trials": f"{trials}"})
     with open_store(url) as store:
         study_id = store.create_study(new_study(name, space))
-        study = store.claim(study_id, policy="full", objective=space.search.objective)
+        study = store.take_control(study_id, policy="full", objective=space.search.objective)
         for numbers in batches(trials, _BATCH):
             begun = [draw(space, number) for number in numbers]
             study.start(begun, "worker")

@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import spaces
-from graft.launching.claiming import enrol, open_controller
+from graft.launching.enrolling import enrol, open_controller
 from graft.plugins.families import families
 from search.steering.controller import Controller
 from spaces.records import TERMINAL, Directives, Fingerprint, Metric, Offer, Report, Trial

@@ -52,7 +52,7 @@ def write(store: Store, policy: History) -> None:
     study_id = store.create_study(
         NewStudy(policy, space="", space_hash="", objective=OBJECTIVE, seed=0, trials=TRIALS, version="", numerics=1)
     )
-    study = store.claim(study_id, policy=policy, objective=OBJECTIVE)
+    study = store.take_control(study_id, policy=policy, objective=OBJECTIVE)
     started = [[trial(n) for n in batch] for batch in batches(TRIALS, TRIAL_BATCH)]
     print(f"  {policy}: trials started   ", rate(TRIALS, lambda: [study.start(some, "w") for some in started]))
     reports = [

@@ -24,7 +24,7 @@ from scipy.stats import t as student
 
 from benchmarks.options import words_of
 from graft.launching.checkpoints import NOWHERE, Checkpoints
-from graft.launching.claiming import enrol, find_study
+from graft.launching.enrolling import enrol, find_study
 from graft.launching.placement import Placement
 from graft.launching.planning.warm_start import warm_start
 from graft.launching.run import RunRequest, run_study

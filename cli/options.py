@@ -142,10 +142,10 @@ def storage_url(storage: str | None) -> str:
 
 def current_url(storage: str | None) -> str:
     """Return the URL of a database that exists, brought up to this program's schema."""
-    from storage import bring_up
+    from storage import migrate_if_older
 
     url = storage_url(storage)
-    bring_up(url)
+    migrate_if_older(url)
     return url
 
 

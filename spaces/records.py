@@ -3,7 +3,7 @@
 Legend: a *trial* is one fully resolved configuration with a seed; a *group* is the trials that share one draw
 of the structural parameters; a *pack* trains trials side by side, one in each of its *lanes*; a *structure*
 is the part of a configuration that cannot differ between the lanes of a pack; a *fence* counts the starts of
-a trial.
+a trial, and how often a process took control of a study.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class Directives:
     """True when the worker's lease has expired: the worker drops all trials and restarts as a new one."""
     save: bool = False
     """True before the worker is dismissed: it writes a checkpoint, if it can, and exchanges at once."""
-    rounds: float = 0.0
+    waiting_per_running: float = 0.0
     """Waiting trials per running one; a worker widens its packs only when many wait."""
 
 
@@ -349,8 +349,7 @@ class Progress:
     """Trials by state; planned ones that are not stored yet are in none. `running` counts the busy lanes."""
     objective: str
     best: float | None
-    """The best objective of all ended trials, in the user's direction; None if none can be called the
-    best."""
+    """The best objective of all ended trials, in the user's direction; None if none can be called the best."""
     best_number: int | None
     steps: int
     """Optimizer steps that reports cover, summed over trials."""

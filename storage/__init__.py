@@ -2,10 +2,12 @@
 
 databases/               the database that a URL names: sqlite.py or postgres.py, behind database.py
 schema.py, migrations/   the tables, and the way to them from older ones
-store.py                 the writing end: creating, editing and claiming studies; carrying out requests
+store.py                 the writing end: creating and editing studies, taking control of them; carrying out requests
+requests.py              requests to the process that writes
+upgrading.py             the migrations that a database needs
 queue.py                 the queue of the service: requests to it, its entries
 new_study.py             a study as it is written first
-claims/                  what the controller of a claimed study writes
+control/                 what the controller of a study writes
 peeking.py               whether a database may know a task, without any library
 frames/                  reading: typed Polars frames, of a database and of one study
 tokens.py                who may reach the service over HTTP
@@ -25,19 +27,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from storage.claims.claimed_study import ClaimedStudy
-    from storage.claims.editing import SpaceChange
+    from storage.control.controlled_study import ControlledStudy
+    from storage.control.editing import SpaceChange
     from storage.databases import file_of, has_password
     from storage.databases.database import AwayError
     from storage.frames import Reader, open_reader
     from storage.new_study import NewStudy, check_name
-    from storage.queue import QueueRequest, Terms
+    from storage.queue import StoreRequest, Terms
     from storage.queue_entries import QueueEntry
-    from storage.store import (
-        Store,
+    from storage.requests import (
         annotate_study,
-        bring_up,
-        open_store,
         record_look,
         request_queue,
         request_service,
@@ -46,22 +45,24 @@ if TYPE_CHECKING:
         revoke_token,
         take_waiting_requests,
     )
+    from storage.store import Store, open_store
+    from storage.upgrading import migrate_if_older
 
 __all__ = [
     "AwayError",
-    "ClaimedStudy",
+    "ControlledStudy",
     "NewStudy",
     "QueueEntry",
-    "QueueRequest",
     "Reader",
     "SpaceChange",
     "Store",
+    "StoreRequest",
     "Terms",
     "annotate_study",
-    "bring_up",
     "check_name",
     "file_of",
     "has_password",
+    "migrate_if_older",
     "open_reader",
     "open_store",
     "record_look",
@@ -75,22 +76,25 @@ __all__ = [
 
 _MODULES = {
     "AwayError": "databases.database",
-    "ClaimedStudy": "claims.claimed_study",
+    "ControlledStudy": "control.controlled_study",
     "NewStudy": "new_study",
     "QueueEntry": "queue_entries",
-    "QueueRequest": "queue",
+    "StoreRequest": "queue",
     "Reader": "frames",
-    "SpaceChange": "claims.editing",
+    "SpaceChange": "control.editing",
+    "Store": "store",
     "Terms": "queue",
     "check_name": "new_study",
     "file_of": "databases",
     "has_password": "databases",
+    "migrate_if_older": "upgrading",
     "open_reader": "frames",
+    "open_store": "store",
 }
-"""Name -> its module; the others are in `store`."""
+"""Name -> its module; the others are in `requests`."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'storage' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"storage.{_MODULES.get(name, 'store')}"), name)
+    return getattr(importlib.import_module(f"storage.{_MODULES.get(name, 'requests')}"), name)

@@ -31,7 +31,7 @@ from spaces.errors import AccessError, MessageError, StudyError
 from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle, Member, Source
 from storage import claim_events, tokens
-from storage.claims.session import Session
+from storage.control.session import Session
 from storage.databases.database import QUEUE_TOPIC
 from storage.new_study import NewStudy, check_name, insert_study, row_of
 from storage.queue_entries import OPEN, QueueEntry, QueueState, StrangeEntry, read_sound_entries
@@ -61,13 +61,7 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
 """Fields of a submission's row, the columns of its study as JSON values, and the types that each may have."""
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
 """Fields of an annotation of a study, and their types."""
-_TRIAL_NOTES: Mapping[str, type] = {
-    "numbers": list,
-    "starred": bool,
-    "added": list,
-    "removed": list,
-    "note": str,
-}
+_TRIAL_NOTES: Mapping[str, type] = {"numbers": list, "starred": bool, "added": list, "removed": list, "note": str}
 """Fields of an annotation of trials: the arguments of `trial_notes.write`, and their types."""
 _TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": (int, float, NoneType)}
 _LOOK: Mapping[str, tuple[type, ...]] = {"command": (str,), "version": (str,), "results": (int,)}
@@ -108,18 +102,18 @@ def check_priority(priority: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueueRequest:
-    """A person's request to the queue, in a form that can be sent to the process that writes the database."""
+class StoreRequest:
+    """A request in a form that can be sent to the process that writes the database: to the queue, or for a record."""
 
     action: Action
     study: str
-    """The study's name; in `make_token` and `revoke_token` the token's name."""
+    """The study's name; in `make_token` and `revoke_token` the token's name, which JSON keeps under this key."""
     terms: Terms = field(default_factory=Terms)
     """The terms of a submission; of a `reprioritise` request only the priority counts."""
     row: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """In a submission the study, as `new_study.row_of` returns it. In an annotation some of a study's `note`,
     `tags` and `archived`, or the arguments of `trial_notes.write`. In `look`, `reveal`
-    and `make_token` the arguments of the function that `Store.do` calls."""
+    and `make_token` the arguments of the function that `Store.carry_out` calls."""
     bundles: tuple[Bundle, ...] = ()
     by: str | None = None
     """The token on whose behalf the request is made; it may change only entries whose owner has the token's
@@ -130,7 +124,7 @@ class QueueRequest:
     """Tells a request that is sent again from a new one."""
 
     @classmethod
-    def of_study(cls, study: NewStudy, terms: Terms) -> QueueRequest:
+    def of_study(cls, study: NewStudy, terms: Terms) -> StoreRequest:
         """Return the request that submits a study."""
         return cls(action="submit", study=study.name, terms=terms, row=row_of(study), bundles=study.bundles)
 
@@ -175,7 +169,7 @@ class QueueRequest:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> QueueRequest:
+    def from_json(cls, text: str) -> StoreRequest:
         """Return the request of a text; raises MessageError for a text that is no request."""
         try:
             values = json.loads(text)
@@ -265,7 +259,7 @@ class Queue:
         """Return the sound entries, and those that were edited by hand, as `read_sound_entries` does."""
         return self._session.transact(read_sound_entries)
 
-    def apply(self, request: QueueRequest) -> QueueEntry:
+    def apply(self, request: StoreRequest) -> QueueEntry:
         """Carry out a request in one transaction and return the study's entry after it.
 
         A submission creates the study if there is none of its name. One of this name and space that ended,
@@ -298,9 +292,8 @@ class Queue:
         except IntegrityError:  # another process submitted the same study meanwhile: the second try finds it
             return self._session.transact(act)
 
-    def check_holder(self, request: QueueRequest) -> None:
+    def check_holder(self, request: StoreRequest) -> None:
         """Raise AccessError if the token of a request (`by`) may not change the request's study."""
-        request.check()
 
         def check(connection: Connection) -> None:
             _check_role(connection, request)
@@ -335,7 +328,7 @@ class Queue:
         self._session.transact(lambda connection: connection.execute(write.values(values)))
 
 
-def _check_role(connection: Connection, request: QueueRequest) -> None:
+def _check_role(connection: Connection, request: StoreRequest) -> None:
     """Raise AccessError if the request's token was revoked, has expired, or may only read."""
     if request.by is None:
         return
@@ -346,7 +339,7 @@ def _check_role(connection: Connection, request: QueueRequest) -> None:
         raise AccessError(f"the token {request.by!r} has the role read; this needs submit")
 
 
-def _submit(connection: Connection, request: QueueRequest) -> None:
+def _submit(connection: Connection, request: StoreRequest) -> None:
     """Write the entry of a submission, and its study if new; do nothing if the study is in the queue."""
     check_name(request.study)
     c = submissions.c
@@ -390,7 +383,7 @@ def _submit(connection: Connection, request: QueueRequest) -> None:
         connection.execute(insert(submissions).values(study_id=study_id, **entry))
 
 
-def _check_owner(request: QueueRequest, owner: str | None) -> None:
+def _check_owner(request: StoreRequest, owner: str | None) -> None:
     """Raise AccessError if the study is another person's; `owner` None: it was launched, not submitted."""
     if request.by is None or owner == request.by:
         return
@@ -398,7 +391,7 @@ def _check_owner(request: QueueRequest, owner: str | None) -> None:
     raise AccessError(f"study {request.study} {whose}; {NEEDS_ADMIN}")
 
 
-def _check_room(connection: Connection, request: QueueRequest, owner: str) -> None:
+def _check_room(connection: Connection, request: StoreRequest, owner: str) -> None:
     """Raise StudyError if the owner has as many studies in the queue as the request allows (`most_open`)."""
     if request.by is None or request.most_open is None:
         return
@@ -408,7 +401,7 @@ def _check_room(connection: Connection, request: QueueRequest, owner: str) -> No
         raise StudyError(f"{owner} has {count} studies in the queue, as many as a person may have here; cancel one")
 
 
-def _change(connection: Connection, request: QueueRequest) -> None:
+def _change(connection: Connection, request: StoreRequest) -> None:
     """Pause, resume, cancel or reprioritise the entry of the request's study."""
     c = submissions.c
     query = (

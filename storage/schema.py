@@ -141,7 +141,7 @@ trials = Table(
     Column("config", JSON, nullable=False),
     Column("parent", BigInteger),  # number of the trial whose state it took over, and the step at which it did
     Column("parent_step", BigInteger),
-    Column("deaths", BigInteger, nullable=False, server_default=text("0")),  # of its workers, since its last checkpoint
+    Column("deaths", BigInteger, nullable=False, server_default=text("0")),  # `crashes`, since its last checkpoint
     Column("step_kind", Text),  # what computed its steps: `native AVX2`; with commas if it moved to other machines
     Column("fingerprint", Integer),  # number of a row of fingerprints of its study; NULL before the first report
     Column("second_objective", Double),  # of the validation that gives the objective, as the constraints are

@@ -1,14 +1,12 @@
-"""The writing end of a database: a `Store` creates, edits and claims studies and carries out requests.
+"""The writing end of a database: a `Store` creates and edits studies, takes control of them, and carries out requests.
 
-A process that claims a study is the only one that may write it; `claims.claimed_study` has what its
-controller then writes. One process at a time writes a SQLite file: the functions below `Store` leave requests
-in the file's mailbox while another process writes. PostgreSQL takes several writers and has no mailbox.
+A process that controls a study is the only one that may write it; `control.controlled_study` has what its
+controller then writes. Processes that cannot write leave requests (`requests`).
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -18,22 +16,21 @@ from sqlalchemy import Connection, case, select, update
 from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, ProgrammingError
 
 from spaces.errors import MessageError, RowError, StorageError, StudyError
-from spaces.messages import no_such, shorten
+from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle
 from spaces.plugins.digests import Data
 from spaces.settings import History, Objective
 from storage import claim_events, migrations, sources, test_sets, tokens, trial_notes
-from storage.claims import editing, leases, rows
-from storage.claims.claimed_study import ClaimedStudy
-from storage.claims.editing import EditedStudy
-from storage.claims.session import Session
-from storage.claims.stored_trials import find_candidates
+from storage.control import editing, leases, rows
+from storage.control.controlled_study import ControlledStudy
+from storage.control.editing import EditedStudy
+from storage.control.session import Session
+from storage.control.stored_trials import find_candidates
 from storage.databases import find_database
 from storage.databases.database import Database
 from storage.databases.mailbox import Mailbox
-from storage.frames import open_reader
 from storage.new_study import NewStudy, check_name, insert_study, row_of
-from storage.queue import REVOCATION, Queue, QueueRequest
+from storage.queue import Queue, StoreRequest
 from storage.queue_entries import QueueEntry
 from storage.schema import Now, studies
 
@@ -103,25 +100,18 @@ class Store:
         return self._session.transact(write)
 
     def edit(self, study_id: int) -> EditedStudy:
-        """Claim a study to edit it instead of running it; raises StudyError if another process runs it."""
+        """Take control of a study to edit it instead of running it; raises StudyError if another process runs it."""
         self._lock(study_id)
         return EditedStudy(self._session, study_id)
 
-    def annotate(self, study_id: int, **values: str | Sequence[str] | Sequence[int] | bool) -> None:
-        """Write some of a study's `note`, `tags` and `archived`; another process may run the study.
-
-        If `numbers` is among the values, they are the arguments of `trial_notes.write` for the trials of
-        these numbers.
-        """
-        row: dict[str, Any] = {
-            name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
-        }
-        QueueRequest(action="annotate", study="", row=row).check()
-        if "numbers" in row:
-            self._session.transact(lambda connection: trial_notes.write(connection, study_id, **row))
-            return
+    def annotate(self, study_id: int, **values: str | Sequence[str] | bool) -> None:
+        """Write some of a study's `note`, `tags` and `archived`; another process may run the study."""
         statement = update(studies).where(studies.c.id == study_id).values(**values)
         self._session.transact(lambda connection: connection.execute(statement))
+
+    def annotate_trials(self, study_id: int, numbers: Sequence[int], **values: Any) -> None:
+        """Write notes of trials, as `trial_notes.write` does; another process may run the study."""
+        self._session.transact(lambda connection: trial_notes.write(connection, study_id, numbers, **values))
 
     def record_refusal(self, study_id: int, change: str, version: str) -> bool:
         """Record a refused change (`claim_events.record_refusal`); another process may run the study."""
@@ -164,16 +154,16 @@ class Store:
 
         self._session.lock(study_id, act)
 
-    def claim(
+    def take_control(
         self, study_id: int, *, policy: History, objective: Objective, version: str = "", keep_open: bool = False
-    ) -> ClaimedStudy:
+    ) -> ControlledStudy:
         """Become the study's only controller and forget earlier stop requests.
 
         `policy` says which reports are kept, `objective` which of them is the best; `version` is the version
         of Graft that the fingerprints of trials record. Closing the study closes this store too, unless
         `keep_open`. Raises StudyError if another process runs the study.
         """
-        return ClaimedStudy(
+        return ControlledStudy(
             self._session,
             study_id,
             fence=self._lock(study_id),
@@ -206,7 +196,7 @@ class Store:
             # OSError: the request was withdrawn, or the folder cannot be used now and is tried again later.
             with suppress(OSError):
                 try:
-                    entry = self.do(QueueRequest.from_json(mailbox.read(name)))
+                    entry = self.carry_out(StoreRequest.from_json(mailbox.read(name)))
                 except (MessageError, RowError) as error:
                     _put_aside(mailbox, name, str(error))
                 except StudyError as refusal:
@@ -222,16 +212,17 @@ class Store:
                     mailbox.settle(name)
         return entries
 
-    def do(self, request: QueueRequest) -> QueueEntry | None:
+    def carry_out(self, request: StoreRequest) -> QueueEntry | None:
         """Carry out a request and return the queue entry it changes, if any; raises as `Queue.apply` does."""
+        request.check()
         if request.action == "annotate":
             query = select(studies.c.id).where(studies.c.name == request.study)
             study_id = self._session.transact(lambda connection: connection.scalar(query))
             if study_id is None:
                 raise StudyError(f"study {request.study!r} does not exist")
-            self.annotate(study_id, **request.row)
+            annotate = self.annotate_trials if "numbers" in request.row else self.annotate
+            annotate(study_id, **request.row)
         elif request.action == "look":
-            request.check()
             look: dict[str, Any] = {**request.row, "request": request.id}
             self._session.transact(lambda connection: claim_events.record_look(connection, request.study, **look))
         elif request.action == "reveal":
@@ -239,7 +230,6 @@ class Store:
             opening: dict[str, Any] = {**request.row, "request": request.id}
             self._session.transact(lambda connection: test_sets.reveal(connection, request.study, **opening))
         elif request.action == "make_token":
-            request.check()
             self._session.transact(lambda connection: tokens.add(connection, request.study, **request.row))
         elif request.action == "revoke_token":
             self._session.transact(lambda connection: tokens.revoke(connection, request.study))
@@ -293,176 +283,6 @@ def _put_aside(mailbox: Mailbox, name: str, reason: str) -> None:
     reason = shorten(reason, 400).encode(errors="backslashreplace").decode()
     mailbox.put_aside(name, reason)
     _log.warning("a request to the queue was moved aside, as it cannot be done: %s", reason)
-
-
-def pending(url: str) -> tuple[str, Sequence[str]]:
-    """Return the schema version of a database and the migrations from it to this code's schema, a line each.
-
-    Raises StorageError if there is no database, if it is not Graft's, or if its schema is newer.
-    """
-    database = find_database(url)
-    with database.reader().connection as connection, database.readable_errors(), connection.begin():
-        if not migrations.is_older(connection):
-            migrations.check(connection, database.name)
-        schema = str(migrations.version_of(connection))
-    return schema, migrations.steps_from(schema)
-
-
-def bring_up(url: str) -> None:
-    """Migrate a database with an older schema to this code's; any other database is only read.
-
-    Raises StorageError if there is no database, StudyError if it is older and another process is writing it.
-    """
-    database = find_database(url)
-    with database.reader().connection as connection, database.readable_errors(), connection.begin():
-        older = migrations.is_older(connection)
-    if older:
-        open_store(url).close()
-
-
-_ANSWER_SECONDS = 10.0
-"""How long a request waits for an answer of the process that writes the database."""
-
-
-def request_queue(url: str, request: QueueRequest) -> QueueEntry | None:
-    """Have a request to the queue carried out and return the study's entry after it.
-
-    This process does it, or the service where that alone may write. Returns None if the process that writes
-    does not answer, as one that is no service never does: the request is durable, and the next process
-    that takes requests carries it out. Raises StudyError for a request that cannot be carried out.
-    """
-    database = find_database(url)
-    if database.mailbox is None:
-        with open_store(url) as store:
-            return store.queue.apply(request)
-    if not _send(url, database, database.mailbox, request):
-        return None
-    with open_reader(url) as reader:
-        return next((entry for entry in reader.queue() if entry.study == request.study), None)
-
-
-def annotate_study(url: str, study: str, **values: str | Sequence[str] | Sequence[int] | bool) -> None:
-    """Annotate a study or its trials (`Store.annotate`); raises StudyError as `request_service` does."""
-    with open_reader(url) as reader:
-        reader.study(study)  # raises StudyError if there is no such study
-    request_service(url, QueueRequest(action="annotate", study=study, row=values))
-
-
-def record_look(url: str, study: str, command: str, version: str, results: int) -> None:
-    """Record that `command` shows results of an unfinished study with a claim; `results` trials have ended.
-
-    Where another process alone may write, a durable request is posted for the next one that takes requests.
-    """
-    row = {"command": command, "version": version, "results": results}
-    request = QueueRequest(action="look", study=study, row=row)
-    database = find_database(url)
-    if database.mailbox is None:
-        with open_store(url) as store:
-            store.do(request)
-        return
-    with database.readable_errors():
-        database.mailbox.post(request.to_json())
-    take_waiting_requests(url)
-
-
-def reveal_study(url: str, study: str, *, person: str, version: str, by: str | None = None) -> None:
-    """Record that a person opens the test results of a finished study; a running service writes the record.
-
-    `by` is the token on whose behalf they are opened, None for a person who may change every study. Raises
-    StudyError as `test_sets.reveal` and `request_service` do, AccessError for another person's study.
-    """
-    row = {"person": person, "version": version}
-    request_service(url, QueueRequest(action="reveal", study=study, row=row, by=by))
-
-
-def take_waiting_requests(url: str) -> None:
-    """Carry out requests that were posted while another process alone could write, unless one still does."""
-    mailbox = find_database(url).mailbox
-    if mailbox is not None and mailbox.names():
-        with suppress(StudyError), open_store(url) as store:
-            store.take_requests()
-
-
-def request_service(url: str, request: QueueRequest) -> None:
-    """Have a request of any action carried out by this process, or by the service where that alone may write.
-
-    Raises StudyError for a request that cannot be carried out, if the service does not answer, or if a
-    process that is no service is the only one that may write.
-    """
-    database = find_database(url)
-    request.check()
-    is_served = False
-    if database.mailbox is not None:
-        with suppress(StorageError), open_reader(url) as reader:  # it may not exist yet, or have an older schema
-            is_served = reader.service() is not None
-    if database.mailbox is None or not is_served:
-        with open_store(url) as store:
-            store.do(request)
-    elif not _send(url, database, database.mailbox, request):
-        raise StudyError(f"the service of {database.name} does not answer; it does what was asked when it does")
-
-
-def revoke_token(url: str, name: str) -> bool:
-    """Revoke a token at once; return whether the revocation is in the database already.
-
-    Where another process alone may write, the token is void from the moment at which the request is posted.
-    Raises StudyError if there is no such token.
-    """
-    database = find_database(url)
-    request = QueueRequest(action="revoke_token", study=name)
-    with open_reader(url) as reader:
-        known = [token.name for token in reader.tokens() if token.revoked_at is None]
-    if name not in known:
-        raise StudyError(no_such("token", name, known))
-    if database.mailbox is None:
-        with open_store(url) as store:
-            store.do(request)
-        return True
-    return _send(url, database, database.mailbox, request, REVOCATION)
-
-
-def _send(url: str, database: Database, mailbox: Mailbox, request: QueueRequest, mark: str = "") -> bool:
-    """Post a request, its name ending in `mark`, and wait; return whether it was answered in time.
-
-    Raises StudyError for a request that was refused.
-    """
-    with database.readable_errors():
-        name = mailbox.post(request.to_json(), mark)
-    try:
-        if not _await_answer(url, mailbox, name):
-            return False
-    except BaseException:
-        if not mark:  # the caller is told that it was not done: withdraw it; a revocation holds all the same
-            mailbox.settle(name)
-        raise
-    if refusal := mailbox.refusal(name):
-        raise StudyError(refusal)
-    return True
-
-
-def _await_answer(url: str, mailbox: Mailbox, name: str) -> bool:
-    """Wait until a request is no longer pending; return False if `_ANSWER_SECONDS` go by before that.
-
-    If no other process writes the database, this one carries out the request.
-    """
-    give_up = time.monotonic() + _ANSWER_SECONDS
-    while mailbox.is_pending(name):
-        try:
-            with open_store(url) as store:
-                store.take_requests()
-        except StudyError:
-            if time.monotonic() > give_up:
-                return False
-            time.sleep(_ANSWER_SECONDS / 100)
-    return True
-
-
-def request_stop(url: str, study: str) -> None:
-    """Ask a study's controller, in any process, to stop; raises StudyError if there is no such study."""
-    with open_reader(url) as reader:
-        study_id = reader.study(study).row["id"]
-        with reader.database.readable_errors():
-            reader.database.stops.send(study_id)
 
 
 def _read_data(connection: Connection, study_id: int) -> dict[str, list[Any]]:

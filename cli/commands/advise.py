@@ -52,7 +52,7 @@ def advise(
         raise OptionError("--difference goes with a task; a claim has its own, --set claim.difference=X")
     import polars as pl
 
-    from graft.launching.claiming import enrol
+    from graft.launching.enrolling import enrol
     from graft.launching.planning.claims import advise as advise_space
     from graft.launching.planning.claims import plan_pilot
     from storage.frames import open_reader
@@ -60,7 +60,8 @@ def advise(
     with overrides.load(name, plugins or ()) as loaded:
         if pilot is not None:
             trial = plan_pilot(loaded, pilot)
-            run_enrolled(url, trial.name, run, str(enrol(url, trial.name, trial)))
+            enrolled = str(enrol(url, trial.name, trial))
+            run_enrolled(url, trial.name, run.resolve_placement(), run, enrolled)
         with open_reader(url) as reader:
             found = advise_space(reader, loaded, loaded.name)
     if not found:

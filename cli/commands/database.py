@@ -32,16 +32,16 @@ def upgrade(
 
     Example: search db upgrade --storage graft.db
     """
-    from storage.store import bring_up, pending
+    from storage.upgrading import migrate_if_older, pending_migrations
 
     url = storage_url(storage)
-    found, steps = pending(url)
+    found, steps = pending_migrations(url)
     if steps:
         typer.echo("\n".join([f"{database_name(url)}: schema {found}, to be brought up by", *steps]), err=True)
     else:
         typer.echo(f"{database_name(url)}: schema {found}, nothing to do", err=True)
     if steps and not dry_run:
-        bring_up(url)
+        migrate_if_older(url)
         typer.echo(f"{database_name(url)}: done", err=True)
     if form == "json":
         done = bool(steps) and not dry_run

@@ -31,7 +31,7 @@ from cli.tables import show
 if TYPE_CHECKING:
     from graft.api.remote import RemoteDatabase
     from graft.serving.service import Service
-    from storage import QueueEntry, QueueRequest, Terms
+    from storage import QueueEntry, StoreRequest, Terms
 
 PROCESSOR = 0.2
 """Cores that answers over HTTP take in the long run while studies train, unless the options say another number."""
@@ -238,9 +238,9 @@ def pause(study: Study, storage: Storage = None) -> None:
 
     Example: search queue pause quick-set-complement
     """
-    from storage import QueueRequest
+    from storage import StoreRequest
 
-    _ask(storage, QueueRequest(action="pause", study=study))
+    _ask(storage, StoreRequest(action="pause", study=study))
 
 
 def resume(study: Study, storage: Storage = None) -> None:
@@ -248,9 +248,9 @@ def resume(study: Study, storage: Storage = None) -> None:
 
     Example: search queue resume quick-set-complement
     """
-    from storage import QueueRequest
+    from storage import StoreRequest
 
-    _ask(storage, QueueRequest(action="resume", study=study))
+    _ask(storage, StoreRequest(action="resume", study=study))
 
 
 def cancel(study: Study, storage: Storage = None) -> None:
@@ -258,9 +258,9 @@ def cancel(study: Study, storage: Storage = None) -> None:
 
     Example: search cancel quick-set-complement
     """
-    from storage import QueueRequest
+    from storage import StoreRequest
 
-    _ask(storage, QueueRequest(action="cancel", study=study))
+    _ask(storage, StoreRequest(action="cancel", study=study))
 
 
 def reprioritise(
@@ -272,12 +272,12 @@ def reprioritise(
 
     Example: search queue reprioritise quick-set-complement --priority 5
     """
-    from storage import QueueRequest, Terms
+    from storage import StoreRequest, Terms
 
-    _ask(storage, QueueRequest(action="reprioritise", study=study, terms=Terms(priority=priority)))
+    _ask(storage, StoreRequest(action="reprioritise", study=study, terms=Terms(priority=priority)))
 
 
-def _ask(storage: str | None, request: QueueRequest) -> None:
+def _ask(storage: str | None, request: StoreRequest) -> None:
     from storage import request_queue
 
     _say_outcome(request.study, request_queue(current_url(storage), request))

@@ -16,7 +16,7 @@ from spaces.messages import shorten_numbers
 
 if TYPE_CHECKING:
     from graft.stored.status import Status
-    from graft.stored.waiting import Outcome
+    from graft.stored.waiting import WaitResult
     from storage.frames import Reader
 
 _LISTED_WORKERS = 16
@@ -24,7 +24,7 @@ REFRESH_SECONDS = 2.0
 LINE_SECONDS = 15.0
 _PROMETHEUS = "prometheus"
 _FORMATS = (*FORMATS, _PROMETHEUS)
-_EXITS: Mapping[Outcome, int] = {"finished": 0, "failed": 1, "stopped": 3, "interrupted": 4, "timeout": 124}
+_EXITS: Mapping[WaitResult, int] = {"finished": 0, "failed": 1, "stopped": 3, "interrupted": 4, "timeout": 124}
 """How waiting ended -> exit status of `search wait`; 2 is every command's for a mistake in its call."""
 
 

@@ -16,7 +16,10 @@ from graft.stored.trials import StudyTable
 
 
 class ReadableStudy(ABC):
-    """One study by its name. It keeps no connection: each call reads what is there then."""
+    """One study by its name. It keeps no connection: each call reads what is there then.
+
+    Reading results of an unfinished study that has a claim records a look.
+    """
 
     name: str
 

@@ -13,7 +13,7 @@ from graft.api.study import Study
 from graft.launching.editing import administration
 from graft.stored.studies import read_studies
 from spaces.errors import StorageError
-from storage import bring_up
+from storage import migrate_if_older
 from storage.frames import open_reader
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def open_database(database: str | Path = DEFAULT) -> Database:
     A database of an older Graft is brought up to this one's schema. Raises StorageError if there is none.
     """
     url = database_url(database)
-    bring_up(url)
+    migrate_if_older(url)
     open_reader(url).close()
     return Database(url)
 

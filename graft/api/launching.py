@@ -12,7 +12,7 @@ from graft.api.database import DEFAULT, database_url
 from graft.api.running import Run, train
 from graft.api.space import Space
 from graft.api.study import Study
-from graft.launching.claiming import enrol
+from graft.launching.enrolling import enrol
 from graft.launching.planning.reading import CHECKED_DRAWS
 from graft.launching.planning.review import review
 from graft.launching.planning.warm_start import warm_start as start_warm

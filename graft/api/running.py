@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal, final
 
+from graft.launching.changes import settle_changes
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
 from graft.launching.progress_text import ProgressText, bar, closing_line
@@ -77,19 +78,20 @@ def train(database: str, study: str, run: Run, placement: Placement) -> Progress
     """Run a stored study until it is finished or stopped; its progress then.
 
     Raises KeyboardInterrupt after an interrupt, when the study has stopped with everything kept; a second interrupt
-    does not wait for that. Raises what `run_study` does.
+    does not wait for that. Raises what `settle_changes` and `run_study` do.
     """
     request = RunRequest(
         database=database,
         study=study,
         placement=placement,
         checkpoints=Checkpoints(url=run.checkpoints, seconds=run.checkpoint_every),
-        accept_changes=run.accept_changes,
     )
     job = _Job(request)
     shown = _Shown(study, run.progress)
     if run.device is None and placement.executor != "ray" and (unused := describe_unused_gpu()):
         shown.say(f"warning: {unused}")
+    for line in settle_changes(database, study, placement, accept=run.accept_changes):
+        shown.say(f"note: {line}")
     started = time.monotonic()
     try:
         job.start()

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from graft.report.claims import ClaimReport
     from graft.report.compatibility.content import Transfer
     from graft.report.compatibility.reading import MatrixRequest
-    from graft.retraining.comparison import Comparison
-    from graft.stored.waiting import Outcome
+    from graft.retraining.comparison import ReplayComparison
+    from graft.stored.waiting import WaitResult
     from workers.engine.trained_model import TrainedModel
 
 
@@ -50,21 +50,21 @@ class Study(ReadableStudy):
             return TrialRecord.of(self.name, *read_trial(reader, self.name, number))
 
     def _read(self, kind: StudyTable, **query: Any) -> pl.DataFrame:
-        with open_reader(self.database) if kind == "architectures" else self._looking(kind) as reader:
+        with self._looking(kind) as reader:
             return read_table(reader, self.name, kind, **query)
 
     # ---------------------------------------------------------------------------------------- trials trained again
 
     def replay(
         self, number: int, *, until: int | None = None, device: str | None = None, accept_changes: bool = False
-    ) -> Comparison:
+    ) -> ReplayComparison:
         """Train a trial again, alone, and compare every stored metric: `.reproduced`, `.verdict`, `.pairs`.
 
         `accept_changes`, here and below: also where a file that the trial read has changed, which is a StudyError else.
         """
         from graft.retraining.replay import read_replays
 
-        with open_reader(self.database) as reader:
+        with self._looking("replay") as reader:
             [replay] = read_replays(reader, self.name, [number], until, accept_changes=accept_changes)
         return replay.run(device, _ignore)
 
@@ -89,13 +89,7 @@ class Study(ReadableStudy):
         with open_reader(self.database) as reader:
             variant = variant or str(reader.study(self.name).row["objective"]).split("/")[1]
         return train_model(
-            self.database,
-            self.name,
-            number,
-            variant=variant,
-            step=step,
-            device=device,
-            accept_changes=accept_changes,
+            self.database, self.name, number, variant=variant, step=step, device=device, accept_changes=accept_changes
         )
 
     def save_weights(
@@ -192,14 +186,17 @@ class Study(ReadableStudy):
     # --------------------------------------------------------------------------------------------------- going on
 
     def resume(self, trials: int | None = None, run: Run | None = None) -> Study:
-        """Train what is left; `trials`: plan this many in all first. Raises KeyboardInterrupt when it has stopped."""
+        """Train what is left; `trials`: plan this many in all first.
+
+        Raises KeyboardInterrupt if the study was stopped before its end.
+        """
         from graft.api.running import Run, train
-        from graft.launching.claiming import extend
+        from graft.launching.enrolling import set_planned_trials
 
         run = run or Run()
         placement = run.placement()
         if trials is not None:
-            extend(self.database, self.name, trials)
+            set_planned_trials(self.database, self.name, trials)
         if self.status().state != "finished":
             train(self.database, self.name, run, placement)
         return self
@@ -219,7 +216,7 @@ class Study(ReadableStudy):
 
         return enqueue(self.database, self.name, settings)
 
-    def wait(self, timeout: float | None = None) -> Outcome:
+    def wait(self, timeout: float | None = None) -> WaitResult:
         """Wait until it is finished, failed or stopped, in whatever process it runs, and return which.
 
         At most `timeout` seconds, after which it returns "timeout"; "interrupted" if the process that ran it is gone.

@@ -14,7 +14,7 @@ from spaces.records import Progress
 
 if TYPE_CHECKING:
     from workers.pool import Saving, Steering
-    from workers.pool.ray.relay import RayPool
+    from workers.pool.ray.ray_pool import RayPool
     from workers.pool.shared_packs import StudyDevice
 
 
@@ -25,7 +25,7 @@ def open_cluster(placement: Placement, *, shared: bool) -> AbstractContextManage
     """
     if placement.executor != "ray":
         return nullcontext()
-    from workers.pool.ray.relay import RayPool
+    from workers.pool.ray.ray_pool import RayPool
 
     return RayPool(placement.cluster(shared=shared))
 
@@ -37,12 +37,12 @@ def train(
     watch: Callable[[Progress], bool],
     *,
     cluster: RayPool | None,
-    shares: Callable[[int], StudyDevice] | None = None,
+    study_devices: Callable[[int], StudyDevice] | None = None,
 ) -> None:
     """Train until the controller is done, where the placement says: inline, processes, a table that answers, or the
     cluster that is open; all else as `inline.run`.
 
-    Only threads share devices by `shares`: what other studies train there is else the driver's matter.
+    Only threads share devices by `study_devices`: what other studies train there is else the driver's matter.
     """
     if cluster:
         outside = current() if placement.ray_address is None else with_contents(current())
@@ -74,5 +74,5 @@ def train(
         workers=placement.workers,
         saving=saving,
         watch=watch,
-        shares=shares,
+        study_devices=study_devices,
     )

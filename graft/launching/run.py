@@ -7,10 +7,9 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from graft.launching.changes import settle_changes
 from graft.launching.checkpoints import Checkpoints
-from graft.launching.claiming import find_study, open_controller
 from graft.launching.employing import open_cluster, train
+from graft.launching.enrolling import find_study, open_controller
 from graft.launching.placement import Placement
 from graft.launching.planning.reading import begin_loading_steps
 from graft.launching.process.crash_record import CrashRecord
@@ -32,8 +31,6 @@ class RunRequest:
     study: str
     placement: Placement
     checkpoints: Checkpoints
-    accept_changes: bool = False
-    """Whether it goes on although what determines its numbers is another than before (`changes.settle_changes`)."""
 
 
 def run_study(
@@ -41,11 +38,10 @@ def run_study(
 ) -> Progress:
     """Run a study until it is finished or stopped; its progress then.
 
-    `show` is called with its progress, often. `stop_requested` is asked as often. Raises StudyError if there is no such
-    study, if another process runs it, if it cannot be run as requested, or if it would go on otherwise than before and
-    that is not accepted.
+    `show` is called with its progress, often. `stop_requested` is asked as often. The caller has settled changes since
+    the last run (`changes.settle_changes`). Raises StudyError if there is no such study, if another process runs it, or
+    if it cannot be run as requested.
     """
-    settle_changes(request.database, request.study, request.placement, accept=request.accept_changes)
     study = find_study(request.database, request.study)
     saving = request.checkpoints.saving(request.database, study)
     url = request.checkpoints.absolute_url()
@@ -65,7 +61,7 @@ def run_study(
             f"launched: {study['trials']:,} trials, {request.placement.device or request.placement.executor}",
         )
         started = time.monotonic()
-        with open_cluster(request.placement, shared=False) as cluster:  # before the study is claimed
+        with open_cluster(request.placement, shared=False) as cluster:  # before control of the study is taken
             controller = open_controller(request.database, request.study, saving, url, record.read())
             with closing(controller), record:
                 train(controller, request.placement, saving, watch, cluster=cluster)

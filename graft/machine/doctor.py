@@ -89,7 +89,7 @@ def examine(storage: str | None = None) -> Iterator[Finding]:
 def _look_at_database(url: str) -> Finding:
     from storage import open_reader
     from storage.databases import file_of, find_database
-    from storage.store import pending
+    from storage.upgrading import pending_migrations
 
     try:
         name, file = find_database(url).name, file_of(url)
@@ -98,7 +98,7 @@ def _look_at_database(url: str) -> Finding:
             good = folder.is_dir() and os.access(folder, os.W_OK)
             text = f"{name}: not there yet, a launch makes it" if good else f"{name}: its folder cannot be written to"
             return Finding(name="database", text=text, is_problem=not good)
-        found, steps = pending(url)
+        found, steps = pending_migrations(url)
         if steps:
             return Finding(name="database", text=f"{name}: schema {found}, older than this; `search db upgrade`")
         with open_reader(url) as reader:

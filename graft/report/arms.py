@@ -29,7 +29,7 @@ _SHOWN = ("arm", "finished", "mean", "difference", "difference_low", "difference
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Comparison:
+class ArmsReport:
     """The arms of one or several studies against a baseline, as a page, as a frame, and as JSON values."""
 
     studies: Sequence[str]
@@ -90,7 +90,7 @@ class Comparison:
             yield from section.findings()
 
 
-def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None) -> Comparison:
+def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None) -> ArmsReport:
     """Compare the arms of studies; the baseline is the first arm unless named.
 
     The arms of several studies are called `study: arm`. Raises StudyError for a study that is no
@@ -108,7 +108,7 @@ def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None
         raise StudyError(f"--baseline: {no_such('arm', data.baseline, arms)}")
     if data.experiment is None:
         raise StudyError(f"{name}: arm {data.baseline or arms[0]!r} has no result yet, so there is no baseline")
-    return Comparison(studies=names, data=data)
+    return ArmsReport(studies=names, data=data)
 
 
 def compare_two(reader: Reader, one: str, other: str) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
     )
 
 
-def _rank(whole: Comparison) -> pl.DataFrame:
+def _rank(whole: ArmsReport) -> pl.DataFrame:
     """Return the arms of a board by their means, compared with the best one."""
     falls = whole.data.study["direction"] == "minimize"
     means = whole.differences().drop_nulls("mean").sort("mean", descending=not falls, maintain_order=True)

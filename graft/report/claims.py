@@ -33,7 +33,7 @@ class ClaimReport:
     """Its row of the table `studies`."""
     results: Sequence[ClaimResult]
     history: Sequence[dict[str, Any]]
-    conditions: Sequence[StoredFingerprint]
+    fingerprints: Sequence[StoredFingerprint]
     reveals: Sequence[dict[str, Any]] = ()
     """Rows of the table of that name: when its test sets were opened, and by whom."""
     sides: Sequence[pl.DataFrame | None] = ()
@@ -68,7 +68,7 @@ class ClaimReport:
             "reveals": [{"created_at": row["created_at"].isoformat(), "person": row["person"]} for row in self.reveals],
             "side_by_side": [side.to_dicts() if side is not None else None for side in self.sides],
             "history": [{**row, "created_at": row["created_at"].isoformat()} for row in self.history],
-            "fingerprints": [one.describe() for one in self.conditions],
+            "fingerprints": [one.describe() for one in self.fingerprints],
             "version": self.study["version"],
             "space": self.study["space"],
             "space_sha256": self.study["space_hash"],
@@ -95,7 +95,7 @@ def read_claim_report(reader: Reader, study: str) -> ClaimReport:
             for found, is_sealed in zip(decide_claims(claims, results), sealed, strict=True)
         ],
         history=history,
-        conditions=read_fingerprints(reader, study),
+        fingerprints=read_fingerprints(reader, study),
         reveals=one.reveals().to_dicts(),
         sides=[put_side_by_side(one, claim) if claim.on == "test" else None for claim in claims],
     )

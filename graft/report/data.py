@@ -78,7 +78,7 @@ class StudyData:
 
     @cached_property
     def conditions(self) -> Sequence[StoredFingerprint]:
-        """The conditions that its trials were computed under, by the number of their fingerprints."""
+        """The fingerprints of its trials, by number; no conditions of metrics."""
         return self.load_conditions()
 
     @cached_property

@@ -39,7 +39,7 @@ class MetricPair(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ReplayComparison:
     """A trial's stored metrics next to those of its replay."""
 
     number: int
@@ -49,10 +49,10 @@ class Comparison:
     divergence: str | None
     """How the stored trial diverged; None if it did not, as far as it was replayed."""
     replayed_divergence: str | None
-    trained_by: str
+    trained_step_kind: str
     """What computed its steps, as a report's `step_kind` says; the kind of device where no more is known: `cpu`."""
-    replayed_by: str
-    conditions: Sequence[StoredFingerprint]
+    replayed_step_kind: str
+    fingerprints: Sequence[StoredFingerprint]
     """Under which it was trained, the last ones first."""
     replayed_under: StoredFingerprint
 
@@ -90,17 +90,18 @@ class Comparison:
     def _bits_promised(self) -> bool:
         if self._on_gpu:
             return False
-        return self.trained_by == self.replayed_by and not any(change.moves_bits for change in self._changes)
+        is_same_step = self.trained_step_kind == self.replayed_step_kind
+        return is_same_step and not any(change.voids_promise for change in self._changes)
 
     @property
     def _on_gpu(self) -> bool:
         """There cuBLAS and the reductions choose their kernels by size, so that bits depend on the pack's width."""
-        return "cuda" in self.replayed_by
+        return "cuda" in self.replayed_step_kind
 
     @cached_property
     def _changes(self) -> Sequence[Changes]:
         """The differences of the present conditions from each of the stored ones."""
-        return [compare_fingerprints([one], self.replayed_under) for one in self.conditions]
+        return [compare_fingerprints([one], self.replayed_under) for one in self.fingerprints]
 
     def _describe_first(self) -> str:
         pair = self._different[0] if self._different else self.objective if self._objective_differs else None
@@ -113,12 +114,13 @@ class Comparison:
         if self.pairs:
             pair = max(self.pairs, key=lambda pair: pair.difference)
             yield f"largest relative difference {pair.difference:.1e} ({pair})"
-        if self.trained_by != self.replayed_by:
-            yield f"trained by {self.trained_by} steps, replayed by {self.replayed_by} ones, so bits are not promised"
+        if self.trained_step_kind != self.replayed_step_kind:
+            kinds = f"trained by {self.trained_step_kind} steps, replayed by {self.replayed_step_kind} ones"
+            yield f"{kinds}, so bits are not promised"
         elif self._on_gpu:
             yield "a GPU's sums depend on how wide the pack is, so bits are not promised"
         now = self.replayed_under
-        for one in self.conditions:
+        for one in self.fingerprints:
             if one.numerics != now.numerics:
                 yield f"made by Graft {one.version}, whose steps rounded differently, so bits are not promised"
                 break
@@ -129,11 +131,11 @@ class Comparison:
     def _describe_changes(self) -> str:
         """Describe what may be the reason that numbers differ."""
         words = list(dict.fromkeys(words for one in self._changes for words in one.all))
-        if len(self.conditions) > 1 and words:
-            return f"it was trained under {len(self.conditions)} fingerprints; changed since: {'; '.join(words)}"
+        if len(self.fingerprints) > 1 and words:
+            return f"it was trained under {len(self.fingerprints)} fingerprints; changed since: {'; '.join(words)}"
         if words:
             return f"changed since it was trained: {'; '.join(words)}"
-        if any(one.is_known for one in self.conditions):
+        if any(one.is_known for one in self.fingerprints):
             return "nothing that determines its numbers has changed (code, plug-ins, torch, steps, processor)"
         return "what determined its numbers was not stored with it"
 
@@ -160,7 +162,7 @@ def relative_difference(one: float | None, other: float | None) -> float:
     return abs(one - other) / max(abs(one), abs(other))
 
 
-def to_frame(comparisons: Iterable[Comparison]) -> pl.DataFrame:
+def to_frame(comparisons: Iterable[ReplayComparison]) -> pl.DataFrame:
     """Return a row per stored metric of each trial."""
     rows = [(one.number, *pair) for one in comparisons for pair in one.pairs]
     return pl.DataFrame(rows, schema=_COLUMNS, orient="row")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from graft.retraining.comparison import Comparison, Key, MetricPair, compare, relative_difference
+from graft.retraining.comparison import Key, MetricPair, ReplayComparison, compare, relative_difference
 from graft.retraining.restored import RestoredTrial, restore_trials
 from graft.stored.fingerprints import of_fingerprint
 from search.objectives import objective_after
@@ -33,7 +33,7 @@ class Replay:
         """The trial's number."""
         return self.restored.trial.number
 
-    def run(self, device: str | None, watch: Callable[[int], None]) -> Comparison:
+    def run(self, device: str | None, watch: Callable[[int], None]) -> ReplayComparison:
         """Train the trial again, on `device` or one like its own; `watch` is called with the steps it reaches."""
         from workers.engine.replay import retrain
 
@@ -43,7 +43,7 @@ class Replay:
         # Where it is only known on what kind of device the trial was trained, that is what is compared.
         fingerprint = reports[-1].fingerprint
         assert fingerprint, "a pack says what trained its lanes"
-        replayed_by = fingerprint.step_kind if self.restored.row["step_kind"] else where.partition(":")[0]
+        replayed_step_kind = fingerprint.step_kind if self.restored.row["step_kind"] else where.partition(":")[0]
         objective = None
         if self.value is not None:
             replayed: float | None = None
@@ -51,15 +51,15 @@ class Replay:
                 replayed = objective_after(self.objective, replayed, report)
             difference = relative_difference(self.value, replayed)
             objective = MetricPair(self.steps, "objective", "", "", self.value, replayed, difference)
-        return Comparison(
+        return ReplayComparison(
             number=self.number,
             pairs=compare(self.metrics, reports),
             objective=objective,
             divergence=self.divergence,
             replayed_divergence=next((report.error for report in reports if report.state == "diverged"), None),
-            trained_by=self.restored.trained_by or replayed_by,
-            replayed_by=replayed_by,
-            conditions=self.restored.conditions,
+            trained_step_kind=self.restored.trained_step_kind or replayed_step_kind,
+            replayed_step_kind=replayed_step_kind,
+            fingerprints=self.restored.fingerprints,
             replayed_under=of_fingerprint(fingerprint),
         )
 

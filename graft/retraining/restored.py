@@ -41,13 +41,13 @@ class RestoredTrial:
     """Kind of device; None where its worker is unknown."""
     outside: Outside
     """The plug-ins from outside that the study runs."""
-    conditions: Sequence[StoredFingerprint]
+    fingerprints: Sequence[StoredFingerprint]
     """Under which it and those whose states it took over were trained, the last ones first."""
     data_changes: Sequence[str] = ()
     """What is different in the files that it read, a line each; it is trained again on them as they are now."""
 
     @property
-    def trained_by(self) -> str | None:
+    def trained_step_kind(self) -> str | None:
         """The kind of step that computed the trial, or the kind of device if no more is known; None if nothing is."""
         return self.row["step_kind"] or self.trained_on
 
@@ -56,7 +56,7 @@ class RestoredTrial:
         """Run the plug-ins that trained the trial, and the kind of steps."""
         from workers.engine.lane_programs import as_trained_by
 
-        with using(self.outside), as_trained_by(self.trained_by or ""):
+        with using(self.outside), as_trained_by(self.trained_step_kind or ""):
             yield
 
     def device(self, requested: str | None) -> str:
@@ -74,69 +74,63 @@ def restore_trials(
     """
     from spaces import parse_stored
 
-    row = reader.study(study).row
-    archive = _Archive(
-        reader=reader,
-        study=row,
-        kinds={
-            worker: device.partition(":")[0] for worker, device in reader.study(study).workers()["id", "device"].rows()
-        },
-        conditions=read_fingerprints(reader, study),
-    )
+    stored = reader.study(study)
+    row, fingerprints = stored.row, read_fingerprints(reader, study)
+    kinds = {worker: device.partition(":")[0] for worker, device in stored.workers()["id", "device"].rows()}
     with using(read_outside(reader, study)):
         space = parse_stored(row, families())
-    return space, [archive.restore(number, accept_changes=accept_changes) for number in numbers]
+    return space, [
+        _restore_trial(reader, row, number, kinds, fingerprints, accept_changes=accept_changes) for number in numbers
+    ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Archive:
-    """A study whose trials are restored."""
+def _restore_trial(
+    reader: Reader,
+    study: Mapping[str, Any],
+    number: int,
+    kinds: Mapping[str, str],
+    fingerprints: Sequence[StoredFingerprint],
+    *,
+    accept_changes: bool,
+) -> RestoredTrial:
+    """Return a trial of a study, given its row, with the plug-ins from outside and the data that trained it.
 
-    reader: Reader
-    study: Mapping[str, Any]
-    """Its row."""
-    kinds: Mapping[str, str]
-    """Worker -> kind of its device."""
-    conditions: Sequence[StoredFingerprint]
-    """Under which its trials were trained."""
+    `kinds` maps a worker to the kind of its device; `fingerprints` are those of the study's trials.
+    """
+    from spaces import parse_stored
 
-    def restore(self, number: int, *, accept_changes: bool) -> RestoredTrial:
-        """One of its trials, by the plug-ins from outside and on the data that trained it."""
-        from spaces import parse_stored
-
-        reader, study = self.reader, self.study
-        lineage = read_lineage(reader, study["name"], number)
-        found = [one for row in reversed(lineage) for one in follow(self.conditions, row["fingerprint"])]
-        conditions = found or [StoredFingerprint(numerics=study["numerics"], version=study["version"], sources={})]
-        digests = {digest for digest in conditions[0].sources.values() if digest}
-        outside = read_outside(reader, study["name"], digests)
-        changes = list(_find_data_changes(reader, study["name"], outside, conditions[0]))
-        if changes and not accept_changes:
-            raise StudyError(
-                f"trial {number} of {study['name']} was trained on other data: "
-                f"{'; '.join(one.description for one in changes)}; put it back, or go on with --accept-changes"
-            )
-        if gone := [one.description for one in changes if one.now is None]:
-            raise StudyError(f"trial {number} of {study['name']} cannot be trained again: {'; '.join(gone)}")
-        outside.data.update({one.name: one.now for one in changes if one.now})
-        with using(outside):
-            space = parse_stored(study, families())
-            trial = space.restore([_stage(row) for row in lineage])
-            _check_restored(trial, study, lineage[-1])
-        row = lineage[-1]
-        metrics, steps = read_metrics(reader, row["id"]).rows(), row["steps"]
-        if row["state"] in TERMINAL:
-            steps = max([steps, *(step for step, *_ in metrics)])
-        return RestoredTrial(
-            trial=trial,
-            row=row,
-            metrics=metrics,
-            steps=steps,
-            trained_on=self.kinds.get(row["worker"]),
-            outside=outside,
-            conditions=conditions,
-            data_changes=[one.description for one in changes],
+    lineage = read_lineage(reader, study["name"], number)
+    found = [one for row in reversed(lineage) for one in follow(fingerprints, row["fingerprint"])]
+    trained_under = found or [StoredFingerprint(numerics=study["numerics"], version=study["version"], sources={})]
+    digests = {digest for digest in trained_under[0].sources.values() if digest}
+    outside = read_outside(reader, study["name"], digests)
+    changes = list(_find_data_changes(reader, study["name"], outside, trained_under[0]))
+    if changes and not accept_changes:
+        raise StudyError(
+            f"trial {number} of {study['name']} was trained on other data: "
+            f"{'; '.join(one.description for one in changes)}; put it back, or go on with --accept-changes"
         )
+    if gone := [one.description for one in changes if one.now is None]:
+        raise StudyError(f"trial {number} of {study['name']} cannot be trained again: {'; '.join(gone)}")
+    outside.data.update({one.name: one.now for one in changes if one.now})
+    with using(outside):
+        space = parse_stored(study, families())
+        trial = space.restore([_stage(row) for row in lineage])
+        _check_restored(trial, study, lineage[-1])
+    row = lineage[-1]
+    metrics, steps = read_metrics(reader, row["id"]).rows(), row["steps"]
+    if row["state"] in TERMINAL:
+        steps = max([steps, *(step for step, *_ in metrics)])
+    return RestoredTrial(
+        trial=trial,
+        row=row,
+        metrics=metrics,
+        steps=steps,
+        trained_on=kinds.get(row["worker"]),
+        outside=outside,
+        fingerprints=trained_under,
+        data_changes=[one.description for one in changes],
+    )
 
 
 def _find_data_changes(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, final
 
 from graft.launching.changes import settle_changes
 from graft.launching.checkpoints import Checkpoints
-from graft.launching.claiming import begin_controller, find_study
 from graft.launching.employing import train
+from graft.launching.enrolling import begin_controller, find_study
 from graft.launching.placement import Placement
 from graft.launching.process.run_log import RunLog
 from graft.launching.progress_text import closing_line
@@ -26,7 +26,7 @@ from storage import QueueEntry, Store
 
 if TYPE_CHECKING:
     from search.steering.controller import Controller
-    from workers.pool.ray.relay import RayPool
+    from workers.pool.ray.ray_pool import RayPool
     from workers.pool.shared_packs import SharedPacks, StudyDevice
     from workers.pool.turns import Turns
 
@@ -123,8 +123,8 @@ class StudyRun:
         controller = begin_controller(pool.store, row, saving, url, self._crash, keep_open=True)
         shared = SharedController(controller, entry.study_id, pool.shares)
         try:
-            share_of = partial(self._share_of, makes_copies=controller.makes_copies)
-            train(shared, pool.placement, saving, self._watch, cluster=pool.cluster, shares=share_of)
+            study_devices = partial(self._study_device, makes_copies=controller.makes_copies)
+            train(shared, pool.placement, saving, self._watch, cluster=pool.cluster, study_devices=study_devices)
             self.progress = controller.progress()
         finally:
             controller.close()
@@ -133,7 +133,7 @@ class StudyRun:
         self.progress = progress
         return self._stop.is_set()
 
-    def _share_of(self, slot: int, *, makes_copies: bool) -> StudyDevice:
+    def _study_device(self, slot: int, *, makes_copies: bool) -> StudyDevice:
         """Return the device of a slot as this study has it."""
         from workers.pool.shared_packs import StudyDevice
 

@@ -23,7 +23,7 @@ from storage import AwayError, QueueEntry, open_reader, open_store
 from storage.databases.database import QUEUE_TOPIC
 
 if TYPE_CHECKING:
-    from workers.pool.ray.relay import RayPool
+    from workers.pool.ray.ray_pool import RayPool
 
 LOOK_SECONDS = 0.25
 """Between two looks at the queue, unless the database tells that it has changed."""
@@ -49,7 +49,7 @@ class Limits:
 class Service:
     """Serves one database. A context manager; `run` is called once.
 
-    Each study has the controller, the claim, the fences and the leases that it has in a launch, and
+    Each study has the controller, the fences and the leases that it has in a launch, and
     its trials the same numbers. What people ask of the queue is in the database; so a service that
     was killed goes on when it is started again.
     """

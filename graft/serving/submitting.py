@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graft.launching.claiming import new_study
-from storage import QueueEntry, QueueRequest, Terms, request_queue
+from graft.launching.enrolling import new_study
+from storage import QueueEntry, StoreRequest, Terms, request_queue
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -20,5 +20,5 @@ def submit(url: str, space: Space, *, study: str | None = None, terms: Terms | N
     owner's, or exists with another space.
     """
     return request_queue(
-        url, QueueRequest.of_study(new_study(space.name if study is None else study, space), terms or Terms())
+        url, StoreRequest.of_study(new_study(space.name if study is None else study, space), terms or Terms())
     )

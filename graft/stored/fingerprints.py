@@ -97,8 +97,8 @@ class Changes:
     """What moves a trial's numbers: numerics, torch, sources of plug-ins, data, the kind of step."""
     other: tuple[str, ...] = ()
     """What may move a last bit, or nothing."""
-    moves_bits: bool = False
-    """Whether no bit is promised: another version of the numerics or of torch."""
+    voids_promise: bool = False
+    """Whether unequal bits are no failure: another version of the numerics or torch, but not another processor."""
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class Changes:
 def compare_fingerprints(before: Sequence[StoredFingerprint], now: StoredFingerprint) -> Changes:
     """Return the conditions that differ now from all those before; what is unknown on either side counts as equal."""
     deciding = [*_name_values(_DECIDING, before, now)]
-    moves_bits = bool(deciding)
+    voids_promise = bool(deciding)
     methods = [method for one in before for method in sorted(one.methods)]
     new_methods = sorted(now.methods - set(methods))
     if methods and new_methods:
@@ -119,7 +119,7 @@ def compare_fingerprints(before: Sequence[StoredFingerprint], now: StoredFingerp
     codes = {one.code for one in before} - {None}
     if codes and now.code and now.code not in codes and not any(words.startswith("Graft ") for words in other):
         other.append(f"the code of Graft {now.version}, which was edited")
-    return Changes(deciding=tuple(deciding), other=tuple(other), moves_bits=moves_bits)
+    return Changes(deciding=tuple(deciding), other=tuple(other), voids_promise=voids_promise)
 
 
 def _name_values(

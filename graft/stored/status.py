@@ -30,7 +30,7 @@ class Status:
 
     study: str
     state: str
-    """`running`, `stopped`, `finished`, `failed`; `interrupted`: called running, but no controller holds its claim."""
+    """`running`, `stopped`, `finished`, `failed`; `interrupted`: called running, but no process controls it."""
     direction: str
     progress: Progress
     """Of all launches together."""

@@ -11,7 +11,7 @@ import polars as pl
 from graft.stored.params import PARAMS_PREFIX, StoredParams, unpack_params
 from search.analysis.study.pareto import pareto_front
 from spaces.errors import StudyError
-from storage.claims.stored_trials import check_parent
+from storage.control.stored_trials import check_parent
 from storage.frames import Reader
 from storage.frames.columns import POINTS, TRIALS
 from storage.frames.study import StudyReader

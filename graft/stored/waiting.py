@@ -13,7 +13,7 @@ from storage.frames import Reader
 LOOK_SECONDS = 1.0
 """Between two looks at the database."""
 
-Outcome = Literal["finished", "failed", "stopped", "interrupted", "timeout"]
+WaitResult = Literal["finished", "failed", "stopped", "interrupted", "timeout"]
 
 
 def wait_for_study(
@@ -23,7 +23,7 @@ def wait_for_study(
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
+) -> WaitResult:
     """Wait until the study is finished, failed or stopped, at most `timeout` seconds; return which it is.
 
     A study in the queue of a service is waited for while its entry waits, runs or is paused; `stopped` stands for an
@@ -34,7 +34,7 @@ def wait_for_study(
     if timeout is not None and not timeout >= 0:
         raise StudyError(f"timeout: {timeout!r} must be at least 0 seconds")
     ends_at = None if timeout is None else clock() + timeout
-    before: Outcome | None = None
+    before: WaitResult | None = None
     while True:
         found = _look(reader, name)
         # A process that ends writes the state before it gives the study back. One look may fall between the two rows
@@ -48,7 +48,7 @@ def wait_for_study(
         sleep(min(LOOK_SECONDS, left))
 
 
-def _look(reader: Reader, name: str) -> Outcome | None:
+def _look(reader: Reader, name: str) -> WaitResult | None:
     """Return how the study ended; None while it is run or will be."""
     study = reader.study(name)
     state = read_state(reader, study.row)

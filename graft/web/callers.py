@@ -18,7 +18,7 @@ from graft.web.settings import Quotas, Settings
 from graft.web.submissions import Submitted, make_request
 from spaces.errors import StudyError
 from spaces.reading import catalogue
-from storage import QueueEntry, QueueRequest, Terms, open_reader, request_queue
+from storage import QueueEntry, StoreRequest, Terms, open_reader, request_queue
 from storage.frames import Reader
 from storage.queue import NEEDS_ADMIN
 from storage.tokens import Role
@@ -79,14 +79,14 @@ class Caller:
             text=text, name=study, plugins=allowed.plugins, resources=allowed.resources, quotas=self.quotas
         )
 
-    def plan(self, asked: Submission) -> QueueRequest:
+    def plan(self, asked: Submission) -> StoreRequest:
         """Return the request that queues a space, which is read and checked first; refused as `Checker.ask` does."""
         if asked.study:
             with self.read() as reader:
                 self.check_owner(reader, asked.study)
         terms = self.check_terms(asked)
         found = self.checker.ask(make_request, (self.submitted(asked.space, asked.study),), self.client)
-        return replace(QueueRequest.from_json(json.dumps(found)), terms=terms)
+        return replace(StoreRequest.from_json(json.dumps(found)), terms=terms)
 
     def check_terms(self, asked: Submission) -> Terms:
         """Return the terms on which a study is run; raises QuotaError for more than a person may have."""
@@ -99,7 +99,7 @@ class Caller:
         max_lanes = asked.max_lanes or (int(quotas.lanes) if quotas else None)
         return Terms(owner=owner, priority=asked.priority, weight=asked.weight, max_lanes=max_lanes)
 
-    def send(self, asked: QueueRequest) -> QueueEntry | None:
+    def send(self, asked: StoreRequest) -> QueueEntry | None:
         """Have a request to the queue done; returns the entry, as `request_queue` gives it."""
         with self.read() as reader:
             self.check_owner(reader, asked.study)

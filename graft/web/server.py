@@ -22,7 +22,7 @@ from graft.web.checking import warm_up
 from graft.web.security.access import read_tokens
 from graft.web.security.guard import Counts
 from graft.web.settings import LOOPBACK_NAMES, AddressError, Settings, is_loopback
-from storage import bring_up, open_reader
+from storage import migrate_if_older, open_reader
 
 LOWEST_PRIORITY = 19
 """As `nice` has it: what training on the same cores leaves."""
@@ -40,7 +40,7 @@ def plan_settings(settings: Settings, host: str) -> Settings:
     Any address but loopback needs tokens. Raises AddressError if there are none, or for what is no address;
     StorageError if there is no database.
     """
-    bring_up(settings.database)
+    migrate_if_older(settings.database)
     open_reader(settings.database).close()
     beyond = not is_loopback(host)
     needs_token = beyond or settings.needs_token

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graft.launching.claiming import new_study
+from graft.launching.enrolling import new_study
 from graft.launching.planning.claims import advise, plan_pilot
 from graft.launching.planning.preview import summarise
 from graft.launching.planning.reading import CHECKED_DRAWS
@@ -31,7 +31,7 @@ from spaces.plugins.active import using
 from spaces.reading.plugins_section import read_entries_of
 from spaces.records import Trial
 from spaces.space import LAST, Space
-from storage import NewStudy, QueueRequest, Terms, open_reader
+from storage import NewStudy, StoreRequest, Terms, open_reader
 
 _ORIGIN = "the space"
 _HERE = "submit it on the server's machine, with `search submit`"
@@ -102,7 +102,7 @@ def describe_family(family: str) -> list[dict[str, Any]]:
 
 
 def _to_request(study: NewStudy) -> dict[str, Any]:
-    return json.loads(QueueRequest.of_study(study, Terms()).to_json())
+    return json.loads(StoreRequest.of_study(study, Terms()).to_json())
 
 
 @contextmanager

@@ -19,7 +19,7 @@ _SHARES = frozenset({"accuracy", "chance", "itp", "itr", "probability", "share",
 
 
 def is_count(metric: str) -> bool:
-    """Return whether the metric is a share of right answers, whose values are equal again and again."""
+    """Return whether the metric is an accuracy: a count of right answers over their number, of which many are equal."""
     return "accuracy" in metric
 
 

@@ -131,7 +131,7 @@ def _read_learned(space: Space, ended: pl.DataFrame) -> tuple[list[str], OriginO
         strategy = LearnedStrategy(space, outcomes, settings)
     except PluginError as error:  # without scikit-learn, or its file is gone
         return [f"What the prior said cannot be known here: {error}."], origin_of, None
-    tasks, trust = strategy.known_tasks, strategy.judge()
+    tasks, trust = strategy.known_tasks, strategy.refit_and_rank_correlations()
     count = f"{len(tasks)} task{'s' * (len(tasks) != 1)}"
     first = f"The prior was learnt from {count}; its portfolio was at most {settings.portfolio} trials."
     if trust is None:

@@ -1,4 +1,4 @@
-"""The prior of the sampler `learned`: trials of many tasks as rows, and a portfolio of settings."""
+"""The prior of the sampler `learned`: trials of many tasks as rows, and a portfolio of configurations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGED = Path(__file__).with_name("learned_prior.npz")
 MOST_ROWS = 8000
 """Rows that a prior keeps: fitting its forest takes a second or two of every launch."""
 PORTFOLIO = 16
-"""Settings in a portfolio."""
+"""Configurations in a portfolio."""
 _TREES = 50
 """Trees of the forest of one task, which predicts the quantiles of other tasks' best trials."""
 
@@ -43,11 +43,11 @@ class LearnedPrior:
     quantiles: Floats
     """The quantile of each trial's cost among those of its task, in (0, 1)."""
     portfolios: Mapping[str, NDArray[np.float32]]
-    """Model -> settings to try first, [settings, columns]; the empty name stands for any model."""
+    """Model -> configurations to try first, [configurations, columns]; the empty name stands for any model."""
     tasks: Sequence[str]
 
     def portfolio_of(self, model: str) -> NDArray[np.float32]:
-        """Return the settings to try first with this model."""
+        """Return the configurations to try first with this model."""
         return self.portfolios.get(model, self.portfolios[""])
 
 

@@ -32,22 +32,24 @@ _POOL = 768
 """Random configurations in a pool, of which the next trials are chosen."""
 _ASKS = 128
 """Trials for which one pool is used, while the prior ranks pools."""
+_LATER_ASKS = 768
+"""Trials for which a later pool is used."""
 _LATER_DRAWN = 384
-"""Configurations drawn for a later pool, which is used for _POOL trials."""
+"""Configurations drawn for a later pool."""
 _COPIES = 8
 """How often a later pool has each of these: as drawn, and with its numbers drawn again."""
 _TREES = 40
 """Trees of a forest."""
 _SAMPLED_TREES = 8
 """Trees of each forest, drawn at random for a trial, whose mean ranks the pool."""
-_EVALUATED = 512
-"""Trials on which the prior is evaluated; later pools are ranked by the search's own model alone."""
+_PRIOR_UNTIL = 512
+"""Ended trials after which the prior is ignored: later pools are ranked by the search's own model alone."""
 _MOST_FITTED = 1000
 """Most trials that the search's own model is fitted to: half are the newest, half the best."""
 _FEWEST = 8
 """Trials that have to end before the search's own model is fitted."""
 _PORTFOLIO_EVERY = 4
-"""Until a model is fitted, every fourth trial is near a setting of the portfolio that was not tried yet."""
+"""Until a model is fitted, every fourth trial is near a configuration of the portfolio that was not tried yet."""
 _DOUBT = 8
 """Weight, in trials, of the rank correlation assumed at first: 1/2 for the prior, 0 for the own model."""
 
@@ -57,10 +59,10 @@ _DOUBT = 8
 class Learned(Sampler):
     """A sampler that learns where good trials lie, first from trials on other tasks, then from its own.
 
-    A portfolio is a list of settings of which at least one is good on each task of the prior. Until eight
-    trials have ended, every fourth one is near the next setting of the portfolio, and the others are random:
-    a wrong prior costs no more than the portfolio's trials. Later a share `floor` of the trials is random.
-    Every other trial is the best of a pool of random configurations. They are ranked by a few trees, drawn at
+    A portfolio is a list of configurations of which at least one is good on each task of the prior. Until eight
+    trials have ended, every fourth one is near the next one of the portfolio, and the others are random:
+    a wrong prior costs no more than the portfolio's trials. Later a share `floor` of the trials is random,
+    and each of the others is the best of a pool of random configurations. They are ranked by a few trees, drawn at
     random, of each of two forests: the prior's, fitted to trials on other tasks, and the search's own, fitted
     to quantiles of its outcomes (as in Thompson sampling; Kandasamy et al., AISTATS 2018; Salinas et al.,
     ICML 2020). A forest counts by the square of its rank correlation with the outcomes, the own one by that
@@ -75,7 +77,7 @@ class Learned(Sampler):
     prior: FilePath = file(optional=True)
     """A file that `search learn` wrote; the packaged prior if it is left out."""
     portfolio: int = size(8, low=0)
-    """The number of the portfolio's settings that are tried."""
+    """The most configurations of the portfolio that are tried, until eight trials have ended; a prior has 16."""
     floor: float = knob(0.25, low=0, high=1)
     """The share of later trials that are random."""
 
@@ -99,7 +101,7 @@ class _Pool:
     """Coordinates, [configurations, draws]; -1 for a draw that a configuration does not have."""
     rows: NDArray[np.float32]
     """The configurations, [configurations, columns of the prior]; empty where `prior` is None."""
-    model: str
+    network: str
     """The name of the configurations' model; empty if they have several."""
     prior: Floats | None
     """Predictions of each tree of the prior, [trees, configurations]; None if it does not rank the pool."""
@@ -133,10 +135,10 @@ class LearnedStrategy(Strategy):
         self._costs: list[float] = []
         """Their objectives, with the sign that makes less better; infinite for the worst."""
         self._rows: list[NDArray[np.float32]] = []
-        """The first _EVALUATED of them, each [columns of the prior]."""
+        """The first _PRIOR_UNTIL of them, each [columns of the prior]."""
         self._asked: set[bytes] = set()
         self._pool: _Pool | None = None
-        self._model: Any = None
+        self._own_forest: Any = None
         # Outcomes at the own model's last fit; rank correlations of the prior and of that model (_DOUBT).
         self._fitted, self._trust, self._own_trust = 0, 0.0, 0.0
         self._asked |= {self._to_point(outcome.draws).tobytes() for outcome in outcomes}
@@ -147,7 +149,7 @@ class LearnedStrategy(Strategy):
         for outcome in outcomes:
             if outcome.state not in ("finished", "pruned", "diverged", "failed"):
                 continue
-            if len(self._rows) < _EVALUATED:
+            if len(self._rows) < _PRIOR_UNTIL:
                 config = self._space.resolve(outcome.number, outcome.draws).config
                 self._rows.append(self._prior.encoder.encode([flatten(config)])[0])
             self._outcome_points.append(self._to_point(outcome.draws))
@@ -166,10 +168,11 @@ class LearnedStrategy(Strategy):
         """The tasks that the prior was learnt from."""
         return self._prior.tasks
 
-    def judge(self) -> tuple[float, float] | None:
-        """Return how well the prior, and the search's own model, rank what has ended: the correlations of ranks.
+    def refit_and_rank_correlations(self) -> tuple[float, float] | None:
+        """Fit the search's own model again; return the rank correlations of the prior and of it with the outcomes.
 
-        They are 0 at least, and shrunk for few trials; their squares are the weights. None before the first fit.
+        They are 0 at least, and shrunk for few trials; their squares are the weights. None while fewer than eight
+        trials have ended.
         """
         if len(self._costs) < _FEWEST:
             return None
@@ -178,7 +181,7 @@ class LearnedStrategy(Strategy):
 
     def _ask(self, number: int) -> Trial:
         pool, row = None, None
-        if self._model is not None:
+        if self._own_forest is not None:
             word = mix64(mix64(self._space.search.seed ^ _STREAM) + (number + 1) * GAMMA)
             if word >= self._settings.floor * 2.0**64:
                 pool = self._draw_pool(number)
@@ -198,29 +201,29 @@ class LearnedStrategy(Strategy):
 
     def _draw_pool(self, number: int) -> _Pool:
         """Return the pool that the trial of this number is chosen from, the current one or a new one."""
-        by_prior = len(self._rows) < _EVALUATED
+        by_prior = len(self._rows) < _PRIOR_UNTIL
         group = number // self._space.search.group if self._space.search.group > 1 else 0
-        key = number // (_ASKS if by_prior else _POOL), group
+        key = number // (_ASKS if by_prior else _LATER_ASKS), group
         if self._pool is not None and self._pool.key == key:
             return self._pool
         # A later pool starts where its numbers end, whichever of them asks first: a resumed search draws it again.
-        pools = key[0] if by_prior else (key[0] + 1) * _POOL // _ASKS
+        pools = key[0] if by_prior else (key[0] + 1) * _LATER_ASKS // _ASKS
         points = self._points.rows((pools + group) * _POOL, _POOL if by_prior else _LATER_DRAWN)
         if self._space.search.group > 1:
             points[:, : len(self._space.group_draws)] = self._groups.rows(group, 1)
         trials = [self._resolve(number, point) for point in points.tolist()]
         points = np.stack([self._to_point(trial.draws) for trial in trials])
-        rows, model, prior = np.empty((0, 0), np.float32), "", None
+        rows, network, prior = np.empty((0, 0), np.float32), "", None
         if by_prior:
             configs = [flatten(trial.config) for trial in trials]
             rows = self._prior.encoder.encode(configs)
             models = {str(config["model"]) for config in configs}
-            model = models.pop() if len(models) == 1 else ""
+            network = models.pop() if len(models) == 1 else ""
             prior = predict_each(self._forest, rows)
         else:
             points = self._redraw(key[0], points)
         self._pool = _Pool(
-            key=key, points=points, rows=rows, model=model, prior=prior, own=self._predict(points),
+            key=key, points=points, rows=rows, network=network, prior=prior, own=self._predict(points),
             is_taken=np.array([point.tobytes() in self._asked for point in points]),
         )  # fmt: skip
         return self._pool
@@ -241,8 +244,8 @@ class LearnedStrategy(Strategy):
         return np.concatenate([points, np.where(is_number & (copies >= 0), fresh, copies)])
 
     def _near_portfolio(self, at: int, pool: _Pool) -> int | None:
-        """Return the row nearest to setting `at` of the portfolio, in quantiles of the pool's columns."""
-        portfolio = self._prior.portfolio_of(pool.model)
+        """Return the row nearest to configuration `at` of the portfolio, in quantiles of the pool's columns."""
+        portfolio = self._prior.portfolio_of(pool.network)
         if at >= len(portfolio):
             return None
         below, equal = pool.rows < portfolio[at], pool.rows == portfolio[at]
@@ -277,14 +280,14 @@ class LearnedStrategy(Strategy):
             chosen = np.union1d(best, np.arange(self._fitted - _MOST_FITTED // 2, self._fitted))
             points, quantiles = points[chosen], quantiles[chosen]
         columns, seed = _to_columns(points, self._draws), self._space.search.seed + self._fitted
-        self._model = fit_forest(columns, quantiles, _TREES, seed, out_of_bag=True)
-        correlation = _correlate(self._model.oob_prediction_, quantiles)
+        self._own_forest = fit_forest(columns, quantiles, _TREES, seed, out_of_bag=True)
+        correlation = _correlate(self._own_forest.oob_prediction_, quantiles)
         self._own_trust = max(0.0, len(columns) * correlation / (_DOUBT + len(columns)))
         if self._pool is not None:
             self._pool.own = self._predict(self._pool.points)
 
     def _predict(self, points: Floats) -> Floats | None:
-        return None if self._model is None else predict_each(self._model, _to_columns(points, self._draws))
+        return None if self._own_forest is None else predict_each(self._own_forest, _to_columns(points, self._draws))
 
 
 def _to_columns(points: Floats, draws: Sequence[Draw]) -> NDArray[np.float32]:

@@ -21,21 +21,13 @@ from search.steering.study_store import StudyStore
 from search.steering.trial_queue import TrialQueue
 from search.stopping import Copy, Monitor, check_together
 from spaces.errors import GraftError
-from spaces.records import (
-    TERMINAL,
-    Directives,
-    Offer,
-    Outcome,
-    Progress,
-    Report,
-    Trial,
-)
+from spaces.records import TERMINAL, Directives, Offer, Outcome, Progress, Report, Trial
 
 if TYPE_CHECKING:
     from spaces.space import Space
 
-RemoveCheckpoints = Callable[[Collection[str], Collection[str]], None]
-"""Removes checkpoint files but these paths; of workers other than these also what they have not finished."""
+KeepCheckpoints = Callable[[Collection[str], Collection[str]], None]
+"""(kept paths, live workers): removes all checkpoint files but the kept ones and what live workers are writing."""
 
 
 @final
@@ -54,7 +46,7 @@ class Controller:
         monitors: Sequence[Monitor],
         study: StudyStore,
         clock: Callable[[], float] = time.monotonic,
-        remove_checkpoints: RemoveCheckpoints | None = None,
+        keep_checkpoints: KeepCheckpoints | None = None,
     ) -> None:
         """Count the numbers below `space.search.trials` that never started as new; `begin` adds the queued trials."""
         self._space = space
@@ -62,7 +54,7 @@ class Controller:
         self._planned = space.search.trials
         self._study = study
         self._leases = Leases(study, clock)
-        self._remove_checkpoints = remove_checkpoints
+        self._keep_checkpoints = keep_checkpoints
         self._clock = clock
         self._ledger = Ledger(space, strategy, monitors, study, clock)
         self._saving: set[str] = set()
@@ -81,7 +73,7 @@ class Controller:
         space: Space,
         study: StudyStore,
         clock: Callable[[], float] = time.monotonic,
-        remove_checkpoints: RemoveCheckpoints | None = None,
+        keep_checkpoints: KeepCheckpoints | None = None,
         crashed: bool = False,
     ) -> Self:
         """Return the controller of a study that is new or resumed.
@@ -116,14 +108,14 @@ class Controller:
                 monitor.recall_reports(study.queries.reports(monitor.compares), groups)
             if monitor.makes_copies:
                 monitor.recall_copied(study.queries.copy_steps())
-        controller = cls(space, strategy, monitors, study, clock, remove_checkpoints)
+        controller = cls(space, strategy, monitors, study, clock, keep_checkpoints)
         # The trial that crashed alone comes last, when it is known what else there is to train.
         for trial, known in sorted(queued, key=lambda one: one[0].number == crashed_alone):
             repeated = trial.number == crashed_alone and known.crashes >= QUARANTINED_AFTER + ALONE
             well = any(controller._ledger.ended[state] for state in TERMINAL - {"failed"})
             is_cause = repeated and (well or controller._requeueing.is_last(trial.number))
             controller._requeueing.route(trial, known, is_cause=is_cause)
-        controller._tidy()
+        controller._tidy(controller._leases.workers)
         return controller
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
@@ -139,13 +131,13 @@ class Controller:
         self._objective_check.check((self._space.search_of(report.number), report) for report in current)
         self._requeueing.note_reports(current)
         results = self._ledger.record(current)
-        self._ledger.prune(current, results)
+        self._ledger.close_and_prune(current, results)
         self._requeueing.forgive(self._ledger.save(offer))
         self._requeueing.release(self._ledger.running.of(offer.worker) - {one.number for one in offer.holds})
         self._stopping = self._stopping or self._study.stop_requested()
         directives = self._dismiss(offer) if self._stopping else self._assign(offer, current)
         if offer.saved:
-            self._tidy()
+            self._tidy(self._leases.workers)
         self.sweep()
         return directives
 
@@ -185,8 +177,7 @@ class Controller:
         with suppress(GraftError):
             self._leases.write_renewals()
             self._study.set_state("finished" if self._finished else "stopped")
-            if self._remove_checkpoints:
-                self._remove_checkpoints(self._study.queries.checkpoint_paths(), ())
+            self._tidy(())
         self._study.close()
 
     def progress(self) -> Progress:
@@ -218,12 +209,12 @@ class Controller:
         is_suspected = self._requeueing.is_suspected(running.of(offer.worker))
         started = self._start(offer, 0 if is_suspected else offer.lanes + stopped, copies)
         stop = tuple(one.number for one in holds if not running.has(one, offer.worker))
-        rounds = self._queue.waiting / max(1, len(running))
+        waiting_per_running = self._queue.waiting / max(1, len(running))
         done = self._queue.empty and not self._ledger.running
         if done:
             self._finished = True
             self._leases.dismiss(offer.worker)
-        return Directives(stop=stop, start=started, done=done, rounds=rounds)
+        return Directives(stop=stop, start=started, done=done, waiting_per_running=waiting_per_running)
 
     def _start(self, offer: Offer, lanes: int, copies: Sequence[Copy]) -> tuple[Trial, ...]:
         """Start the copies in the lanes of the trials that they replace, and queued or new trials in other lanes."""
@@ -252,7 +243,7 @@ class Controller:
         self._leases.dismiss(offer.worker)
         return Directives(stop=tuple(one.number for one in offer.holds), done=True)
 
-    def _tidy(self) -> None:
-        """Remove the checkpoint files that no trial resumes from."""
-        if self._remove_checkpoints:
-            self._remove_checkpoints(self._study.queries.checkpoint_paths(), self._leases.workers)
+    def _tidy(self, live_workers: Collection[str]) -> None:
+        """Remove the checkpoint files that no trial resumes from, but what live workers are writing."""
+        if self._keep_checkpoints:
+            self._keep_checkpoints(self._study.queries.checkpoint_paths(), live_workers)

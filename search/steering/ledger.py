@@ -98,11 +98,7 @@ class Ledger:
                 reached = asdict(rating if report.state == "finished" else NO_RATING)
                 results.append(
                     TrialResult(
-                        number=report.number,
-                        state=report.state,
-                        error=report.error,
-                        fence=report.fence,
-                        **reached,
+                        number=report.number, state=report.state, error=report.error, fence=report.fence, **reached
                     )
                 )
         # In the order of numbers, in which the outcomes of one moment are read again after a restart.
@@ -117,8 +113,8 @@ class Ledger:
         self.reports += len(reports)
         return results
 
-    def prune(self, reports: Sequence[Report], results: Sequence[TrialResult]) -> None:
-        """Show the stopping policies and the sampler what is recorded, and end the trials that a policy stops."""
+    def close_and_prune(self, reports: Sequence[Report], results: Sequence[TrialResult]) -> None:
+        """Show policies and sampler what is recorded, close trials that ended, and end those that a policy stops."""
         groups = {report.number: self.running[report.number].trial.group for report in reports}
         stopped = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
         self.close(results)
@@ -130,12 +126,7 @@ class Ledger:
     def prune_result(self, number: int) -> TrialResult:
         """Return the result of a running trial that is pruned now."""
         running = self.running[number]
-        return TrialResult(
-            number=number,
-            state="pruned",
-            fence=running.trial.fence,
-            **asdict(running.rating),
-        )
+        return TrialResult(number=number, state="pruned", fence=running.trial.fence, **asdict(running.rating))
 
     def close(self, results: Sequence[TrialResult]) -> None:
         """Forget trials whose results are written, after the sampler has learned from them."""

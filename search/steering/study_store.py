@@ -1,7 +1,7 @@
 """What the controller needs of storage, for the one study that it steers.
 
-This is the contract between search and storage: `storage.claims.claimed_study.ClaimedStudy` keeps it in a database,
-tests keep it in a dictionary.
+This is the contract between search and storage: `storage.control.controlled_study.ControlledStudy` keeps it in a
+database, tests keep it in a dictionary.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class StudyQueries(Protocol):
 
 
 class StudyStore(Protocol):
-    """The rows of one study, claimed by this process.
+    """The rows of one study, controlled by this process.
 
     A method returns when what it writes is committed, all of it or nothing. What is said about a trial counts only if
     it carries the fence of the trial's newest start; the rest changes nothing. A call that failed may be made again.
@@ -119,12 +119,12 @@ class StudyStore(Protocol):
     def renew_leases(self, seen: Sequence[WorkerStatus], seconds: float, /) -> Collection[str]:
         """Renew each worker's lease for so many seconds from when it was last seen, by the database's clock.
 
-        Returns the workers whose leases have expired, now or earlier under this claim; an expired lease stays so.
+        Returns the workers whose leases have expired, now or earlier under this controller; an expired lease stays so.
         """
         ...
 
     def stop_requested(self) -> bool:
-        """Return whether anyone, in any process, asked the study to stop since it was claimed."""
+        """Return whether anyone, in any process, asked the study to stop since control was taken."""
         ...
 
     def set_state(self, state: Literal["running", "stopped", "finished", "failed"], /) -> None:
@@ -132,5 +132,5 @@ class StudyStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the claim and the connection back; what was written stays."""
+        """Give control and the connection back; what was written stays."""
         ...

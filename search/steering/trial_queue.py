@@ -1,4 +1,8 @@
-"""Which trials are trained next: requeued ones first, then those asked ahead, then new ones from the sampler."""
+"""Which trials are trained next.
+
+An empty device takes a suspected trial first. Then come requeued trials, those asked ahead, and new ones from the
+sampler. Trials in quarantine come last, each alone.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,11 @@ from typing import final
 from search.samplers import Strategy
 from spaces.records import Trial
 
-RARE = 64
+STRUCTURE_WAIT_TRIALS = 64
 """A structure that the sampler has not given in this many trials is not waited for."""
-LOOKED_FOR = 16
+COMMON_LOOK_AHEAD_TRIALS = 16
 """So many trials are asked at most to find one of a structure that a device trains for other studies."""
-REMEMBERED = 4096
+REMEMBERED_STRUCTURES = 4096
 """Structures of which it is known when they last came up: the memory of a study with ever new ones is bounded."""
 
 
@@ -118,8 +122,8 @@ class TrialQueue:
         """Return at most `lanes` trials of one structure; None: that with most trials waiting, or waiting longest.
 
         Fewer when there are no more; when the sampler's `look_ahead` trials of other structures are kept; or when the
-        structure has not come up in the last RARE trials, as at the end of a group that had it. `common`: structures
-        that an empty device takes before all others, where the order of trials is free.
+        structure has not come up in the last STRUCTURE_WAIT_TRIALS trials, as at the end of a group that had it.
+        `common`: structures that an empty device takes before all others, where the order of trials is free.
         """
         if structure is None and lanes and self._suspected:
             return [self._suspected.popleft()]
@@ -132,24 +136,26 @@ class TrialQueue:
                 taken.append(trial)
                 continue
             last_seen = self._seen.setdefault(structure, self._asked)
-            if self._asked - last_seen >= RARE or not self._ask(min(lanes - len(taken), self._room)):
+            if self._asked - last_seen >= STRUCTURE_WAIT_TRIALS or not self._ask(
+                min(lanes - len(taken), self._look_ahead_left)
+            ):
                 break
         return taken
 
     @property
-    def _room(self) -> int:
+    def _look_ahead_left(self) -> int:
         return self._strategy.look_ahead - len(self._ahead)
 
     def _find_common(self, common: Sequence[str]) -> str | None:
         """Return one of these structures that waits, or comes up soon."""
         if self._strategy.in_order or not common:
             return None
-        until = self._asked + LOOKED_FOR
+        until = self._asked + COMMON_LOOK_AHEAD_TRIALS
         while True:
             structure = max(common, key=self._count)
             if self._count(structure):
                 return structure
-            if self._asked >= until or not self._ask(min(1, self._room)):
+            if self._asked >= until or not self._ask(min(1, self._look_ahead_left)):
                 return None
 
     def _count(self, structure: str) -> int:
@@ -176,7 +182,7 @@ class TrialQueue:
                 self._asked += 1
                 self._seen.pop(trial.structure, None)
                 self._seen[trial.structure] = self._asked
-            while len(self._seen) > REMEMBERED:
+            while len(self._seen) > REMEMBERED_STRUCTURES:
                 del self._seen[next(iter(self._seen))]
             self._ahead.put(asked)
             if asked:

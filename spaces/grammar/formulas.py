@@ -1,7 +1,7 @@
 """The compiled form of a space: small closures that turn a trial's draws into values.
 
-Legend: a *draw* is one random coordinate u in [0, 1); a *formula* computes a value from draws and named values; a
-*scope* holds these while one trial is computed.
+Legend: a *draw* is one distribution of a space, for which a sampler chooses a *coordinate* u in [0, 1); a *formula*
+computes a value from draws and named values; a *scope* holds these while one trial is computed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """One coordinate of a space."""
+    """One distribution of a space."""
 
     name: str
     """Dotted path of the leaf it stands in; further draws in the same leaf end in `#2`, `#3`."""

@@ -124,7 +124,7 @@ class StopRequests(ABC):
 
     @abstractmethod
     def is_sent(self, connection: Connection, study_id: int) -> bool:
-        """Return whether a stop was requested since the study was last claimed."""
+        """Return whether a stop was requested since control of the study was last taken."""
 
     @abstractmethod
     def withdraw(self, connection: Connection, study_id: int) -> None:

@@ -24,7 +24,7 @@ from storage.databases.mailbox import Refused
 from storage.frames.answers import Answers, quote
 from storage.frames.columns import STUDIES
 from storage.frames.study import StudyReader
-from storage.queue import REVOCATION, QueueRequest
+from storage.queue import REVOCATION, StoreRequest
 from storage.queue_entries import QueueEntry, read_entries
 from storage.tokens import Token
 
@@ -114,7 +114,7 @@ class Reader:
             for name in mailbox.names(REVOCATION) if mailbox else ():
                 assert mailbox
                 with suppress(OSError, StudyError):
-                    request = QueueRequest.from_json(mailbox.read(name))
+                    request = StoreRequest.from_json(mailbox.read(name))
                     revoked.update([request.study] if request.action == "revoke_token" else ())
             return tokens.find(connection, digest, revoked)
 

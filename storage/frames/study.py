@@ -14,7 +14,7 @@ from spaces.plugins.bundles import Bundle
 from spaces.plugins.digests import Data
 from spaces.records import State
 from storage import sources
-from storage.claims.stored_trials import count_trials, find_best
+from storage.control.stored_trials import count_trials, find_best
 from storage.frames.answers import BATCH, Answers, quote
 from storage.frames.architectures import LearnedArchitectures
 from storage.frames.columns import (

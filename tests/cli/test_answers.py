@@ -19,7 +19,7 @@ from spaces.errors import StudyError
 from storage import NewStudy, QueueEntry, Terms, open_reader, open_store
 from tests.support import studies
 from tests.support.answers import EXPERIMENT
-from tests.support.databases import claimed_with_store, raw
+from tests.support.databases import controlled_with_store, raw
 from tests.support.inside import called
 from tests.support.launches import SPACE
 from tests.support.queue import ask, submit
@@ -186,7 +186,7 @@ class Clock:
 
 @pytest.mark.parametrize(("state", "outcome"), [("finished", "finished"), ("stopped", "stopped"), ("failed", "failed")])
 def test_waiting_lasts_while_a_process_runs_the_study(url: str, state: str, outcome: str) -> None:
-    with claimed_with_store(url) as (_, study):
+    with controlled_with_store(url) as (_, study):
         study.set_state("running")
         clock = Clock(lambda: None, lambda: study.set_state(state), study.close)  # type: ignore[arg-type]
         assert clock.wait(url) == outcome
@@ -196,7 +196,7 @@ def test_waiting_lasts_while_a_process_runs_the_study(url: str, state: str, outc
 
 
 def test_a_study_whose_process_is_gone_is_interrupted_and_one_that_ended_between_two_looks_is_not(url: str) -> None:
-    with claimed_with_store(url) as (_, study):
+    with controlled_with_store(url) as (_, study):
         study.set_state("running")
     assert Clock().wait(url) == "interrupted"
     ended = Clock(lambda: raw(url, "UPDATE studies SET state = 'finished'"))
@@ -204,7 +204,7 @@ def test_a_study_whose_process_is_gone_is_interrupted_and_one_that_ended_between
 
 
 def test_waiting_ends_at_its_timeout_and_does_not_sleep_beyond_it(url: str) -> None:
-    with claimed_with_store(url) as (_, study):
+    with controlled_with_store(url) as (_, study):
         study.set_state("running")
         clock = Clock()
         assert clock.wait(url, 2.5) == "timeout"

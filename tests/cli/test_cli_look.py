@@ -30,7 +30,7 @@ from spaces.plugins import names
 from spaces.reading import catalogue
 from storage.store import NewStudy, open_store
 from tests.support import studies
-from tests.support.databases import claimed, make_trial, raw
+from tests.support.databases import controlled, make_trial, raw
 from tests.support.inside import called
 from workers.training.schedules import Schedule
 
@@ -168,7 +168,7 @@ def test_trials_shows_people_only_the_params_that_differ(search: Search) -> None
 def test_a_param_that_is_called_as_a_column_is_shown_by_its_path(search: Search, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/paths.db"
     drawn = [{"training.steps": 10, "task.error": 1, "a.x": 1}, {"training.steps": 20, "task.error": 2, "a.x": 2}]
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([replace(make_trial(number), params=params) for number, params in enumerate(drawn)], "w")
     header, *shown = rows(search("trials", "study", "--storage", url).text)
     assert header == ["number", "group", "state", "steps", "objective", "task.error", "x", "training.steps"]

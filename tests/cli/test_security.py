@@ -18,7 +18,7 @@ from spaces.records import TrialResult
 from storage import open_reader, open_store
 from storage.frames import Reader
 from tests.support import report
-from tests.support.databases import Server, claimed, make_report, make_trial, new_study, raw
+from tests.support.databases import Server, controlled, make_report, make_trial, new_study, raw
 from tests.support.inside import called
 from tests.support.launches import SPACE
 from tests.support.launches import search as launched
@@ -44,7 +44,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 
 @pytest.fixture
 def filled(url: str) -> str:
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(n) for n in range(3)], "w")
         study.record([make_report(n, 10) for n in range(3)])
     return url
@@ -316,7 +316,7 @@ def test_the_name_of_a_launched_study_is_checked(search: Search, tmp_path: Path)
 
 
 def test_an_error_of_any_text_can_be_stored(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         study.end([TrialResult(number=0, fence=1, state="failed", objective=None, error="a\x00b \ud800 \x1b[31m")])
     assert raw(url, "SELECT error FROM trials") == [("a b \\ud800 \x1b[31m",)]

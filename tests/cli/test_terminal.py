@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from cli.main import program
 from graft.files import write
-from graft.launching.claiming import enrol
+from graft.launching.enrolling import enrol
 from graft.launching.placement import Placement
 from graft.launching.planning.estimate import estimate_study, plan_packs
 from graft.launching.progress_text import ProgressText, bar, fit_line

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from graft.launching.claiming import enrol
+from graft.launching.enrolling import enrol
 from graft.plugins.families import families
 from spaces import load
 from tests.support.databases import DATABASES, raw

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from graft.launching.claiming import enrol
+from graft.launching.enrolling import enrol
 from graft.plugins.families import families
 from spaces import load
 from tests.support.crashing import DIED, SIZES, STUDY

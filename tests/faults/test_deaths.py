@@ -12,9 +12,9 @@ import pytest
 from graft.launching.process.crash_record import CrashRecord
 from spaces.errors import StudyError
 from spaces.records import TrialResult
-from storage import ClaimedStudy, open_reader, open_store
+from storage import ControlledStudy, open_reader, open_store
 from storage.checking import check
-from tests.support.databases import OBJECTIVE, claimed, make_report, make_trial, raw
+from tests.support.databases import OBJECTIVE, controlled, make_report, make_trial, raw
 from tests.support.launches import ROOT, SPACE, check_complete, kill, running, search, states, wait_until
 
 ARMED = """
@@ -119,7 +119,7 @@ Pack.train_studies = lambda pack, steps: time.sleep(0.1) or []
 # -- retry -----------------------------------------------------------------------------------------------------------
 
 
-def end(study: ClaimedStudy, number: int, state: str, steps: int) -> None:
+def end(study: ControlledStudy, number: int, state: str, steps: int) -> None:
     study.record([make_report(number, steps)])
     error = None if state in ("finished", "pruned") else "because"
     objective = 0.5 if state in ("finished", "pruned") else None
@@ -129,7 +129,7 @@ def end(study: ClaimedStudy, number: int, state: str, steps: int) -> None:
 @pytest.fixture
 def study(url: str) -> int:
     """Return a finished study: trial 1 failed, 2 diverged, 3 was pruned, 0 and 4 are finished; its id."""
-    with claimed(url) as made:
+    with controlled(url) as made:
         made.start([make_trial(n) for n in range(5)], "w")
         for number, state in enumerate(("finished", "failed", "diverged", "pruned", "finished")):
             end(made, number, state, 10 * (number + 1))
@@ -154,7 +154,7 @@ def test_failed_and_diverged_trials_are_queued_again_from_step_0(
     assert {number % 10**9 for (number,) in raw(url, "SELECT trial_id FROM metrics")} == {*range(5)} - {*queued}
     assert check(url).faults == ()
     with open_store(url) as store:
-        again = store.claim(study, policy="full", objective=OBJECTIVE)
+        again = store.take_control(study, policy="full", objective=OBJECTIVE)
         assert [one.number for _, one in again.queries.queued()] == queued
         assert again.start([make_trial(n) for n in queued], "w") == dict.fromkeys(queued, 2)
 
@@ -171,7 +171,7 @@ def test_a_trial_that_neither_failed_nor_diverged_is_refused_and_nothing_changes
 
 
 def test_without_such_a_trial_a_finished_study_stays_finished(url: str):
-    with claimed(url) as made:
+    with controlled(url) as made:
         made.set_state("finished")
     with open_store(url) as store:
         assert store.retry(made.id) == []
@@ -180,7 +180,7 @@ def test_without_such_a_trial_a_finished_study_stays_finished(url: str):
 
 def test_nothing_is_queued_again_while_the_study_is_being_run(url: str, study: int):
     with open_store(url) as store:
-        store.claim(study, policy="full", objective=OBJECTIVE)
+        store.take_control(study, policy="full", objective=OBJECTIVE)
         with pytest.raises(StudyError, match=r"is being (written|run) by .*; stop it first"), open_store(url) as other:
             other.retry(study)
     assert raw(url, "SELECT count(*) FROM trials WHERE state = 'queued'") == [(0,)]

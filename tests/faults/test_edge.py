@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
-from graft.launching.claiming import check_seconds
+from graft.launching.enrolling import check_seconds
 from graft.web.events import Follower
 from graft.web.security.access import COOKIE, find_holder, make_token
 from graft.web.security.guard import Counts, Turns
@@ -26,7 +26,7 @@ from graft.web.security.refusals import RefusalError
 from graft.web.settings import AddressError, Quotas, Settings
 from spaces import cache as cache_module
 from spaces.errors import AccessError, MessageError, StorageError, StudyError
-from storage import QueueRequest, Store, Terms, open_store, request_queue, revoke_token
+from storage import Store, StoreRequest, Terms, open_store, request_queue, revoke_token
 from storage.databases import mailbox as mailboxes
 from storage.databases.mailbox import Mailbox
 from storage.queue import Action
@@ -63,12 +63,12 @@ def box(tmp_path: Path) -> Mailbox:
 def test_a_message_that_cannot_be_done_is_moved_aside_and_the_next_one_is_done(
     database: str, box: Mailbox, kind: str
 ) -> None:
-    box.post(QueueRequest.of_study(STUDY, TERMS).to_json())
+    box.post(StoreRequest.of_study(STUDY, TERMS).to_json())
     poison = box.post("")
     path = next(Path(database.removeprefix("sqlite:///") + ".queue").glob(f"{poison}.json"))
     path.unlink()
     POISON[kind](path)
-    box.post(QueueRequest.of_study(GOOD, TERMS).to_json())
+    box.post(StoreRequest.of_study(GOOD, TERMS).to_json())
     for _ in range(2):  # the second one as after a restart
         with open_store(database) as store:
             store.take_requests()
@@ -84,14 +84,14 @@ def test_any_error_in_a_message_is_the_messages_own(
     database: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that nobody thought of: it would end the service, and each one after it."""
-    do = Store.do
+    carry_out = Store.carry_out
 
-    def fail(store: Store, request: QueueRequest) -> Any:
-        return 1 / 0 if request.study == "one" else do(store, request)
+    def fail(store: Store, request: StoreRequest) -> Any:
+        return 1 / 0 if request.study == "one" else carry_out(store, request)
 
-    monkeypatch.setattr(Store, "do", fail)
+    monkeypatch.setattr(Store, "carry_out", fail)
     for study in (STUDY, GOOD):
-        box.post(QueueRequest.of_study(study, TERMS).to_json())
+        box.post(StoreRequest.of_study(study, TERMS).to_json())
     with open_store(database) as store:
         assert [entry.study for entry in store.take_requests()] == ["good"]
     assert [one.reason for one in box.refused()] == ["ZeroDivisionError: division by zero"]
@@ -101,7 +101,7 @@ def test_an_error_of_the_database_is_no_fault_of_a_message(
     database: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that is full ends the service, and what was asked is done by the next one."""
-    box.post(QueueRequest.of_study(STUDY, TERMS).to_json())
+    box.post(StoreRequest.of_study(STUDY, TERMS).to_json())
 
     def fail(*arguments: Any) -> Any:
         raise sqlite3.OperationalError("database or disk is full")
@@ -118,7 +118,7 @@ def test_an_error_of_the_database_is_no_fault_of_a_message(
 def test_a_message_that_is_withdrawn_while_the_folder_is_read_is_no_error(
     database: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [box.post(QueueRequest.of_study(one, TERMS).to_json()) for one in (STUDY, GOOD)]
+    names = [box.post(StoreRequest.of_study(one, TERMS).to_json()) for one in (STUDY, GOOD)]
     box.settle(names[0])
     monkeypatch.setattr(Mailbox, "names", lambda self: names)
     with open_store(database) as store:
@@ -131,9 +131,9 @@ def test_requests_are_done_in_the_order_in_which_they_were_made_whatever_the_clo
 ) -> None:
     hours = iter(range(10, 0, -1))
     monkeypatch.setattr("time.time_ns", lambda: next(hours) * 3600 * 10**9)
-    box.post(QueueRequest.of_study(STUDY, TERMS).to_json())
+    box.post(StoreRequest.of_study(STUDY, TERMS).to_json())
     for action in ("pause", "resume", "cancel", "resume"):
-        box.post(QueueRequest(action=action, study="one").to_json())
+        box.post(StoreRequest(action=action, study="one").to_json())
     with open_store(database) as store:
         assert [entry.state for entry in store.take_requests()] == [
             "waiting",
@@ -156,9 +156,9 @@ def test_a_request_that_was_done_does_not_come_back_with_the_power(
 
 def test_a_token_is_made_and_revoked_once_though_it_is_asked_for_twice(database: str, box: Mailbox) -> None:
     """As a service leaves requests that is killed between a commit and the removal of the request."""
-    made = QueueRequest(action="make_token", study="ada", row={"role": "read", "digest": "d", "seconds": None})
+    made = StoreRequest(action="make_token", study="ada", row={"role": "read", "digest": "d", "seconds": None})
     other = replace(made, row={**made.row, "digest": "another"})
-    revoked = QueueRequest(action="revoke_token", study="ada")
+    revoked = StoreRequest(action="revoke_token", study="ada")
     names = [box.post(one.to_json()) for one in (made, made, revoked, revoked, made, other)]
     with open_store(database) as store:
         store.take_requests()
@@ -168,7 +168,7 @@ def test_a_token_is_made_and_revoked_once_though_it_is_asked_for_twice(database:
 
 def test_a_message_that_is_too_large_is_not_read(database: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailboxes, "LARGEST_REQUEST", 100)
-    box.post(QueueRequest.of_study(STUDY, TERMS).to_json())
+    box.post(StoreRequest.of_study(STUDY, TERMS).to_json())
     with open_store(database) as store:
         assert store.take_requests() == []
     assert "more than 100 bytes" in box.refused()[0].reason
@@ -239,13 +239,13 @@ def check_owners(url: str, seed: int, actions: int) -> int:
             priority = draw.randint(-5, 5)
             terms = Terms(owner=by or "root", priority=priority)
             if action == "submit":
-                asked = replace(QueueRequest.of_study(replace(STUDY, name=name), terms), by=by)
+                asked = replace(StoreRequest.of_study(replace(STUDY, name=name), terms), by=by)
             else:
-                asked = QueueRequest(action=action, study=name, by=by, terms=Terms(priority=priority))
+                asked = StoreRequest(action=action, study=name, by=by, terms=Terms(priority=priority))
             owner = model[name][0] if name in model else None
             is_anothers = by == "eve" or (by is not None and (owner != by if name in model else name in launched))
             try:
-                store.do(QueueRequest.from_json(asked.to_json()))
+                store.carry_out(StoreRequest.from_json(asked.to_json()))
             except AccessError:
                 assert is_anothers or (name not in model and action != "submit")
                 refused += 1
@@ -293,9 +293,9 @@ def test_what_is_pending_is_its_owners_when_it_is_done(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a launch holds the file another person cancels, over HTTP, a submission that is not in the queue yet."""
-    monkeypatch.setattr("storage.store._ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("storage.requests._ANSWER_SECONDS", 0.1)
     tokens = {name: make_token(database, name, "submit") for name in ("ada", "ben")}
-    submitted = replace(QueueRequest.of_study(STUDY, Terms(owner="ada")), by="ada")
+    submitted = replace(StoreRequest.of_study(STUDY, Terms(owner="ada")), by="ada")
     with open_store(database), client_of(database, needs_token=True) as client:
         assert request_queue(database, submitted) is None
         headers = {"Authorization": f"Bearer {tokens['ben']}"}
@@ -310,8 +310,8 @@ def test_a_person_has_so_many_studies_in_the_queue(url: str) -> None:
     with open_store(url) as store:
 
         def submit(name: str) -> None:
-            asked = QueueRequest.of_study(replace(STUDY, name=name), Terms(owner="ada"))
-            store.do(replace(asked, by="ada", most_open=2))
+            asked = StoreRequest.of_study(replace(STUDY, name=name), Terms(owner="ada"))
+            store.carry_out(replace(asked, by="ada", most_open=2))
 
         submit("a")
         submit("b")
@@ -320,22 +320,22 @@ def test_a_person_has_so_many_studies_in_the_queue(url: str) -> None:
         ask(store, "cancel", "a")
         submit("c")
         with pytest.raises(StudyError, match="as many as a person may have"):
-            store.do(QueueRequest(action="resume", study="a", by="ada", most_open=2))
+            store.carry_out(StoreRequest(action="resume", study="a", by="ada", most_open=2))
 
 
 def test_a_request_of_a_token_that_was_revoked_meanwhile_is_not_done(url: str) -> None:
     make_token(url, "ada", "submit")
-    asked = replace(QueueRequest.of_study(STUDY, Terms(owner="ada")), by="ada")
+    asked = replace(StoreRequest.of_study(STUDY, Terms(owner="ada")), by="ada")
     with open_store(url) as store:
-        store.do(QueueRequest(action="revoke_token", study="ada"))
+        store.carry_out(StoreRequest(action="revoke_token", study="ada"))
         with pytest.raises(AccessError, match="the token 'ada' was revoked, or has expired"):
-            store.do(asked)
+            store.carry_out(asked)
 
 
 @pytest.mark.parametrize("action", get_args(Action))
 def test_each_action_checks_its_row(action: Any) -> None:
     with pytest.raises(MessageError):
-        QueueRequest(action=action, study="one", row={"x": 1}).check()
+        StoreRequest(action=action, study="one", row={"x": 1}).check()
 
 
 # ----------------------------------------------------------------------------------------------------------- tokens
@@ -343,7 +343,7 @@ def test_each_action_checks_its_row(action: Any) -> None:
 
 def test_a_token_is_revoked_at_once_whoever_writes_the_file(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch takes in no requests: that one was made is enough, and the next process writes it down."""
-    monkeypatch.setattr("storage.store._ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("storage.requests._ANSWER_SECONDS", 0.1)
     token = make_token(database, "ada", "admin")
     with open_store(database):
         assert find_holder(database, token)
@@ -380,7 +380,7 @@ def test_a_token_expires(url: str) -> None:
     raw(url, "UPDATE tokens SET created_at = '2020-01-01 00:00:00.000000', expires_at = '2020-01-02 00:00:00.000000'")
     assert find_holder(url, token) is None
     with open_store(url) as store, pytest.raises(AccessError, match="has expired"):
-        store.do(QueueRequest(action="cancel", study="one", by="ada"))
+        store.carry_out(StoreRequest(action="cancel", study="one", by="ada"))
     for seconds in (0.0, -1.0, float("inf"), 1e12):
         with pytest.raises(StudyError):
             make_token(url, "bob", "read", seconds)

@@ -28,7 +28,7 @@ from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
 from graft.serving.service import Service
 from graft.web.submissions import Submitted, read_submission
-from storage import NewStudy, QueueRequest, Terms, open_reader, open_store
+from storage import NewStudy, StoreRequest, Terms, open_reader, open_store
 from storage.databases.mailbox import Mailbox
 from tests.support.edge import POISON
 from tests.support.queue import STUDY, TERMS, submit
@@ -135,10 +135,10 @@ class Edge(RuleBasedStateMachine):
         token = {"role": "read", "digest": "0", "seconds": None}
         study = draw.choice([STUDY, replace(good_study(), name="another")])
         kinds = [
-            *[QueueRequest.of_study(study, TERMS)] * 2,
-            QueueRequest(action="annotate", study="one", row={"note": "x", "tags": ["a"]}),
-            QueueRequest(action="make_token", study="t", row=token),
-            QueueRequest(action="reprioritise", study="one", terms=Terms(priority=1)),
+            *[StoreRequest.of_study(study, TERMS)] * 2,
+            StoreRequest(action="annotate", study="one", row={"note": "x", "tags": ["a"]}),
+            StoreRequest(action="make_token", study="t", row=token),
+            StoreRequest(action="reprioritise", study="one", terms=Terms(priority=1)),
         ]
         for _ in range(12):
             text = json.dumps(mutate(draw, json.loads(draw.choice(kinds).to_json())))
@@ -195,7 +195,7 @@ class Edge(RuleBasedStateMachine):
         """Send a study that can be trained, by a message or by HTTP."""
         name = f"good-{len(self.good)}"
         if seed % 8:
-            self.box.post(QueueRequest.of_study(replace(good_study(), name=name), TERMS).to_json())
+            self.box.post(StoreRequest.of_study(replace(good_study(), name=name), TERMS).to_json())
         else:
             answer = self.client.post("/api/queue", json={"space": SPACE, "study": name, "owner": "ada"})
             assert answer.status_code == 200, answer.text

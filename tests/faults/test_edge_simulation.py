@@ -28,7 +28,7 @@ from graft.web.security.access import _digest
 from graft.web.settings import Quotas, Settings
 from graft.web.submissions import Submitted
 from spaces.errors import MessageError
-from storage import QueueRequest, Store, Terms, open_reader
+from storage import Store, StoreRequest, Terms, open_reader
 from storage.databases.mailbox import Mailbox
 from storage.databases.sqlite_file import SqliteFile
 from storage.queue import REVOCATION
@@ -104,7 +104,7 @@ class Model:
     entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
     tokens: dict[str, Token] = field(default_factory=dict[str, Token])
 
-    def apply(self, asked: QueueRequest, clock: float) -> None:
+    def apply(self, asked: StoreRequest, clock: float) -> None:
         """Do what a message asks, or nothing if it may not or cannot be done."""
         if asked.action == "make_token":
             seconds = asked.row["seconds"]
@@ -116,17 +116,17 @@ class Model:
         elif self._may(asked, clock):
             self._change(asked)
 
-    def _may(self, asked: QueueRequest, clock: float) -> bool:
+    def _may(self, asked: StoreRequest, clock: float) -> bool:
         if asked.by is None:
             return True
         token, entry = self.tokens.get(asked.by), self.entries.get(asked.study)
         return bool(token and token.opens(clock) and token.role != "read") and (not entry or entry.owner == asked.by)
 
-    def _has_room(self, asked: QueueRequest, owner: str) -> bool:
+    def _has_room(self, asked: StoreRequest, owner: str) -> bool:
         mine = [one for one in self.entries.values() if one.owner == owner and one.state in OPEN]
         return asked.by is None or len(mine) < MOST_OPEN
 
-    def _change(self, asked: QueueRequest) -> None:
+    def _change(self, asked: StoreRequest) -> None:
         entry = self.entries.get(asked.study)
         state = entry.state if entry else None
         match asked.action:
@@ -156,8 +156,8 @@ class NoChecker:
         return json.loads(submission(submitted.text).to_json())
 
 
-def submission(name: str) -> QueueRequest:
-    return QueueRequest.of_study(replace(STUDY, name=name, bundles=()), Terms())
+def submission(name: str) -> StoreRequest:
+    return StoreRequest.of_study(replace(STUDY, name=name, bundles=()), Terms())
 
 
 class EdgeSimulation(SqliteSimulation):
@@ -182,7 +182,7 @@ class EdgeSimulation(SqliteSimulation):
             return connection
 
         self.patches.setattr(SqliteFile, "reader", reader)
-        self.patches.setattr("storage.store._ANSWER_SECONDS", 0.0)  # another process writes, and answers later
+        self.patches.setattr("storage.requests._ANSWER_SECONDS", 0.0)  # another process writes, and answers later
         self.patches.setattr("storage.databases.file_lock._LOCK_SECONDS", 0.0)
         self.disk.take_over()
         self.box = Mailbox(Path(f"{self.disk.url.removeprefix('sqlite:///')}.queue"))
@@ -194,9 +194,9 @@ class EdgeSimulation(SqliteSimulation):
         guard._app.state.checker = NoChecker()  # pyright: ignore - the one door that is not simulated
         self.client = TestClient(guard, base_url="http://127.0.0.1:8765")
 
-    def token_request(self, name: str, role: str, seconds: float | None) -> QueueRequest:
+    def token_request(self, name: str, role: str, seconds: float | None) -> StoreRequest:
         row = {"role": role, "digest": _digest(token_of(name)), "seconds": seconds}
-        return QueueRequest(action="make_token", study=name, row=row)
+        return StoreRequest(action="make_token", study=name, row=row)
 
     # -------------------------------------------------------------------------------------------------- what is asked
 
@@ -232,7 +232,7 @@ class EdgeSimulation(SqliteSimulation):
     @rule(action=st.sampled_from(["submit", *ACTIONS]), study=st.sampled_from(NAMES), priority=st.integers(-5, 5))
     def ask_on_the_machine(self, action: Any, study: str, priority: int) -> None:
         """Who may write the file may change all."""
-        asked = submission(study) if action == "submit" else QueueRequest(action=action, study=study)
+        asked = submission(study) if action == "submit" else StoreRequest(action=action, study=study)
         self.box.post(replace(asked, terms=Terms(owner="local", priority=priority)).to_json())
 
     @rule(name=st.sampled_from(LATER), role=st.sampled_from(["read", "submit"]), seconds=st.sampled_from([None, 100.0]))
@@ -241,7 +241,7 @@ class EdgeSimulation(SqliteSimulation):
 
     @rule(name=st.sampled_from(["ben", *LATER]))
     def revoke_token(self, name: str) -> None:
-        self.box.post(QueueRequest(action="revoke_token", study=name).to_json(), REVOCATION)
+        self.box.post(StoreRequest(action="revoke_token", study=name).to_json(), REVOCATION)
 
     # -------------------------------------------------------------------------------------- what happens to messages
 
@@ -282,12 +282,12 @@ class EdgeSimulation(SqliteSimulation):
             assert self.box.names() == []
             self.check()
 
-    def read_message(self, name: str) -> QueueRequest | None:
+    def read_message(self, name: str) -> StoreRequest | None:
         with suppress(MessageError, OSError):
-            return QueueRequest.from_json(self.box.read(name))
+            return StoreRequest.from_json(self.box.read(name))
         return None
 
-    def apply(self, asked: Mapping[str, QueueRequest | None], names: Sequence[str]) -> None:
+    def apply(self, asked: Mapping[str, StoreRequest | None], names: Sequence[str]) -> None:
         for name in names:
             if request := asked[name]:
                 self.model.apply(request, self.disk.clock)

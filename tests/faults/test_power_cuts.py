@@ -20,7 +20,7 @@ from tests.support.controller import FakeWorker, Rows, finish
 from tests.support.databases import raw
 from tests.support.faults import rescued
 from tests.support.faults.power import ANSWERED, Disk, Entry, record
-from tests.support.faults.powered import NAME, SavingWorker, claiming, make_space, open_archive, read_state, state_of
+from tests.support.faults.powered import NAME, SavingWorker, controlling, make_space, open_archive, read_state, state_of
 from tests.support.own_file import rescue_in
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="what is preloaded is compiled")
@@ -104,9 +104,9 @@ def find_lost(folder: Path, answered: list[Any]) -> list[Any]:
 
 def finish_study(folder: Path) -> dict[tuple[int, int], float | None]:
     """Train what is left of the study; (number, step) -> what is stored in the end."""
-    with claiming(folder, TRIALS) as (_, study):
+    with controlling(folder, TRIALS) as (_, study):
         archive = open_archive(folder)
-        controller = Controller.begin(make_space(TRIALS), study, remove_checkpoints=archive.tidy)
+        controller = Controller.begin(make_space(TRIALS), study, keep_checkpoints=archive.tidy)
         finish(controller, SavingWorker("z", 5, archive))
     rows = raw(
         f"sqlite:///{folder}/graft.db",

@@ -16,7 +16,7 @@ from scipy import stats
 
 import graft
 from benchmarks.claims import KINDS, count_verdicts, decide_made_claims
-from graft.launching.claiming import enrol
+from graft.launching.enrolling import enrol
 from graft.launching.planning.claims import plan_pilot
 from graft.launching.planning.review import review
 from graft.stored.claims import note_look, read_history

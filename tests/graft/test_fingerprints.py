@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import graft
 from graft.plugins.families import FAMILIES, families, family_of
 from graft.stored.fingerprints import StoredFingerprint, compare_fingerprints
 from spaces import load, plugins
@@ -124,7 +125,7 @@ def test_what_moves_numbers_decides_and_the_rest_is_told(
     before = replace(NOW, **change)  # type: ignore[arg-type]
     found = compare_fingerprints([before], NOW)
     assert ([*found.deciding], [*found.other]) == (deciding, other)
-    assert found.moves_bits == bool({"numerics", "torch"} & change.keys() and deciding)
+    assert found.voids_promise == bool({"numerics", "torch"} & change.keys() and deciding)
     assert not compare_fingerprints([before, NOW], NOW).all, "what was accepted before is not asked about again"
 
 
@@ -221,6 +222,12 @@ def test_what_does_not_move_numbers_is_told_and_the_study_goes_on(run: Run, url:
     assert status == 0, error
     assert re.match(OTHER[change], error), error
     assert raw(url, OF_TRIALS)[2] == (2, 1)
+
+
+def test_python_says_what_a_command_says(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    raw(url, "UPDATE fingerprints SET processor = 'AVX, old'")
+    graft.open(url)["tiny"].resume(run=graft.Run(device="cpu", workers=1, pack=2))
+    assert re.match(OTHER["processor = 'AVX, old'"], capsys.readouterr().err)
 
 
 def test_a_study_that_goes_on_as_before_is_not_asked_about(run: Run, url: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import app
-from graft.launching.claiming import enrol, open_controller
+from graft.launching.enrolling import enrol, open_controller
 from graft.plugins.families import families
 from graft.stored.status import read_status
 from search.steering.controller import Controller

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.launching.claiming import enrol, extend, open_controller
 from graft.launching.editing.administration import delete_study, rename_study, tag_study, write_note
 from graft.launching.editing.enqueueing import enqueue
+from graft.launching.enrolling import enrol, open_controller, set_planned_trials
 from graft.plugins.families import families
 from graft.stored.differences import compare_spaces
 from spaces import parse
@@ -57,7 +57,7 @@ def test_an_extended_study_has_the_trials_of_one_launched_so(tmp_path: Path, sam
     extended, whole = (f"sqlite:///{tmp_path}/{name}.db" for name in ("extended", "whole"))
     enrol(extended, "tiny", tiny(search__sampler=sampler, search__trials="5", search__group="2"))
     train(extended)
-    assert str(extend(extended, "tiny", 12)) == "resumed with another space (search.trials: 5 -> 12)"
+    assert str(set_planned_trials(extended, "tiny", 12)) == "resumed with another space (search.trials: 5 -> 12)"
     train(extended)
     enrol(whole, "tiny", tiny(search__sampler=sampler, search__trials="12", search__group="2"))
     train(whole)
@@ -88,9 +88,9 @@ def test_fewer_trials_than_were_started_are_refused(tmp_path: Path):
     train(url)
     before = tables(url)
     with pytest.raises(StudyError, match=r"search\.trials: 3 is less than study 'tiny' has started; .* at least 4"):
-        extend(url, "tiny", 3)
+        set_planned_trials(url, "tiny", 3)
     with pytest.raises(SpaceError, match=r"search\.trials: 0 must be"):
-        extend(url, "tiny", 0)
+        set_planned_trials(url, "tiny", 0)
     assert tables(url) == before
 
 
@@ -225,7 +225,7 @@ def test_trials_by_hand_are_trained_and_teach_the_sampler(tmp_path: Path):
     assert four["optimizer"]["learning_rate"] == pytest.approx(0.02, rel=TOLERANCE)
     assert four["training"]["steps"] == 90
     assert five["task"]["length"] == 3
-    extend(url, "tiny", 9)
+    set_planned_trials(url, "tiny", 9)
     train(url)
     assert [number for number, _ in draws(url)] == list(range(9))
     assert raw(url, "SELECT number, config FROM trials WHERE number IN (4, 5) ORDER BY number") == stored
@@ -333,7 +333,7 @@ def test_a_study_is_annotated_tagged_archived_renamed_and_deleted(tmp_path: Path
     enrol(url, "tiny", tiny())
     enrol(url, "other", tiny())
     train(url)
-    extend(url, "tiny", 6)
+    set_planned_trials(url, "tiny", 6)
     assert run("note", "tiny", "with the old mask")[0] == 0
     assert run("tag", "tiny", "paper", "draft")[2] == "tiny: tags draft, paper\n"
     assert run("tag", "tiny", "--remove", "draft")[2] == "tiny: tags paper\n"
@@ -398,7 +398,7 @@ def test_a_renamed_study_resumes_from_its_checkpoints(tmp_path: Path):
         ended(process, 130)
     before = raw(url, "SELECT min(steps) FROM trials")[0][0]
     rename_study(url, "tiny", "small")
-    extend(url, "small", 3)
+    set_planned_trials(url, "small", 3)
     assert raw(url, "SELECT min(steps) FROM trials")[0][0] == before > 0
     search(tmp_path, "resume", "small", "--workers=1")
     assert finished(url, "small") == 3
@@ -420,7 +420,7 @@ def running_study(url: str) -> Iterator[str]:
     [
         lambda url: rename_study(url, "tiny", "small"),
         lambda url: delete_study(url, "tiny"),
-        lambda url: extend(url, "tiny", 9),
+        lambda url: set_planned_trials(url, "tiny", 9),
         lambda url: enqueue(url, "tiny", [{}]),
         lambda url: enrol(url, "tiny", tiny(model__width="4"), replace=True),
     ],
@@ -480,7 +480,7 @@ def test_a_database_keeps_notes_and_changes_when_it_is_copied(tmp_path: Path, ru
     url = f"sqlite:///{tmp_path}/graft.db"
     enrol(url, "tiny", tiny())
     write_note(url, "tiny", "kept")
-    extend(url, "tiny", 7)
+    set_planned_trials(url, "tiny", 7)
     assert run("db", "copy", "graft.db", "copy.db")[0] == 0
     copied = f"sqlite:///{tmp_path}/copy.db"
     for query in (
@@ -494,5 +494,5 @@ def test_nothing_of_the_store_is_left_locked(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
     enrol(url, "tiny", tiny())
     with pytest.raises(GraftError):
-        extend(url, "tiny", 10**10)
+        set_planned_trials(url, "tiny", 10**10)
     open_store(url).close()

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import graft
-from graft.launching.claiming import enrol
+from graft.launching.enrolling import enrol
 from graft.plugins.families import families
 from graft.report.claims import read_claim_report
 from graft.serving.submitting import submit
@@ -92,13 +92,13 @@ def test_what_is_refused_of_a_study_without_a_claim_is_no_row(url: str) -> None:
 def test_a_submission_of_another_persons_study_writes_nothing(watched: str) -> None:
     from dataclasses import replace
 
-    from graft.launching.claiming import new_study
+    from graft.launching.enrolling import new_study
     from graft.web.security.access import make_token
-    from storage import QueueRequest, Terms, request_queue
+    from storage import StoreRequest, Terms, request_queue
 
     make_token(watched, "eve", "submit")
     other = new_study("watched", space_of(TEXT.replace("seeds: 4", "seeds: 6")))
-    request = replace(QueueRequest.of_study(other, Terms(owner="eve")), by="eve")
+    request = replace(StoreRequest.of_study(other, Terms(owner="eve")), by="eve")
     with pytest.raises(StudyError, match="was launched, not submitted"):
         request_queue(watched, request)
     assert events(watched) == []
@@ -122,10 +122,13 @@ def test_queries_exports_replays_and_python_are_looks(
     study.trials()
     study.metrics()
     study.claims()
+    study.architectures()
+    study.replay(0)
     commands = [command for _, command, _ in events(watched)]
     assert commands == [
         "query", "export", "replay", "report transfer",
         "query of Python", "trials of Python", "metrics of Python", "claims of Python",
+        "architectures of Python", "replay of Python",
     ]  # fmt: skip
 
 

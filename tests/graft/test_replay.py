@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graft.retraining.comparison import Comparison, MetricPair, compare, relative_difference
+from graft.retraining.comparison import MetricPair, ReplayComparison, compare, relative_difference
 from graft.stored.fingerprints import StoredFingerprint
 from spaces.records import Metric, Report
 from tests.support.databases import raw
@@ -321,15 +321,15 @@ NOW = StoredFingerprint(
     sources={"averaging bema": "aa", "optimizer adamw": "bb"},
 )
 SAME = "nothing that determines its numbers has changed (code, plug-ins, torch, steps, processor)"
-REPLAYED = Comparison(
+REPLAYED = ReplayComparison(
     objective=None,
     number=0,
     pairs=[],
     divergence=None,
     replayed_divergence=None,
-    trained_by="native AVX2",
-    replayed_by="native AVX2",
-    conditions=[NOW],
+    trained_step_kind="native AVX2",
+    replayed_step_kind="native AVX2",
+    fingerprints=[NOW],
     replayed_under=NOW,
 )
 
@@ -337,17 +337,17 @@ REPLAYED = Comparison(
 def test_bits_are_promised_by_one_kind_of_step_and_a_tolerance_elsewhere():
     near, far = (MetricPair(3, "tvd", "raw", "", 0.5, 0.5 - change, 2 * change) for change in (1e-7, 0.01))
     tolerated = [
-        replace(REPLAYED, replayed_by="cuda"),
-        replace(REPLAYED, trained_by="traced AVX2"),
-        replace(REPLAYED, trained_by="traced cuda 9.0", replayed_by="traced cuda 9.0"),
-        replace(REPLAYED, conditions=[replace(NOW, numerics=NUMERICS - 1)]),
-        replace(REPLAYED, conditions=[replace(NOW, torch="2.8.0")]),
+        replace(REPLAYED, replayed_step_kind="cuda"),
+        replace(REPLAYED, trained_step_kind="traced AVX2"),
+        replace(REPLAYED, trained_step_kind="traced cuda 9.0", replayed_step_kind="traced cuda 9.0"),
+        replace(REPLAYED, fingerprints=[replace(NOW, numerics=NUMERICS - 1)]),
+        replace(REPLAYED, fingerprints=[replace(NOW, torch="2.8.0")]),
     ]
     exact = [
         REPLAYED,
-        replace(REPLAYED, conditions=[replace(NOW, processor="AVX2, other")]),
-        replace(REPLAYED, conditions=[replace(NOW, code="0ther")]),
-        replace(REPLAYED, conditions=[replace(NOW, sources={"averaging bema": "cc"})]),
+        replace(REPLAYED, fingerprints=[replace(NOW, processor="AVX2, other")]),
+        replace(REPLAYED, fingerprints=[replace(NOW, code="0ther")]),
+        replace(REPLAYED, fingerprints=[replace(NOW, sources={"averaging bema": "cc"})]),
     ]
     assert REPLAYED.reproduced
     for comparison in (*tolerated, *exact):
@@ -360,7 +360,7 @@ def test_bits_are_promised_by_one_kind_of_step_and_a_tolerance_elsewhere():
 
 def test_a_replay_on_a_gpu_says_why_bits_are_not_promised():
     near = MetricPair(3, "tvd", "raw", "", 0.5, 0.5 - 1e-7, 2e-7)
-    on_gpu = replace(REPLAYED, trained_by="traced cuda 9.0", replayed_by="traced cuda 9.0", pairs=[near])
+    on_gpu = replace(REPLAYED, trained_step_kind="traced cuda 9.0", replayed_step_kind="traced cuda 9.0", pairs=[near])
     assert on_gpu.verdict == (
         "reproduced: 1 of 1 metrics within 0.001; largest relative difference 2.0e-07 (tvd/raw at step 3); "
         "a GPU's sums depend on how wide the pack is, so bits are not promised"
@@ -377,7 +377,7 @@ def test_a_replay_that_differs_names_what_has_changed_and_says_so_if_nothing_has
     differing = replace(REPLAYED, pairs=[MetricPair(3, "tvd", "raw", "", 0.5, 0.6, 0.2)])
 
     def last_words(*conditions: StoredFingerprint) -> str:
-        return replace(differing, conditions=conditions).verdict.partition("; 0 of 1 equal; ")[2]
+        return replace(differing, fingerprints=conditions).verdict.partition("; 0 of 1 equal; ")[2]
 
     assert last_words(NOW) == SAME
     changed = replace(NOW, sources={"averaging bema": "cc", "optimizer adamw": "bb"})
@@ -398,5 +398,5 @@ def test_a_replay_that_differs_names_what_has_changed_and_says_so_if_nothing_has
     assert last_words(unknown) == "what determined its numbers was not stored with it"
     assert (
         "trained with torch 2.8.0, replayed with 2.9.0, so bits are not promised"
-        in replace(REPLAYED, conditions=[replace(NOW, torch="2.8.0")]).verdict
+        in replace(REPLAYED, fingerprints=[replace(NOW, torch="2.8.0")]).verdict
     )

@@ -354,7 +354,7 @@ def test_a_loss_of_the_last_report_loses_no_architecture(tmp_path: Path) -> None
                 numerics=1,
             )
         )
-        study = store.claim(study_id, policy="full", objective=space.search.objective)
+        study = store.take_control(study_id, policy="full", objective=space.search.objective)
         trial = space.sample(0, lambda _: 0.5)
         study.start([trial], "w")
         report = Report(number=0, fence=1, step=9, metrics=(), state="finished", splines=(LEARNED,))

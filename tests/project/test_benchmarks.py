@@ -40,7 +40,7 @@ from benchmarks.peers.ray_peer import trained
 from benchmarks.peers.results import Results
 from benchmarks.peers.set_complement import Minimal
 from benchmarks.peers.steps import compare
-from graft.launching.claiming import enrol
+from graft.launching.enrolling import enrol
 from graft.plugins.families import families
 from spaces.records import Directives, Trial
 from spaces.space import Space

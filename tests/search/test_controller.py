@@ -12,7 +12,7 @@ import pytest
 from search.objectives import objective_after
 from search.samplers import Strategy
 from search.steering.controller import Controller
-from search.steering.trial_queue import LOOKED_FOR, RARE, TrialQueue
+from search.steering.trial_queue import COMMON_LOOK_AHEAD_TRIALS, STRUCTURE_WAIT_TRIALS, TrialQueue
 from search.stopping import Monitor
 from spaces.errors import StudyError
 from spaces.records import (
@@ -291,10 +291,10 @@ def test_a_structure_that_no_longer_comes_up_is_not_asked_for_again() -> None:
     strategy = Mixed(10**9, look_ahead=4096)
     queue = TrialQueue(strategy, [range(10_000)])
     assert len(queue.take(None, 8)) == 1
-    assert strategy.asked <= RARE + 8
+    assert strategy.asked <= STRUCTURE_WAIT_TRIALS + 8
     for _ in range(100):
         assert not queue.take("0", 1)
-    assert strategy.asked <= RARE + 8
+    assert strategy.asked <= STRUCTURE_WAIT_TRIALS + 8
 
 
 def test_no_more_trials_than_the_look_ahead_are_held() -> None:
@@ -317,7 +317,7 @@ def test_an_empty_device_takes_a_structure_that_it_trains_for_others() -> None:
     assert {trial.structure for trial in queue.take(None, 3, ("7", "2"))} == {"2"}
     asked = strategy.asked
     assert {trial.structure for trial in queue.take(None, 3, ("7",))} <= {"0", "1", "3"}, "none is ever of 7"
-    assert strategy.asked <= asked + LOOKED_FOR + 3
+    assert strategy.asked <= asked + COMMON_LOOK_AHEAD_TRIALS + 3
     assert {trial.structure for trial in queue.take("0", 3, ())} == {"0"}
 
 

@@ -15,7 +15,7 @@ from search.steering.running_trials import RunningTrial
 from search.steering.time_left import EndedTrial, OpenTrial, Pace, estimate_time_left
 from spaces.records import TimeLeft, TrialResult
 from storage import open_reader
-from tests.support.databases import claimed, make_report, make_trial, raw
+from tests.support.databases import controlled, make_report, make_trial, raw
 
 pytestmark = pytest.mark.fast
 
@@ -179,7 +179,7 @@ def ago(url: str, seconds: int) -> str:
 
 def test_a_database_tells_the_time_left_by_the_trials_that_ended(url: str) -> None:
     """Each of 100 steps took 200 seconds; trial 2 has trained for 50 of them, and 97 trials have no lane."""
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.set_state("running")
         study.start([make_trial(0), make_trial(1), make_trial(2)], "w")
         study.record([make_report(number, 100) for number in (0, 1)])
@@ -198,7 +198,7 @@ def test_a_database_tells_the_time_left_by_the_trials_that_ended(url: str) -> No
 
 
 def test_a_transfer_in_a_database_has_no_time_left_before_stage_two(url: str) -> None:
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.set_state("running")
         study.start([replace(make_trial(number), params={"transfer.task": "add"}) for number in (0, 1)], "w")
         study.record([make_report(0, 100)], [TrialResult(number=0, fence=1, state="finished", objective=0.5)])

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graft
-from graft.launching.claiming import enrol, open_controller
+from graft.launching.enrolling import enrol, open_controller
 from graft.plugins.families import families
 from search.analysis.study.pareto import pareto_front
 from search.objectives import NO_RATING, Rating, rating_after

@@ -28,7 +28,16 @@ from storage import NewStudy, migrations, open_reader, open_store
 from storage.copying import backup, copy
 from storage.schema import VERSION, VERSION_TABLE, trial_id
 from tests.support import studies
-from tests.support.databases import Server, claimed, claimed_with_store, held, make_report, make_trial, new_study, raw
+from tests.support.databases import (
+    Server,
+    controlled,
+    controlled_with_store,
+    held,
+    make_report,
+    make_trial,
+    new_study,
+    raw,
+)
 from tests.support.db_commands import unchecked
 from tests.support.inside import called
 
@@ -337,7 +346,7 @@ def test_broken_json_and_a_number_that_two_trials_have_are_found(tmp_path: Path,
 @pytest.mark.parametrize("seed", range(6))
 def test_a_damaged_page_is_found_and_never_gives_a_traceback(tmp_path: Path, search: Search, seed: int):
     path = tmp_path / "graft.db"
-    with claimed(f"sqlite:///{path}") as study:
+    with controlled(f"sqlite:///{path}") as study:
         study.start([make_trial(n) for n in range(200)], "w")
     chance = random.Random(seed)
     content = bytearray(path.read_bytes())
@@ -389,7 +398,7 @@ def test_an_old_sqlite_database_can_be_backed_up_before_it_is_brought_up(tmp_pat
 
 def test_a_backup_taken_while_a_launch_writes_is_of_one_moment(url: str, tmp_path: Path):
     """Each step writes one metric of each of 50 trials in one transaction: a mixture would show uneven counts."""
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(n) for n in range(50)], "w")
         ended = threading.Event()
 
@@ -474,13 +483,13 @@ def test_studies_already_in_the_target_keep_their_rows(url: str, other: str, sea
 
 
 def test_a_copy_goes_on_where_its_study_was(url: str, other: str):
-    with claimed_with_store(url) as (store, study):
+    with controlled_with_store(url) as (store, study):
         study.start([make_trial(n) for n in range(4)], "w")
         study.record([make_report(n, 10) for n in range(4)])
     list(copy(url, other))
     with open_store(other) as store:
         [(own,)] = raw(other, "SELECT id FROM studies")
-        study = store.claim(own, policy="full", objective=studies.OBJECTIVE)
+        study = store.take_control(own, policy="full", objective=studies.OBJECTIVE)
         assert study.queries.running() == held(0, 1, 2, 3)
         assert [one.number for one in study.rescue(held(0, 1, 2, 3))] == [0, 1, 2, 3]
         assert new_study(store, "next") != own
@@ -537,7 +546,7 @@ else:
 def large(url: str) -> str:
     with open_store(url) as store:
         for name in ("one", "two", "three"):
-            study = store.claim(new_study(store, name), policy="full", objective=studies.OBJECTIVE)
+            study = store.take_control(new_study(store, name), policy="full", objective=studies.OBJECTIVE)
             study.start([make_trial(n) for n in range(LARGE)], "w")
             for step in range(1, 41):
                 study.record([make_report(n, step) for n in range(LARGE)])

@@ -21,7 +21,7 @@ from graft.web.settings import Settings
 from spaces.errors import StorageError, StudyError
 from storage import open_store
 from storage.checking import check
-from storage.claims.stored_trials import check_parent
+from storage.control.stored_trials import check_parent
 from tests.support.databases import raw
 from tests.support.db_commands import unchecked
 from tests.support.inside import called

@@ -10,7 +10,16 @@ import pytest
 from spaces.errors import StudyError
 from spaces.records import Checkpoint, QueuedTrial, WorkerStatus
 from storage import open_store
-from tests.support.databases import OBJECTIVE, claimed, claimed_with_store, heard, held, make_report, make_trial, raw
+from tests.support.databases import (
+    OBJECTIVE,
+    controlled,
+    controlled_with_store,
+    heard,
+    held,
+    make_report,
+    make_trial,
+    raw,
+)
 from tests.support.fences import ROWS, WRITES, Write, ending, saved
 
 pytestmark = pytest.mark.fast
@@ -22,7 +31,7 @@ def seen(url: str) -> list[list[tuple[Any, ...]]]:
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
 def test_who_held_a_trial_before_changes_no_row_and_who_holds_it_changes_one(url: str, write: Write):
-    with claimed(url) as study:
+    with controlled(url) as study:
         assert study.start([make_trial(0), make_trial(1)], "old") == {0: 1, 1: 1}
         study.release(held(0))
         assert study.start([make_trial(0)], "old") == {0: 2}, "a name is no fence"
@@ -40,7 +49,7 @@ def test_who_held_a_trial_before_changes_no_row_and_who_holds_it_changes_one(url
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
 def test_a_write_made_again_as_its_answer_was_lost_comes_to_the_same(url: str, write: Write):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0), make_trial(1)], "w")
         first = write.act(study, 1)
         before = seen(url)
@@ -50,7 +59,7 @@ def test_a_write_made_again_as_its_answer_was_lost_comes_to_the_same(url: str, w
 
 def test_a_start_takes_a_trial_that_waits_and_no_other(url: str):
     """The ninth write, of whom there is no holder yet: only one of two gets the trial."""
-    with claimed(url) as study:
+    with controlled(url) as study:
         assert study.start([make_trial(0)], "a") == {0: 1}
         with pytest.raises(StudyError, match=r"trials \[0\] have ended or run elsewhere; b cannot start them"):
             study.start([make_trial(0)], "b")
@@ -62,7 +71,7 @@ def test_a_start_takes_a_trial_that_waits_and_no_other(url: str):
 
 
 def test_one_stale_lane_in_a_living_pack_costs_nothing_of_the_others(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(n) for n in range(3)], "pack")
         study.release(held(1))
         study.start([make_trial(1)], "other")
@@ -77,7 +86,7 @@ def leased(url: str, columns: str = "id, state") -> list[tuple[Any, ...]]:
 
 
 def test_a_lease_runs_out_by_the_databases_clock_and_is_not_renewed_any_more(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         assert study.renew_leases([heard("alive"), heard("silent", seconds=61)], 60) == ["silent"]
         assert study.renew_leases([heard("alive"), heard("silent")], 60) == ["silent"], (
             "told again: an answer gets lost"
@@ -87,7 +96,7 @@ def test_a_lease_runs_out_by_the_databases_clock_and_is_not_renewed_any_more(url
 
 def test_a_clock_that_jumps_ends_leases_or_lengthens_them_and_nothing_else(url: str):
     """The only clock that counts is the database's; what a jump of it does to a lease, moving the lease does."""
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         study.renew_leases([heard()], 60)
         ago = "datetime(lease_until, '-2 hours')" if url.startswith("sqlite") else "lease_until - interval '2 hours'"
@@ -99,18 +108,18 @@ def test_a_clock_that_jumps_ends_leases_or_lengthens_them_and_nothing_else(url: 
         assert study.record([make_report(0, 10)]) == frozenset(), "what the old one says is late"
 
 
-def test_a_worker_of_an_earlier_controller_is_lost_at_the_claim_and_cannot_be_renewed(url: str):
-    with claimed_with_store(url) as (store, study):
+def test_a_worker_of_an_earlier_controller_is_lost_when_control_is_taken_and_cannot_be_renewed(url: str):
+    with controlled_with_store(url) as (store, study):
         study.renew_leases([heard("old")], 60)
     with open_store(url) as store:
-        study = store.claim(study.id, policy="full", objective=OBJECTIVE)
+        study = store.take_control(study.id, policy="full", objective=OBJECTIVE)
         assert leased(url, "id, state, fence") == [("old", "lost", 1)]
         study.renew_leases([heard("old"), heard("new")], 60)
         assert leased(url, "id, state, fence") == [("new", "running", 2), ("old", "lost", 1)]
 
 
 def test_who_goes_home_keeps_no_lease(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         gone: WorkerStatus = heard(state="done", seconds=100)
         study.renew_leases([heard()], 60)
         assert study.renew_leases([gone], 60) == []
@@ -121,7 +130,7 @@ def test_a_trial_goes_on_from_its_newest_checkpoints_with_the_reports_up_to_ther
     def at(step: int, fence: int = 1) -> Checkpoint:
         return saved(fence)._replace(step=step, path=f"/p{step}")
 
-    with claimed(url, "thin") as study:
+    with controlled(url, "thin") as study:
         study.start([make_trial(0)], "w")
         for step in range(10, 60, 10):
             study.record([make_report(0, step, tvd=1 / step)], [], [at(step)] if step < 50 else [])
@@ -146,7 +155,7 @@ def test_a_trial_goes_on_from_its_newest_checkpoints_with_the_reports_up_to_ther
 
 def test_what_history_forgets_does_not_depend_on_a_death(url: str):
     """Thinned as an uninterrupted trial is, as a checkpoint keeps what the policy must know."""
-    with claimed(url, "thin") as study:
+    with controlled(url, "thin") as study:
         study.start([make_trial(0), make_trial(1)], "w")
         for index in range(1, 60):
             report = make_report(0, index, tvd=abs(index - 40.0))
@@ -167,7 +176,7 @@ def test_what_history_forgets_does_not_depend_on_a_death(url: str):
 
 def test_a_trial_that_fell_back_behind_its_checkpoint_keeps_its_reports_and_its_deaths(url: str):
     """Its files are bad: what it saves on the way back is no progress, and forgets nothing that was reported."""
-    with claimed(url, "thin") as study:
+    with controlled(url, "thin") as study:
         study.start([make_trial(0)], "w")
         for step in (20, 40, 60, 80, 100):
             study.record([make_report(0, step)])
@@ -189,7 +198,7 @@ def test_a_trial_that_fell_back_behind_its_checkpoint_keeps_its_reports_and_its_
 
 def test_what_the_controller_knew_comes_back_with_the_checkpoint(url: str):
     known = {"objective": 0.25, "monitors": [[{"bema": 0.5}, 10, 0], None]}
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         study.record([], [], [saved(1)._replace(controller_state=known)])
         [waiting] = study.release(held(0))

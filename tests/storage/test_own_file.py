@@ -16,14 +16,14 @@ import pytest
 from sqlalchemy import Connection
 
 from spaces.errors import StorageError, StudyError
-from storage import ClaimedStudy, file_of, open_reader, open_store
+from storage import ControlledStudy, file_of, open_reader, open_store
 from storage.databases import file_lock
 from storage.databases.file_lock import FileLock, Identity
 from storage.databases.sqlite_file import SqliteFile, mount_points
 from tests.support.databases import (
     OBJECTIVE,
-    claimed,
-    claimed_with_store,
+    controlled,
+    controlled_with_store,
     heard,
     make_report,
     make_trial,
@@ -103,7 +103,7 @@ def test_no_mount_of_the_file_lets_a_second_process_write_it(tmp_path: Path, mou
     (other / "graft.db").touch()
     source, target = (path.parent, other) if mounted == "folder" else (path, other / "graft.db")
     command = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" "$1" && exec "$2" -c "$3" "$4"']
-    with claimed(f"sqlite:///{path}"):
+    with controlled(f"sqlite:///{path}"):
         arguments = [source, target, sys.executable, OPEN, f"sqlite:///{other}/graft.db"]
         answer = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     if "mount:" in answer.stderr or "unshare:" in answer.stderr:
@@ -116,7 +116,7 @@ def test_no_mount_of_the_file_lets_a_second_process_write_it(tmp_path: Path, mou
 
 def test_a_file_of_two_names_is_refused_also_when_nobody_writes_it(tmp_path: Path):
     """Killed under one name it has commits in a log that nobody finds under the other."""
-    with claimed(f"sqlite:///{tmp_path}/graft.db"):
+    with controlled(f"sqlite:///{tmp_path}/graft.db"):
         pass
     (tmp_path / "hard.db").hardlink_to(tmp_path / "graft.db")
     for name in ("graft.db", "hard.db"):
@@ -128,7 +128,7 @@ def test_a_file_of_two_names_is_refused_also_when_nobody_writes_it(tmp_path: Pat
 
 def test_one_process_does_not_open_its_own_file_twice(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
-    with claimed(url), pytest.raises(StudyError, match="is being written by"):
+    with controlled(url), pytest.raises(StudyError, match="is being written by"):
         open_store(url)
     open_store(url).close()
 
@@ -157,7 +157,7 @@ def test_a_file_that_is_replaced_between_opening_and_locking_is_not_taken_for_th
 def test_a_file_that_is_replaced_after_it_was_locked_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "graft.db"
     for name in ("graft.db", "other.db"):
-        with claimed(f"sqlite:///{tmp_path}/{name}"):
+        with controlled(f"sqlite:///{tmp_path}/{name}"):
             pass
     connect = SqliteFile.writer
 
@@ -187,7 +187,7 @@ def delete(path: Path) -> None:
 
 
 def replace(path: Path) -> None:
-    with claimed(f"sqlite:///{path}.other", name="other") as study:
+    with controlled(f"sqlite:///{path}.other", name="other") as study:
         study.start([make_trial(0)], "w")
     os.replace(f"{path}.other", path)
 
@@ -200,7 +200,7 @@ def delete_folder(path: Path) -> None:
     shutil.rmtree(path.parent)
 
 
-def record(study: ClaimedStudy, step: int) -> None:
+def record(study: ControlledStudy, step: int) -> None:
     study.record([make_report(n, step) for n in range(3)])
 
 
@@ -221,7 +221,7 @@ def test_a_file_that_is_gone_ends_the_run_in_a_line_and_all_that_it_held_can_be_
     path = tmp_path / "here" / "graft.db"
     path.parent.mkdir()
     url = f"sqlite:///{path}"
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(n) for n in range(3)], "w")
         record(study, 10)
         harm(path)
@@ -241,7 +241,7 @@ def test_a_file_that_is_gone_ends_the_run_in_a_line_and_all_that_it_held_can_be_
     )
     assert raw(url, "PRAGMA integrity_check") == [("ok",)]
     with open_store(url) as store:
-        again = store.claim(study.id, policy="full", objective=OBJECTIVE)
+        again = store.take_control(study.id, policy="full", objective=OBJECTIVE)
         assert [one.number for one in again.queries.running()] == [0, 1, 2]
         record(again, 30)
 
@@ -256,7 +256,7 @@ def test_a_transaction_that_fails_as_the_file_goes_is_told_as_the_file_s(tmp_pat
         harm(path)
         connection.exec_driver_sql("DELETE FROM a_table_of_another_file")
 
-    with claimed_with_store(url) as (store, study):
+    with controlled_with_store(url) as (store, study):
         study.start([make_trial(n) for n in range(3)], "w")
         record(study, 10)
         with pytest.raises(StorageError, match=r"(deleted|replaced) under this run, which stops") as caught:
@@ -268,7 +268,7 @@ def test_a_transaction_that_fails_as_the_file_goes_is_told_as_the_file_s(tmp_pat
 
 
 def test_a_transaction_that_fails_where_the_file_lies_says_why_and_the_next_is_made(tmp_path: Path):
-    with claimed_with_store(f"sqlite:///{tmp_path}/graft.db") as (store, study):
+    with controlled_with_store(f"sqlite:///{tmp_path}/graft.db") as (store, study):
         with pytest.raises(StorageError, match="no such table: nowhere"):
             store._session.transact(lambda connection: connection.exec_driver_sql("DELETE FROM nowhere"))
         study.start([make_trial(0)], "w")
@@ -285,7 +285,7 @@ def test_a_rescue_that_cannot_be_written_is_told_and_an_earlier_one_stays(
     def refuse(*names: object) -> None:
         raise OSError(28, "No space left on device", "graft.db.rescue1")
 
-    with claimed(url) as study:
+    with controlled(url) as study:
         (tmp_path / "graft.db").unlink()
         with monkeypatch.context() as patch:
             patch.setattr("storage.databases.sqlite_file.os.replace", refuse)
@@ -326,7 +326,7 @@ EVERYTHING = ("studies", "trials", "metrics", "checkpoints", "workers")
 @pytest.mark.parametrize("write", (WRITES | MORE_WRITES).values(), ids=[*WRITES, *MORE_WRITES])
 def test_whoever_claims_the_study_past_the_lock_ends_all_writes_of_who_had_it(url: str, write: Write):
     with open_store(url) as store:
-        study = store.claim(new_study(store), policy="full", objective=OBJECTIVE)
+        study = store.take_control(new_study(store), policy="full", objective=OBJECTIVE)
         study.start([make_trial(0)], "w")
         raw(url, "UPDATE studies SET fence = fence + 1")
         before = [raw(url, f"SELECT * FROM {table} ORDER BY 1, 2") for table in EVERYTHING]

@@ -19,7 +19,7 @@ from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
 from graft.serving.service import Service
 from spaces.errors import RowError, StorageError, StudyError
-from storage import QueueEntry, QueueRequest, Terms, open_reader, open_store, request_queue
+from storage import QueueEntry, StoreRequest, Terms, open_reader, open_store, request_queue
 from storage import queue as storage_queue
 from storage.databases.mailbox import Mailbox
 from storage.queue_entries import StrangeEntry
@@ -31,7 +31,7 @@ from tests.support.queue import STUDY, TERMS, taking, with_value
 pytestmark = pytest.mark.fast
 
 
-NO_ACTION = QueueRequest(action="pause", study="one").to_json().replace("pause", "drop")
+NO_ACTION = StoreRequest(action="pause", study="one").to_json().replace("pause", "drop")
 Elsewhere = Callable[..., Any]
 
 
@@ -43,11 +43,11 @@ def elsewhere() -> Iterator[Elsewhere]:
 
 
 def submit(url: str, name: str = "one", terms: Terms = TERMS) -> None:
-    request_queue(url, QueueRequest.of_study(replace(STUDY, name=name), terms))
+    request_queue(url, StoreRequest.of_study(replace(STUDY, name=name), terms))
 
 
 def ask(url: str, action: str, study: str = "one") -> str:
-    entry = request_queue(url, QueueRequest(action=action, study=study))  # pyright: ignore[reportArgumentType]
+    entry = request_queue(url, StoreRequest(action=action, study=study))  # pyright: ignore[reportArgumentType]
     assert entry
     return entry.state
 
@@ -93,7 +93,7 @@ def test_the_order_is_that_of_classes_and_of_submission(url: str):
     ask(url, "cancel", "c")
     with open_reader(url) as reader:
         assert [entry.study for entry in reader.queue()] == ["b", "a", "d", "c"]
-    request_queue(url, QueueRequest(action="reprioritise", study="d", terms=Terms(priority=9)))
+    request_queue(url, StoreRequest(action="reprioritise", study="d", terms=Terms(priority=9)))
     with open_reader(url) as reader:
         assert [entry.study for entry in reader.queue()] == ["d", "b", "a", "c"]
 
@@ -121,7 +121,7 @@ REFUSED: list[tuple[Callable[[str], object], str]] = [
     (lambda url: submit(url, "a b"), "a study's name: 'a b' must be a word of letters, digits, '.', '_' and '-'"),
     (lambda url: ask(url, "pause", "two"), "study 'two' is not in the queue; there are one"),
     (
-        lambda url: request_queue(url, QueueRequest.of_study(replace(STUDY, name="old", space_hash="other"), TERMS)),
+        lambda url: request_queue(url, StoreRequest.of_study(replace(STUDY, name="old", space_hash="other"), TERMS)),
         "study 'old' exists already with another space; submit this one under another name (--name)",
     ),
     (lambda url: ask(url, "cancel", "done"), "study 'done' is done: there is nothing to cancel"),
@@ -170,7 +170,7 @@ def test_who_has_no_name_submits_by_number(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_same_request_made_twice_changes_nothing_more(url: str):
-    request = QueueRequest.of_study(STUDY, TERMS)
+    request = StoreRequest.of_study(STUDY, TERMS)
     with open_store(url) as store:
         first = store.queue.apply(request)
         store.queue.note_start(first.study_id)
@@ -300,9 +300,9 @@ def test_a_request_reaches_the_process_that_writes(tmp_path: Path, elsewhere: El
     url = f"sqlite:///{tmp_path}/graft.db"
     with open_store(url) as store:
         asked = [
-            QueueRequest.of_study(STUDY, TERMS),
-            QueueRequest(action="pause", study="none"),
-            QueueRequest.of_study(STUDY, replace(TERMS, owner="bo")),
+            StoreRequest.of_study(STUDY, TERMS),
+            StoreRequest(action="pause", study="none"),
+            StoreRequest.of_study(STUDY, replace(TERMS, owner="bo")),
         ]
         with taking(store):
             answers = [elsewhere(_request, url, one.to_json()) for one in asked]
@@ -316,7 +316,7 @@ def test_a_request_reaches_the_process_that_writes(tmp_path: Path, elsewhere: El
 
 def _request(url: str, text: str) -> str:
     try:
-        entry = request_queue(url, QueueRequest.from_json(text))
+        entry = request_queue(url, StoreRequest.from_json(text))
     except StudyError as error:
         return str(error)
     return entry.state if entry else "nobody"
@@ -354,7 +354,7 @@ def test_notes_tags_and_the_archive_are_written_by_the_service_of_a_file(tmp_pat
 )
 def test_what_is_no_annotation_is_refused(row: dict[str, Any]):
     with pytest.raises(StudyError, match="a request to the queue cannot be read"):
-        QueueRequest.from_json(QueueRequest(action="annotate", study="one", row=row).to_json())
+        StoreRequest.from_json(StoreRequest(action="annotate", study="one", row=row).to_json())
 
 
 def _annotate(url: str) -> str:
@@ -371,9 +371,9 @@ def _annotate(url: str) -> str:
 
 def test_a_request_that_nobody_takes_waits_for_the_next_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     url = f"sqlite:///{tmp_path}/graft.db"
-    monkeypatch.setattr("storage.store._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("storage.requests._ANSWER_SECONDS", 0.2)
     with open_store(url):  # a launch, say
-        assert request_queue(url, QueueRequest.of_study(STUDY, TERMS)) is None
+        assert request_queue(url, StoreRequest.of_study(STUDY, TERMS)) is None
     with open_store(url) as store:
         assert [entry.study for entry in store.take_requests()] == ["one"]
         assert store.take_requests() == []
@@ -382,7 +382,7 @@ def test_a_request_that_nobody_takes_waits_for_the_next_service(tmp_path: Path, 
 def test_a_request_that_was_committed_and_not_removed_is_taken_once(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
     mailbox = Mailbox(tmp_path / "graft.db.queue")
-    text = QueueRequest.of_study(STUDY, TERMS).to_json()
+    text = StoreRequest.of_study(STUDY, TERMS).to_json()
     with open_store(url) as store:
         for _ in range(2):  # the second one as a kill leaves it between the commit and the removal
             mailbox.post(text)

@@ -15,8 +15,8 @@ from graft.serving import service as serving_module
 from graft.serving.service import Service
 from graft.web.settings import Settings
 from spaces.records import TrialResult
-from storage import QueueRequest, Terms, open_reader, open_store, request_queue
-from storage.claims import claimed_study
+from storage import StoreRequest, Terms, open_reader, open_store, request_queue
+from storage.control import controlled_study
 from storage.databases.database import QUEUE_TOPIC, study_topic
 from storage.databases.postgres import Postgres
 from storage.databases.postgres_reading import driver_of
@@ -42,7 +42,7 @@ def is_rung(bell: int | None, seconds: float) -> bool:
 
 def test_a_page_is_told_at_once(postgres: Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("graft.web.routes.events._SECONDS", AGES)
-    monkeypatch.setattr(claimed_study, "_RING_SECONDS", 0.0)
+    monkeypatch.setattr(controlled_study, "_RING_SECONDS", 0.0)
     with postgres.database() as url, open_store(url) as store, serving(Settings(database=url)) as address:
         study = write_study(store)
         following = events(address)
@@ -94,7 +94,7 @@ def test_each_hears_of_its_own_topic_once_it_is_committed(postgres: Server):
 def test_a_study_tells_at_most_once_a_second(postgres: Server, monkeypatch: pytest.MonkeyPatch):
     rung: list[str] = []
     clock = SimpleNamespace(monotonic=lambda: now)
-    monkeypatch.setattr(claimed_study, "time", clock)
+    monkeypatch.setattr(controlled_study, "time", clock)
     monkeypatch.setattr(Postgres, "ring", lambda self, connection, topic: rung.append(topic))
     now = 100.0
     with postgres.database() as url, open_store(url) as store:
@@ -114,7 +114,7 @@ def test_a_service_is_told_at_once_and_goes_on_without(
     ):
         waiting = threading.Thread(target=service._wait)
         waiting.start()
-        request_queue(url, QueueRequest.of_study(STUDY, Terms()))
+        request_queue(url, StoreRequest.of_study(STUDY, Terms()))
         waiting.join(PATIENCE)
         assert not waiting.is_alive()
         monkeypatch.setattr(serving_module, "LOOK_SECONDS", 0.01)
@@ -122,7 +122,7 @@ def test_a_service_is_told_at_once_and_goes_on_without(
         raw(url, f"SELECT pg_terminate_backend({pid})")
         wait_until(lambda: not raw(url, f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"))
         wait_until(lambda: service._wait() or service._bell is None)
-        request_queue(url, QueueRequest(action="cancel", study=STUDY.name))
+        request_queue(url, StoreRequest(action="cancel", study=STUDY.name))
         service.run(until_empty=True)
     assert not caplog.messages, "a connection that was lost is closed without a word"
 

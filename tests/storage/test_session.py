@@ -14,15 +14,15 @@ import pytest
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import Engine
 
-import storage.claims.session
+import storage.control.session
 from spaces.errors import StorageError, StudyError
-from storage import ClaimedStudy, open_store
+from storage import ControlledStudy, open_store
 from storage.databases.database import AwayError
 from tests.support.databases import (
     OBJECTIVE,
     Server,
-    claimed,
-    claimed_with_store,
+    controlled,
+    controlled_with_store,
     heard,
     held,
     make_report,
@@ -46,7 +46,7 @@ def url(postgres: Server) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.claims.session, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(storage.control.session, "FIRST_PAUSE", 0.01)
 
 
 def hang_up(url: str) -> None:
@@ -79,7 +79,7 @@ def cutting(url: str, moment: str) -> Iterator[list[str]]:
         event.remove(Engine, "commit", after if moment == "after the commit" else cut)
 
 
-WRITES: dict[str, Callable[[ClaimedStudy], object]] = {
+WRITES: dict[str, Callable[[ControlledStudy], object]] = {
     "start": lambda study: study.start([make_trial(0), make_trial(5)], "w"),
     "start in place": lambda study: study.start([make_trial(6)], "w", [replace(ending("pruned", 1), number=2)]),
     "record": lambda study: study.record([make_report(1, 10)], [replace(ending("finished", 1), number=2)]),
@@ -97,11 +97,11 @@ WRITES: dict[str, Callable[[ClaimedStudy], object]] = {
 @pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
 @pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
 def test_a_lost_request_or_answer_leaves_what_an_undisturbed_write_leaves(
-    write: Callable[[ClaimedStudy], object], moment: str, postgres: Server
+    write: Callable[[ControlledStudy], object], moment: str, postgres: Server
 ):
     left: list[object] = []
     for cut in (False, True):
-        with postgres.database() as url, claimed(url) as study:
+        with postgres.database() as url, controlled(url) as study:
             study.start([make_trial(1), make_trial(2)], "w")
             study.record([make_report(2, 10)])
             if cut:
@@ -116,19 +116,19 @@ def test_a_lost_request_or_answer_leaves_what_an_undisturbed_write_leaves(
 
 
 def test_after_a_loss_the_study_is_locked_again(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         hang_up(url)
         assert study.queries.counts() == {}
         with open_store(url) as other, pytest.raises(StudyError, match=r"study 'study' is being run by process \d+ on"):
-            other.claim(study.id, policy="full", objective=OBJECTIVE)
+            other.take_control(study.id, policy="full", objective=OBJECTIVE)
 
 
 def test_who_was_away_while_another_took_over_says_so_and_writes_nothing(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         hang_up(url)
         other = open_store(url)
-        other.claim(study.id, policy="full", objective=OBJECTIVE)
+        other.take_control(study.id, policy="full", objective=OBJECTIVE)
         before = [raw(url, rows) for rows in ROWS]
         with pytest.raises(StudyError, match="study 'study' is being run by process"):
             study.record([make_report(0, 10)])
@@ -139,11 +139,11 @@ def test_who_was_away_while_another_took_over_says_so_and_writes_nothing(url: st
 
 
 def test_who_was_away_while_another_came_and_went_says_so(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         hang_up(url)
         with open_store(url) as other:
-            other.claim(study.id, policy="full", objective=OBJECTIVE)
+            other.take_control(study.id, policy="full", objective=OBJECTIVE)
         for _ in range(2):
             with pytest.raises(StudyError, match="study 'study' was taken over by another process"):
                 study.record([make_report(0, 10)])
@@ -152,7 +152,7 @@ def test_who_was_away_while_another_came_and_went_says_so(url: str):
 
 def test_a_session_that_the_server_takes_for_alive_is_ended_by_who_had_it(url: str):
     """As when a network goes and comes: the old session keeps its lock until the server notices, minutes later."""
-    with claimed_with_store(url) as (store, study):
+    with controlled_with_store(url) as (store, study):
         session = store._session
         abandoned = session._connection
         session._connection = session.database.writer()  # the old one stays open, and holds the lock
@@ -166,8 +166,8 @@ def test_a_session_that_the_server_takes_for_alive_is_ended_by_who_had_it(url: s
 def test_a_server_that_stays_away_ends_the_run_in_one_line_without_a_password(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(storage.claims.session, "AWAY_SECONDS", 0.2)
-    with claimed_with_store(url) as (store, study):
+    monkeypatch.setattr(storage.control.session, "AWAY_SECONDS", 0.2)
+    with controlled_with_store(url) as (store, study):
         refused = AwayError("postgresql://graft:***@/x: connection refused")
         monkeypatch.setattr(store._session.database, "writer", lambda: (_ for _ in ()).throw(refused))
         hang_up(url)
@@ -182,7 +182,7 @@ def test_a_server_that_stays_away_ends_the_run_in_one_line_without_a_password(
 def test_a_server_that_comes_back_and_refuses_ends_the_run_and_all_later_calls(
     url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    with claimed_with_store(url) as (store, study):
+    with controlled_with_store(url) as (store, study):
         refused = StorageError("fsync is off, so a commit may be lost; switch it on")
         monkeypatch.setattr(store._session.database, "writer", lambda: (_ for _ in ()).throw(refused))
         hang_up(url)
@@ -191,7 +191,7 @@ def test_a_server_that_comes_back_and_refuses_ends_the_run_and_all_later_calls(
                 study.set_state("stopped")
 
 
-def test_before_a_study_is_claimed_a_loss_is_told_at_once(url: str):
+def test_before_a_study_is_under_control_a_loss_is_told_at_once(url: str):
     with open_store(url) as store:
         hang_up(url)
         with pytest.raises(StorageError, match=r"terminating connection|server closed the connection"):
@@ -199,7 +199,7 @@ def test_before_a_study_is_claimed_a_loss_is_told_at_once(url: str):
 
 
 def test_calls_of_other_threads_wait_and_are_answered(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(n) for n in range(20)], "w")
         hang_up(url)
         threads = [threading.Thread(target=study.record, args=([make_report(number, 10)],)) for number in range(20)]
@@ -211,7 +211,7 @@ def test_calls_of_other_threads_wait_and_are_answered(url: str):
 
 
 def test_an_error_that_is_no_loss_is_not_tried_again(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         raw(url, "ALTER TABLE metrics RENAME TO elsewhere")
         study.start([make_trial(0)], "w")
         with pytest.raises(StorageError, match='relation "metrics" does not exist') as caught:

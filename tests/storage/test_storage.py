@@ -16,8 +16,8 @@ from spaces.settings import Direction
 from storage import open_reader, open_store, request_stop
 from tests.support.databases import (
     OBJECTIVE,
-    claimed,
-    claimed_with_store,
+    controlled,
+    controlled_with_store,
     heard,
     held,
     make_fingerprint,
@@ -59,21 +59,21 @@ def test_a_study_name_is_taken_once(url: str):
 
 
 def test_a_store_opened_again_finds_what_was_written(url: str):
-    with claimed_with_store(url) as (store, study):
+    with controlled_with_store(url) as (store, study):
         study.start([make_trial(0)], "w")
     with open_store(url) as store:
-        study = store.claim(study.id, policy="full", objective=OBJECTIVE)
+        study = store.take_control(study.id, policy="full", objective=OBJECTIVE)
         assert study.queries.counts() == {"running": 1}
 
 
 def test_the_state_of_a_study_is_stored(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.set_state("finished")
     assert raw(url, "SELECT state FROM studies") == [("finished",)]
 
 
 def test_a_started_trial_has_its_configuration_in_columns(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(5)], "w")
     columns = "id, study_id, number, group_number, state, task, model, scorer, seed, worker, fence, steps"
     expected = (
@@ -98,13 +98,13 @@ def test_a_model_without_scorer_has_none(url: str):
     trial = type(trial)(
         number=0, group=0, seed=1, draws={}, params={}, config={**trial.config, "model": {"name": "m"}}, structure=""
     )
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([trial], "w")
     assert raw(url, "SELECT model, scorer FROM trials") == [("m", None)]
 
 
 def test_starting_twice_changes_nothing(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0), make_trial(1)], "w")
         before = raw(url, "SELECT * FROM trials ORDER BY number")
         study.start([make_trial(0), make_trial(1)], "w")
@@ -112,7 +112,7 @@ def test_starting_twice_changes_nothing(url: str):
 
 
 def test_a_trial_that_runs_elsewhere_cannot_be_started_and_nothing_is_written(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         with pytest.raises(StudyError, match=r"trials \[0\] have ended or run elsewhere; other cannot"):
             study.start([make_trial(0), make_trial(1)], "other")
@@ -120,14 +120,14 @@ def test_a_trial_that_runs_elsewhere_cannot_be_started_and_nothing_is_written(ur
 
 
 def test_an_empty_call_does_nothing(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([], "w")
         study.end([])
         assert study.record([]) == frozenset()
 
 
 def test_a_record_writes_metrics_steps_and_verdicts_together(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0), make_trial(1)], "w")
         held = study.record([make_report(1, 10), make_report(0, 10), make_report(0, 20)], [finished(0)])
     assert held == {0, 1}
@@ -141,14 +141,14 @@ def test_a_record_writes_metrics_steps_and_verdicts_together(url: str):
 
 
 def test_a_report_without_metrics_moves_the_steps(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         study.record([Report(number=0, fence=1, step=30, metrics=())])
     assert raw(url, "SELECT steps FROM trials") == [(30,)]
 
 
 def test_what_computed_a_trial_is_stored_and_forgotten_where_it_starts_from_nothing(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         for step, kind in enumerate(("", "native AVX2", "native AVX2", "traced AVX512", "native AVX2"), 1):
             study.record([replace(make_report(0, step), fingerprint=make_fingerprint(step_kind=kind))])
@@ -161,7 +161,7 @@ def test_what_computed_a_trial_is_stored_and_forgotten_where_it_starts_from_noth
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_becomes_null(url: str, value: float):
     report = Report(number=0, fence=1, step=1, metrics=(Metric("loss", "raw", "", value),), state="diverged")
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         study.record([report], [finished(0, value)])
     assert raw(url, "SELECT value FROM metrics") == [(None,)]
@@ -170,7 +170,7 @@ def test_what_is_not_finite_becomes_null(url: str, value: float):
 
 def test_a_record_sent_again_changes_nothing(url: str):
     reports = [make_report(0, 10), make_report(1, 10)]
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0), make_trial(1)], "w")
         assert study.record(reports, [finished(0)]) == {0, 1}
         before = raw(url, "SELECT * FROM trials ORDER BY number"), raw(url, ALL_METRICS)
@@ -180,7 +180,7 @@ def test_a_record_sent_again_changes_nothing(url: str):
 
 def test_a_study_counts_the_steps_of_its_trials_that_ended_each_once(url: str):
     child = replace(make_trial(2), lineage=(Ancestor(0, 1, {}, until=20),))
-    with claimed_with_store(url) as (store, study):
+    with controlled_with_store(url) as (store, study):
         other = new_study(store, "other")
         study.start([make_trial(0), make_trial(1), child], "w")
         study.record([make_report(0, 30), make_report(1, 40), make_report(2, 50)], [finished(0)])
@@ -197,7 +197,7 @@ def test_the_queue_of_a_study_is_found_without_reading_what_ended(tmp_path: Path
     """Counted in SQLite's own operations, tens of them."""
     work: list[int] = []
     for trials in (30, 3000):
-        with claimed_with_store(f"sqlite:///{tmp_path}/{trials}.db") as (store, study):
+        with controlled_with_store(f"sqlite:///{tmp_path}/{trials}.db") as (store, study):
             study.start([make_trial(number) for number in range(trials)], "w")
             study.end([finished(number) for number in range(5, trials)])
             study.release(study.queries.running())
@@ -210,10 +210,10 @@ def test_the_queue_of_a_study_is_found_without_reading_what_ended(tmp_path: Path
 
 
 def test_the_numbers_that_were_never_started_are_told_as_ranges(url: str):
-    with claimed_with_store(url) as (store, study):
+    with controlled_with_store(url) as (store, study):
         assert study.queries.holes() == []
         study.start([make_trial(number) for number in (2, 3, 7, 8, 10)], "w")
-        other = store.claim(new_study(store, "other"), policy="full", objective=OBJECTIVE)
+        other = store.take_control(new_study(store, "other"), policy="full", objective=OBJECTIVE)
         other.start([make_trial(5)], "w")
         assert study.queries.holes() == [range(2), range(4, 7), range(9, 10)]
         study.start([make_trial(number) for number in (0, 1, 4, 5, 6, 9)], "w")
@@ -223,7 +223,7 @@ def test_the_numbers_that_were_never_started_are_told_as_ranges(url: str):
 @pytest.mark.parametrize(("direction", "expected"), [("minimize", (0.25, 2)), ("maximize", (0.75, 1))])
 def test_the_best_trial_is_the_first_of_those_with_the_best_objective(url: str, direction: Direction, expected: object):
     endings = [finished(0, 0.5), finished(1, 0.75), finished(2), finished(3), finished(4, 0.75), finished(5, None)]
-    with claimed(url) as study:
+    with controlled(url) as study:
         assert study.queries.best(direction) is None
         study.start([make_trial(number) for number in range(7)], "w")
         study.end([endings[3], endings[4]])
@@ -232,7 +232,7 @@ def test_the_best_trial_is_the_first_of_those_with_the_best_objective(url: str, 
 
 
 def test_an_older_report_does_not_move_the_steps_back(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         study.record([make_report(0, 20)])
         study.record([make_report(0, 10)])
@@ -240,7 +240,7 @@ def test_an_older_report_does_not_move_the_steps_back(url: str):
 
 
 def test_a_stale_worker_changes_nothing(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         assert study.start([make_trial(0)], "lost") == {0: 1}
         assert study.rescue(held(0)) == [QueuedTrial(0, crashes=1)]
         assert study.start([make_trial(0)], "new") == {0: 2}
@@ -252,7 +252,7 @@ def test_a_stale_worker_changes_nothing(url: str):
 
 
 def test_a_report_for_an_unknown_trial_is_not_written(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         assert study.record([make_report(3, 10)], [finished(3)]) == frozenset()
     assert raw(url, ALL_METRICS) == []
 
@@ -260,7 +260,7 @@ def test_a_report_for_an_unknown_trial_is_not_written(url: str):
 @pytest.mark.parametrize("state", ["finished", "pruned", "diverged", "failed"])
 def test_an_ended_trial_never_changes_again(url: str, state: str):
     ending = TrialResult(number=0, fence=1, state=state, objective=None, error="because")  # pyright: ignore[reportArgumentType]
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         study.record([make_report(0, 10)], [ending])
         before = raw(url, "SELECT * FROM trials"), raw(url, ALL_METRICS)
@@ -274,7 +274,7 @@ def test_an_ended_trial_never_changes_again(url: str, state: str):
 
 
 def test_the_controller_ends_a_trial_whoever_holds_it(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "a")
         study.start([make_trial(1)], "b")
         study.end([TrialResult(number=n, fence=1, state="pruned", objective=0.1 * n) for n in (0, 1, 2)])
@@ -285,7 +285,7 @@ def test_the_controller_ends_a_trial_whoever_holds_it(url: str):
 
 
 def test_requeued_trials_start_from_nothing(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0), make_trial(1)], "a")
         study.start([make_trial(2)], "b")
         study.record([make_report(0, 10), make_report(1, 10)], [finished(1)])
@@ -312,7 +312,7 @@ def copy_of(parent: Trial, number: int, step: int) -> Trial:
 def test_a_trial_that_goes_on_from_another_is_stored_with_it_and_found_again_with_its_line(url: str):
     child = copy_of(make_trial(1), 120, 30)
     grandchild = copy_of(child, 121, 50)
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0), make_trial(1)], "w")
         study.start([child], "w", [TrialResult(number=0, fence=1, state="pruned", objective=0.5)])
         study.start([grandchild, copy_of(make_trial(1), 122, 60)], "w", [finished(1)])
@@ -332,7 +332,7 @@ def test_a_trial_that_goes_on_from_another_is_stored_with_it_and_found_again_wit
 
 
 def test_a_trial_keeps_its_place_where_the_one_that_should_take_it_cannot_start(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0), make_trial(1)], "w")
         with pytest.raises(StudyError, match="cannot start"):
             study.start([copy_of(make_trial(1), 0, 10)], "other", [finished(1)])
@@ -340,8 +340,8 @@ def test_a_trial_keeps_its_place_where_the_one_that_should_take_it_cannot_start(
 
 
 def test_studies_do_not_touch_one_another(url: str):
-    with claimed_with_store(url) as (store, study):
-        other = store.claim(new_study(store, "other"), policy="full", objective=OBJECTIVE)
+    with controlled_with_store(url) as (store, study):
+        other = store.take_control(new_study(store, "other"), policy="full", objective=OBJECTIVE)
         for each in (study, other):
             each.start([make_trial(0)], "w")
             each.record([make_report(0, 10)])
@@ -357,7 +357,7 @@ def test_studies_do_not_touch_one_another(url: str):
 
 
 def test_outcomes_come_in_the_order_of_their_ends(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         assert study.queries.next_number() == 0
         study.start([make_trial(n) for n in range(5)], "w")
         assert study.queries.next_number() == 5
@@ -382,29 +382,29 @@ def test_outcomes_come_in_the_order_of_their_ends(url: str):
 
 @pytest.mark.sampled(1)
 def test_more_trials_than_one_statement_can_name(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(n) for n in range(10_001)], "w")
         assert len(study.record([Report(number=n, fence=1, step=1, metrics=()) for n in range(10_001)])) == 10_001
 
 
-def test_a_stop_is_requested_from_elsewhere_and_forgotten_at_the_next_claim(url: str):
-    with claimed_with_store(url) as (store, study):
-        other = store.claim(new_study(store, "other"), policy="full", objective=OBJECTIVE)
+def test_a_stop_is_requested_from_elsewhere_and_forgotten_when_control_is_taken(url: str):
+    with controlled_with_store(url) as (store, study):
+        other = store.take_control(new_study(store, "other"), policy="full", objective=OBJECTIVE)
         assert not study.stop_requested()
         request_stop(url, "study")
         assert study.stop_requested()
         assert not other.stop_requested()
-        study = store.claim(study.id, policy="full", objective=OBJECTIVE)
+        study = store.take_control(study.id, policy="full", objective=OBJECTIVE)
         assert not study.stop_requested()
 
 
 def test_stopping_an_unknown_study_names_the_known_ones(url: str):
-    with claimed(url), pytest.raises(StudyError, match="'nosuch' does not exist; there are study"):
+    with controlled(url), pytest.raises(StudyError, match="'nosuch' does not exist; there are study"):
         request_stop(url, "nosuch")
 
 
 def test_a_heartbeat_is_the_databases_time(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.renew_leases([heard(host="a", device="cuda:0")], 60)
         study.renew_leases([heard(host="b", device="cuda:1", state="done", steps=7, room=9)], 60)
         columns = "study_id, id, host, device, state, steps, room, fence"
@@ -415,7 +415,7 @@ def test_a_heartbeat_is_the_databases_time(url: str):
 
 
 def test_a_state_out_of_the_vocabulary_is_refused_by_the_database(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
     for statement in (
         "UPDATE trials SET state = 'lost'",

@@ -13,7 +13,7 @@ from spaces.records import Metric, Report, TrialResult
 from storage import Reader, annotate_study, frames, open_reader, open_store
 from storage.copying import copy
 from storage.frames.columns import METRICS, STUDIES, TRIALS
-from tests.support.databases import claimed, make_report, make_trial, raw
+from tests.support.databases import controlled, make_report, make_trial, raw
 
 pytestmark = pytest.mark.fast
 
@@ -23,7 +23,7 @@ RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 @pytest.fixture
 def reader(url: str) -> Iterator[Reader]:
     """Yield a study of five trials: 0 and 2 finished (0.5, 0.25), 4 diverged, 1 and 3 run; two reports each."""
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(n, rate) for n, rate in enumerate(RATES)], "w")
         endings = [TrialResult(number=n, fence=1, state="finished", objective=0.5 / (n or 1)) for n in (0, 2)]
         endings.append(TrialResult(number=4, fence=1, state="diverged", objective=None))
@@ -37,7 +37,7 @@ def numbers(frame: pl.DataFrame) -> list[int]:
 
 
 def test_empty_frames_have_their_types(url: str):
-    with claimed(url), open_reader(url) as reader:
+    with controlled(url), open_reader(url) as reader:
         assert reader.study("study").trials().schema == TRIALS
         assert reader.study("study").metrics().schema == METRICS
         raw(url, "DELETE FROM studies")
@@ -75,7 +75,7 @@ def test_chosen_columns(reader: Reader):
 
 
 def test_a_null_metric_is_null(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         study.record([Report(number=0, fence=1, step=1, metrics=(Metric("loss", "raw", "", float("nan")),))])
     with open_reader(url) as reader:
@@ -203,7 +203,7 @@ def test_an_unknown_study_names_the_known_ones(reader: Reader):
 
 
 def test_a_reader_sees_what_is_written_after_it_was_opened(url: str):
-    with claimed(url) as study, open_reader(url) as reader:
+    with controlled(url) as study, open_reader(url) as reader:
         assert reader.study("study").counts() == {}
         study.start([make_trial(0)], "w")
         assert reader.study("study").counts() == {"running": 1}
@@ -212,7 +212,7 @@ def test_a_reader_sees_what_is_written_after_it_was_opened(url: str):
 
 def test_a_frame_larger_than_one_chunk_is_whole(url: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("storage.frames.answers._CHUNK", 7)
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(n) for n in range(20)], "w")
     with open_reader(url) as reader:
         assert numbers(reader.study("study").trials()) == list(range(20))
@@ -235,7 +235,7 @@ def test_a_look_at_few_trials_does_not_read_the_others(tmp_path: Path, look: str
     work: list[int] = []
     for trials in (30, 3000):
         url = f"sqlite:///{tmp_path}/{trials}.db"
-        with claimed(url) as study:
+        with controlled(url) as study:
             study.start([make_trial(number) for number in range(trials)], "w")
             ended = range(trials - 5)
             study.end([TrialResult(number=n, fence=1, state="finished", objective=n * 0.618 % 1) for n in ended])
@@ -249,7 +249,7 @@ def test_a_look_at_few_trials_does_not_read_the_others(tmp_path: Path, look: str
 
 
 def test_what_is_read_in_a_moment_is_as_of_its_beginning(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(0)], "w")
         with open_reader(url) as reader:
             with reader.moment():
@@ -263,7 +263,7 @@ def test_what_is_read_in_a_moment_is_as_of_its_beginning(url: str):
 
 
 def test_metrics_come_in_batches_of_whole_trials_in_one_order(url: str, monkeypatch: pytest.MonkeyPatch):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(number) for number in range(7)], "w")
         for step in (30, 10, 20):
             study.record([make_report(number, step) for number in (3, 0, 6, 1)])
@@ -282,7 +282,7 @@ def test_metrics_come_in_batches_of_whole_trials_in_one_order(url: str, monkeypa
 
 
 def test_trials_come_in_batches_too(url: str, monkeypatch: pytest.MonkeyPatch):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(number) for number in range(7)], "w")
     monkeypatch.setattr(frames.study, "BATCH_OF_TRIALS", 3)
     with open_reader(url) as reader:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from spaces.records import Metric, Report, TrialResult
 from spaces.settings import History, Objective
-from storage.claims.history import Past, follow, predict_bytes, predict_rows
-from tests.support.databases import OBJECTIVE, claimed, held, make_report, make_trial, raw
+from storage.control.history import Past, follow, predict_bytes, predict_rows
+from tests.support.databases import OBJECTIVE, controlled, held, make_report, make_trial, raw
 
 pytestmark = pytest.mark.fast
 
@@ -83,7 +83,7 @@ def test_the_score_is_smaller_for_better_reports(direction: str, score: float):
 def test_the_database_keeps_what_the_policy_says(url: str, policy: History):
     scores = [0.9, 0.8] + [0.5 + 0.001 * (n % 7) for n in range(98)]
     scores[70] = 0.1
-    with claimed(url, policy) as study:
+    with controlled(url, policy) as study:
         study.start([make_trial(0), make_trial(1)], "w")
         for at in range(0, 100, 3):  # several reports of a trial in one call, and each call sent twice
             reports = [make_report(n, 10 * (i + 1), scores[i]) for i in range(at, min(at + 3, 100)) for n in (0, 1)]
@@ -96,7 +96,7 @@ def test_the_database_keeps_what_the_policy_says(url: str, policy: History):
 
 
 def test_a_requeued_trial_is_thinned_from_its_new_start(url: str):
-    with claimed(url, "last") as study:
+    with controlled(url, "last") as study:
         study.start([make_trial(0)], "w")
         study.record([make_report(0, 10), make_report(0, 20)])
         study.release(held(0))
@@ -111,7 +111,7 @@ def test_the_predicted_size_is_that_of_the_file_within_thirty_percent(tmp_path: 
     trials, validations, batch = 300, 60, 100
     path = tmp_path / "graft.db"
     names = [(name, variant) for name in ("loss", "accuracy", "tvd", "entropy") for variant in ("raw", "bema")]
-    with claimed(f"sqlite:///{path}", policy) as study:
+    with controlled(f"sqlite:///{path}", policy) as study:
         study.start([make_trial(n) for n in range(trials)], "w")
         for index in range(validations):
             for first in range(0, trials, batch):
@@ -126,7 +126,7 @@ def test_the_predicted_size_is_that_of_the_file_within_thirty_percent(tmp_path: 
 def test_the_predicted_size_holds_for_trials_of_any_length(tmp_path: Path, length: int):
     path = tmp_path / "graft.db"
     trials = [replace(t, config={**t.config, "note": "x" * length}) for t in map(make_trial, range(1000))]
-    with claimed(f"sqlite:///{path}") as study:
+    with controlled(f"sqlite:///{path}") as study:
         study.start(trials, "w")
         study.record([], [TrialResult(number=n, fence=1, state="finished", objective=1 / (n + 1)) for n in range(1000)])
     assert predict_bytes(trials[0], 1000, 0) == pytest.approx(path.stat().st_size, rel=0.3)

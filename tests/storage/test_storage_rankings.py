@@ -11,7 +11,7 @@ from graft.web.charts.sampling import read_sample
 from spaces.records import TrialResult
 from spaces.settings import Direction
 from storage import open_reader
-from tests.support.databases import claimed, make_trial, raw
+from tests.support.databases import controlled, make_trial, raw
 from tests.support.nonlinearities import add_architectures
 
 TRIALS = range(40)
@@ -36,7 +36,7 @@ def result(number: int) -> TrialResult:
 @pytest.fixture
 def ranked(url: str) -> str:
     """Return a study most of whose trials have ended, each with two learned non-linearities, on one of two tasks."""
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(number) for number in TRIALS], "w")
         study.end([result(number) for number in TRIALS[:-4]])
     rows = [(number, TASKS[number % 2], kind, [0.0, number]) for number in TRIALS for kind in ("mlp", "attention")]

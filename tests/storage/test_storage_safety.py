@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, inspect
 
 from spaces.errors import StorageError, StudyError
 from spaces.records import QueuedTrial
-from storage import Store, bring_up, open_reader, open_store
+from storage import Store, migrate_if_older, open_reader, open_store
 from storage.databases import find_database
 from storage.databases.sqlite_file import filesystem_of
 from storage.schema import VERSION, VERSION_TABLE, metadata
@@ -28,8 +28,8 @@ from tests.support.databases import (
     OBJECTIVE,
     Server,
     bring_to,
-    claimed,
-    claimed_with_store,
+    controlled,
+    controlled_with_store,
     held,
     make_first_version,
     make_trial,
@@ -59,7 +59,7 @@ def test_everything_acknowledged_survives_kill_9(url: str):
     assert stored.keys() >= set(range(1, acknowledged + 1))
     assert set(stored.values()) == {2 * 50}  # no half of a batch
     with open_store(url) as store:
-        study = store.claim(1, policy="full", objective=OBJECTIVE)
+        study = store.take_control(1, policy="full", objective=OBJECTIVE)
         assert study.queries.running() == held(*range(50))
 
 
@@ -73,16 +73,16 @@ def test_a_second_launch_is_told_who_runs_the_study(url: str):
             ) as caught,
             open_store(url) as store,
         ):
-            store.claim(1, policy="full", objective=OBJECTIVE)
+            store.take_control(1, policy="full", objective=OBJECTIVE)
         assert "stop it first" in one_line(caught.value)
         writer.kill()
 
 
 def test_a_closed_store_leaves_no_lock(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         pass
     with open_store(url) as store:
-        store.claim(study.id, policy="full", objective=OBJECTIVE)
+        store.take_control(study.id, policy="full", objective=OBJECTIVE)
 
 
 def test_a_database_newer_than_the_code_is_refused(url: str):
@@ -107,7 +107,7 @@ def test_a_database_of_the_first_version_is_brought_up_with_its_rows(url: str):
     make_first_version(url)
     with pytest.raises(StorageError, match=f"has schema 0001, this program reads {VERSION}; run: search db upgrade"):
         open_reader(url)
-    bring_up(url)
+    migrate_if_older(url)
     with open_reader(url) as reader:
         [worker] = reader.study("old").workers().iter_rows(named=True)
         assert reader.study("old").row["created_at"].second == 5
@@ -131,10 +131,10 @@ def test_a_study_of_every_released_schema_is_brought_up_and_goes_on(url: str, ve
         " '2026-01-02 03:04:05.000000', 0",
     )
     bring_to(url, version)
-    bring_up(url)
+    migrate_if_older(url)
     assert raw(url, f"SELECT version_num FROM {VERSION_TABLE}") == [(VERSION,)]
     with open_store(url) as store:
-        study = store.claim(1, policy="full", objective=OBJECTIVE)
+        study = store.take_control(1, policy="full", objective=OBJECTIVE)
         [(line, waiting)] = study.queries.queued()
         assert (line[0].number, waiting) == (3, QueuedTrial(3))
         assert study.start([make_trial(3)], "w") == {3: 2}
@@ -145,19 +145,19 @@ def test_an_old_database_is_not_brought_up_under_a_writer(tmp_path: Path):
     make_first_version(url)
     database = find_database(url)
     with database.writer(), pytest.raises(StudyError, match="is being written by"):
-        bring_up(url)
+        migrate_if_older(url)
     database.close()
     assert raw(url, f"SELECT version_num FROM {VERSION_TABLE}") == [("0001",)]
 
 
 def test_bringing_up_leaves_a_database_alone_that_is_up_or_not_there(url: str, tmp_path: Path):
-    with claimed(url):
-        bring_up(url)  # somebody is writing it
+    with controlled(url):
+        migrate_if_older(url)  # somebody is writing it
     with pytest.raises(StorageError, match="there is no such database"):
-        bring_up(f"sqlite:///{tmp_path}/none.db")
+        migrate_if_older(f"sqlite:///{tmp_path}/none.db")
     assert not (tmp_path / "none.db").exists()
     raw(url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
-    bring_up(url)
+    migrate_if_older(url)
     with pytest.raises(StorageError, match="newer than"):
         open_reader(url)
 
@@ -277,7 +277,7 @@ def wait_for(url: str, setting: str, value: str) -> None:
 
 def test_sqlite_is_synchronous_and_checks_references(tmp_path: Path):
     names = ("synchronous", "foreign_keys", "journal_mode")
-    with claimed_with_store(f"sqlite:///{tmp_path}/graft.db") as (store, _):
+    with controlled_with_store(f"sqlite:///{tmp_path}/graft.db") as (store, _):
         found = [executed(store, f"PRAGMA {name}") for name in names]
     assert found == [2, 1, "wal"]
 
@@ -339,9 +339,9 @@ def test_a_file_that_may_grow_no_more_keeps_what_was_committed_and_goes_on_when_
     program = """
         import resource, signal, sys
         from spaces.errors import StorageError
-        from tests.support.databases import claimed, make_report, make_trial
+        from tests.support.databases import controlled, make_report, make_trial
 
-        with claimed(sys.argv[1]) as study:
+        with controlled(sys.argv[1]) as study:
             study.start([make_trial(n) for n in range(100)], "w")
             _, ceiling = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, ceiling))
@@ -368,7 +368,7 @@ def test_a_file_that_may_grow_no_more_keeps_what_was_committed_and_goes_on_when_
 
 
 def test_a_full_disk_is_said_in_words(tmp_path: Path):
-    with claimed_with_store(f"sqlite:///{tmp_path}/graft.db") as (store, study):
+    with controlled_with_store(f"sqlite:///{tmp_path}/graft.db") as (store, study):
         executed(store, "PRAGMA max_page_count = 60")  # the same SQLITE_FULL as of a disk without room
         study.start([make_trial(0)], "w")
         with pytest.raises(StorageError, match="no space left on the disk; what was committed before stays"):
@@ -408,7 +408,7 @@ def test_a_query_cannot_touch_other_files_of_the_disk(tmp_path: Path, sql: str):
 
 def test_a_reader_leaves_a_store_free_to_write(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
-    with claimed(url) as study, open_reader(url) as reader:
+    with controlled(url) as study, open_reader(url) as reader:
         reader.study("study").trials()
         study.start([make_trial(0)], "w")
     with sqlite3.connect(tmp_path / "graft.db") as connection:

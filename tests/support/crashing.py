@@ -20,8 +20,8 @@ from typing import Any
 import psycopg
 from sqlalchemy.engine.default import DefaultDialect
 
-import storage.claims.session
-from graft.launching.claiming import open_controller
+import storage.control.session
+from graft.launching.enrolling import open_controller
 from search.steering.controller import Controller
 from spaces.errors import GraftError
 from spaces.records import Directives, Offer, Progress, Report
@@ -114,7 +114,7 @@ def _no_commit(url: str) -> Callable[[], BaseException]:
 
 def run(mode: str, at: int, url: str, folder: str) -> tuple[int, str]:
     """Run the study to its end, or to its point: exit status, and points passed with the last line."""
-    storage.claims.session.FIRST_PAUSE, storage.claims.session.AWAY_SECONDS = 0.01, 0.3
+    storage.control.session.FIRST_PAUSE, storage.control.session.AWAY_SECONDS = 0.01, 0.3
     points = Points(mode, at)
     if mode != "none":
         points.around(DefaultDialect, "do_commit", "commit", _no_commit(url))

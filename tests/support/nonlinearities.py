@@ -15,7 +15,7 @@ from spaces.records import TrialResult
 from storage.databases import find_database
 from storage.frames.columns import ARCHITECTURES
 from storage.schema import Now, architectures, trial_id
-from tests.support.databases import claimed, make_trial
+from tests.support.databases import controlled, make_trial
 
 PLACES = np.linspace(-20, 20, 121)
 """The places of the knots, 1/3 apart."""
@@ -56,7 +56,7 @@ def add_architectures(url: str, study: int, rows: Sequence[Row], low: float = -2
 
 def write(url: str, name: str = "study", rows: Sequence[Row] = ROWS) -> None:
     """Write a study whose first four trials ended with OBJECTIVES, and with what they learned."""
-    with claimed(url, name=name) as study:
+    with controlled(url, name=name) as study:
         study.start([make_trial(number) for number in range(len(OBJECTIVES))], "w")
         endings = [
             TrialResult(number=number, fence=1, state="finished" if value else "diverged", objective=value)

@@ -11,7 +11,7 @@ from graft.plugins.families import families
 from spaces import parse
 from spaces.records import Metric, Report, State, Trial, TrialResult, TrialStart
 from spaces.space import Space
-from storage import ClaimedStudy, NewStudy, Store, open_store
+from storage import ControlledStudy, NewStudy, Store, open_store
 
 ONE = """
 study: one
@@ -48,7 +48,7 @@ class Written:
     url: str
     spaces: dict[str, Space]
     trials: dict[str, list[Trial]]
-    studies: dict[str, ClaimedStudy]
+    studies: dict[str, ControlledStudy]
 
 
 def value_of(number: int, step: int) -> float:
@@ -79,7 +79,7 @@ def written(url: str) -> Generator[Written]:
         yield Written(url=url, spaces=spaces, trials=trials, studies=studies)
 
 
-def _write(store: Store, space: Space, trials: list[Trial]) -> ClaimedStudy:
+def _write(store: Store, space: Space, trials: list[Trial]) -> ControlledStudy:
     search = space.search
     new = NewStudy(
         space.name,
@@ -92,7 +92,7 @@ def _write(store: Store, space: Space, trials: list[Trial]) -> ClaimedStudy:
         numerics=1,
         second=search.second,
     )
-    study = store.claim(store.create_study(new), policy="full", objective=search.objective)
+    study = store.take_control(store.create_study(new), policy="full", objective=search.objective)
     study.set_state("running")
     study.start(trials, "worker-1")
     reports = [

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from spaces.plugins.bundles import Bundle, Member, Source
 from spaces.settings import Objective
-from storage import NewStudy, QueueEntry, QueueRequest, Store, Terms
+from storage import NewStudy, QueueEntry, Store, StoreRequest, Terms
 from storage.queue import Action
 
 STUDY = NewStudy(
@@ -35,12 +35,12 @@ TERMS = Terms(owner="ann", priority=2, weight=0.5, max_lanes=7)
 
 def submit(store: Store, study: NewStudy = STUDY, terms: Terms = TERMS) -> QueueEntry:
     """Queue a study."""
-    return store.queue.apply(QueueRequest.of_study(study, terms))
+    return store.queue.apply(StoreRequest.of_study(study, terms))
 
 
 def ask(store: Store, action: Action, study: str, *, priority: int = 0) -> QueueEntry:
     """Have a study paused, resumed, cancelled or reprioritised."""
-    return store.queue.apply(QueueRequest(action=action, study=study, terms=Terms(priority=priority)))
+    return store.queue.apply(StoreRequest(action=action, study=study, terms=Terms(priority=priority)))
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def taking(store: Store) -> Generator[None]:
 
 def with_value(value: object, *place: str | int) -> str:
     """Return a submission with another value in a place."""
-    whole = json.loads(QueueRequest.of_study(STUDY, TERMS).to_json())
+    whole = json.loads(StoreRequest.of_study(STUDY, TERMS).to_json())
     *outer, last = place
     functools.reduce(operator.getitem, outer, whole)[last] = value
     return json.dumps(whole)

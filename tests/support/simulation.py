@@ -133,7 +133,7 @@ class SqliteDisk(StudyStore):
         driver = connection.connection.driver_connection
         driver.execute("PRAGMA synchronous=OFF")  # a simulated power does not fail
         driver.create_function("strftime", -1, self.read_clock)
-        self._study = self._store.claim(self._study_id, policy="full", objective=self._objective)
+        self._study = self._store.take_control(self._study_id, policy="full", objective=self._objective)
 
     def discard(self) -> None:
         """Nothing is left of it."""

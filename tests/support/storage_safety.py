@@ -12,9 +12,9 @@ import storage
 ROOT = Path(storage.__file__).parents[1]
 BATCHES = """
     import sys
-    from tests.support.databases import claimed, make_report, make_trial
+    from tests.support.databases import controlled, make_report, make_trial
 
-    with claimed(sys.argv[1]) as study:
+    with controlled(sys.argv[1]) as study:
         study.start([make_trial(n) for n in range(50)], "w")
         for step in range(1, 100_000):
             study.record([make_report(n, step) for n in range(50)])

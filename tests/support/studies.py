@@ -8,7 +8,7 @@ from typing import Any
 
 from spaces.records import Checkpoint, Metric, Report, Trial, TrialResult
 from spaces.settings import Objective
-from storage import ClaimedStudy, NewStudy, Store, open_store
+from storage import ControlledStudy, NewStudy, Store, open_store
 from tests.support.databases import heard
 
 SPACE = "study: demo\n# the text of a space is only stored here\n"
@@ -68,7 +68,7 @@ def ending(number: int) -> TrialResult:
     )
 
 
-def write_study(store: Store, name: str = "demo") -> ClaimedStudy:
+def write_study(store: Store, name: str = "demo") -> ControlledStudy:
     """Return the study in state running: 16 trials ended, 4 are at step 100, 4 have not been started."""
     study_id = store.create_study(
         NewStudy(
@@ -82,7 +82,7 @@ def write_study(store: Store, name: str = "demo") -> ClaimedStudy:
             numerics=1,
         )
     )
-    study = store.claim(study_id, policy="full", objective=OBJECTIVE)
+    study = store.take_control(study_id, policy="full", objective=OBJECTIVE)
     study.set_state("running")
     study.start([trial(number) for number in (*ENDED, *RUNNING)], WORKER)
     for step, numbers in ((50, (*ENDED, *RUNNING)), (100, (*ENDED, *RUNNING)), (200, ENDED)):

@@ -42,7 +42,7 @@ def write(url: str, name: str, pairs: int = 6) -> int:
                 name, space="", space_hash="", objective=objective, seed=0, trials=200, version="0.2.0", numerics=1
             )
         )
-        study = store.claim(study_id, policy="full", objective=objective)
+        study = store.take_control(study_id, policy="full", objective=objective)
         keys = [(source, target, pair) for target in TASKS for pair in range(pairs) for source in (BASELINE, *TASKS)]
         keys = [key for key in keys if key[:2] != ("copy", "mano")]
         started = [trial(number, *key) for number, key in enumerate(keys)]

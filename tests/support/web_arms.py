@@ -36,7 +36,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
                 version="0.2.0",
                 numerics=1,
             )
-            study = store.claim(store.create_study(new), policy="full", objective=OBJECTIVE)
+            study = store.take_control(store.create_study(new), policy="full", objective=OBJECTIVE)
             params = [
                 {"arm": ARMS[arm], "configuration": 0, "seed": seed} if has_arms else {"rate": accuracy(arm, seed)}
                 for arm, seed in keys

@@ -9,7 +9,7 @@ import pytest
 
 from graft.launching.process.run_log import RunLog
 from graft.web.settings import Settings
-from storage import ClaimedStudy, Terms, open_store
+from storage import ControlledStudy, Terms, open_store
 from storage.schema import trial_id
 from tests.support.browser import Browser, browser
 from tests.support.databases import raw
@@ -29,7 +29,7 @@ class Shown(NamedTuple):
 
     address: str
     url: str
-    study: ClaimedStudy
+    study: ControlledStudy
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ class RequeueingController(FakeController):
         self.dropped.append(sorted(self.running - over - held))
         self.running -= set(self.dropped[-1])
         self.waiting = [self.all[number] for number in self.dropped[-1]] + self.waiting
-        return replace(super().exchange(reports, offer), rounds=9.0)
+        return replace(super().exchange(reports, offer), waiting_per_running=9.0)
 
     def __init__(self, trials: list[Trial]) -> None:
         super().__init__(trials)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from graft.launching.checkpoints import Checkpoints
-from graft.launching.claiming import find_study
+from graft.launching.enrolling import find_study
 from graft.launching.placement import Placement
 from graft.launching.planning.reading import read_space
 from graft.serving.service import Service

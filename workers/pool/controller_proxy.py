@@ -24,16 +24,16 @@ class ControllerProxy:
         self._error: GraftError | None = None
 
     def attach(self, slot: int, worker: str) -> None:
-        """Give a worker that (re)starts a slot, and queue again what the slot's last holder trained."""
-        self.detach(slot)
+        """Give a slot to the worker that starts in it; counts a crash of the slot's last holder, if it still has it."""
+        self.note_crash(slot)
         self._holders = {**self._holders, slot: worker}
 
-    def detach(self, slot: int) -> None:
-        """Free the slot of a holder that died."""
+    def note_crash(self, slot: int) -> None:
+        """Free the slot of a holder that died; counts a crash against each of its trials, which are queued again."""
         self._clear(slot, self._controller.handle_crash)
 
-    def leave(self, slot: int) -> None:
-        """Free the slot of a holder that went down with its node."""
+    def note_departure(self, slot: int) -> None:
+        """Free the slot of a holder that went down with its node; its trials are queued again, and count no crash."""
         self._clear(slot, self._controller.handle_departure)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:

@@ -17,7 +17,7 @@ from spaces.records import Directives, Offer, Report
 Exchange = Callable[[Sequence[Report], Offer], Directives]
 """Reports in, directives out; returns only when the reports are recorded."""
 
-JOURNAL = 100_000
+MAX_JOURNAL_NUMBERS = 100_000
 """Numbers that are kept for the next exchange at most: some ten megabytes."""
 
 

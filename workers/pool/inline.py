@@ -31,20 +31,20 @@ def run(
     workers: int | None = None,
     saving: Saving | None = None,
     watch: Callable[[Progress], bool] | None = None,
-    shares: Callable[[int], StudyDevice] | None = None,
+    study_devices: Callable[[int], StudyDevice] | None = None,
 ) -> None:
     """Train until the controller is done; the first error of a worker or of the controller ends all and is raised.
 
     `width` None: found as it trains (`widths`); `workers` None: as many as suit the device; `saving` None: no
     checkpoints are written. `watch` is called with the progress a few times a second, and returns True to ask for a
-    stop. `shares` gives a worker its device, by its slot, where other studies use the same devices.
+    stop. `study_devices` gives a worker its device, by its slot, where other studies use the same devices.
     """
     prepare()
     shared = _SharedController(controller)
     threads: list[threading.Thread] = []
     for slot in range(workers or default_workers(device)):
-        share = shares(slot) if shares else None
-        settings = WorkerSettings(device=device, width=width, saving=saving, share=share)
+        study_device = study_devices(slot) if study_devices else None
+        settings = WorkerSettings(device=device, width=width, saving=saving, study_device=study_device)
         # With the context of this thread: the plug-ins from outside that the study has are looked up in it.
         employ = functools.partial(contextvars.copy_context().run, shared.employ, slot, settings)
         threads.append(threading.Thread(target=employ, daemon=True))

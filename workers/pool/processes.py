@@ -31,7 +31,7 @@ from workers.pool.logs import last_line, log_exchange
 from workers.pool.slots import MOST_CRASHES, name_worker
 from workers.pool.worker_settings import WorkerSettings, make_worker
 
-WATCH_SECONDS, SWEEP_SECONDS = 0.2, 1.0
+WATCH_SECONDS, SWEEP_CALL_SECONDS = 0.2, 1.0
 GRACE_SECONDS = 90.0
 """The seconds in which a worker must notice that the study has ended, before it is killed;
 longer than a lease lasts."""
@@ -63,9 +63,9 @@ def run(
     for slot in range(count):
         location = locations[slot % len(locations)]
         settings = WorkerSettings(device=location.device, width=width, saving=saving, sharing=sharing)
-        task = _Task(slot, settings, outside)
+        instructions = _Instructions(slot, settings, outside)
         variables = {**(environment or {}), **location.environment}
-        threads.append(threading.Thread(target=office.fill, args=(task, variables), daemon=True))
+        threads.append(threading.Thread(target=office.fill, args=(instructions, variables), daemon=True))
     for thread in threads:
         thread.start()
     swept = time.monotonic()
@@ -74,7 +74,7 @@ def run(
             next(thread for thread in threads if thread.is_alive() or thread is threads[-1]).join(WATCH_SECONDS)
             if watch and watch(office.progress()):
                 controller.request_stop()
-            if time.monotonic() > swept + SWEEP_SECONDS:
+            if time.monotonic() > swept + SWEEP_CALL_SECONDS:
                 office.sweep()
                 swept = time.monotonic()
         office.check()
@@ -83,8 +83,8 @@ def run(
 
 
 @dataclass(frozen=True)
-class _Task:
-    """The task that a worker's process gets at its start."""
+class _Instructions:
+    """The instructions that a worker's process gets at its start."""
 
     slot: int
     settings: WorkerSettings
@@ -106,21 +106,21 @@ class _Office:
     _abandoned: str | None = None
     """The reason why the last worker of an abandoned slot died; None while no slot is abandoned."""
 
-    def fill(self, task: _Task, variables: Mapping[str, str]) -> None:
+    def fill(self, instructions: _Instructions, variables: Mapping[str, str]) -> None:
         """Keep a worker in a slot to the end of the study: another process starts when one dies."""
         crashes = 0
         while self._ended is None and crashes < MOST_CRASHES:
             ending = _Ending()
-            self._employ(task, variables, ending)
+            self._employ(instructions, variables, ending)
             if ending.done:
                 return
             with self._turn:
-                self.proxy.detach(task.slot)
+                self.proxy.note_crash(instructions.slot)
             crashes = 1 if ending.reported else crashes + 1
-            _LOG.warning("the worker of %s died: %s", task.settings.device, ending.reason)
+            _LOG.warning("the worker of %s died: %s", instructions.settings.device, ending.reason)
             self._abandoned = ending.reason
 
-    def _employ(self, task: _Task, variables: Mapping[str, str], ending: _Ending) -> None:
+    def _employ(self, instructions: _Instructions, variables: Mapping[str, str], ending: _Ending) -> None:
         """Run one process to its end."""
         pipes = [Pipe() for _ in range(2)]
         theirs = [other.fileno() for _, other in pipes]
@@ -132,11 +132,11 @@ class _Office:
         for _, other in pipes:
             other.close()  # so that the end of the process is the end of the pipe
         (exchanges, _), (renewals, _) = pipes
-        renewing = threading.Thread(target=self._answer, args=(renewals, task.slot, ending), daemon=True)
+        renewing = threading.Thread(target=self._answer, args=(renewals, instructions.slot, ending), daemon=True)
         renewing.start()
         with suppress(OSError):  # it died before it could read
-            exchanges.send(task)
-        self._answer(exchanges, task.slot, ending)
+            exchanges.send(instructions)
+        self._answer(exchanges, instructions.slot, ending)
         status = process.wait()
         self._processes.discard(process)
         renewing.join()
@@ -227,13 +227,13 @@ def main() -> None:
         sys.exit(1)  # the launcher is gone: nobody waits for what this one trains
 
 
-def _work(task: _Task, exchanges: _Line, renewals: _Line) -> None:
+def _work(instructions: _Instructions, exchanges: _Line, renewals: _Line) -> None:
     """Run one worker after the other, as leases run out, to the end of the study."""
-    install(task.outside)
+    install(instructions.outside)
     prepare()
     done = False
     while not done:
-        name = name_worker("process", task.slot)
+        name = name_worker("process", instructions.slot)
         exchanges.ask("attach", name)
 
         def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
@@ -242,7 +242,7 @@ def _work(task: _Task, exchanges: _Line, renewals: _Line) -> None:
         def renew(name: str = name) -> bool:
             return renewals.ask("renew", name)
 
-        done = make_worker(name, task.settings, log_exchange(exchange), renew).run()
+        done = make_worker(name, instructions.settings, log_exchange(exchange), renew).run()
 
 
 @final

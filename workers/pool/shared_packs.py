@@ -45,7 +45,7 @@ class SharedPack:
     key: _Key
     is_open: bool = True
     """Whether other studies may join."""
-    idle: float = 0.0
+    free_lane_seconds: float = 0.0
     """Seconds that free lanes have cost since the pack has its width."""
     limit: int | None = None
     """Lanes of all studies together that are left since memory ran out."""
@@ -125,7 +125,7 @@ class StudyLanes:
         return tuple(TrialStart(running.number, running.fence) for running in self.trials)
 
     @property
-    def room(self) -> int:
+    def usable_lanes(self) -> int:
         """Lanes that this study could have without taking any from others."""
         return self.pack.width - self.busy + len(self.trials)
 

@@ -6,7 +6,7 @@ import math
 import uuid
 from collections.abc import Iterable, Mapping
 
-Share = Mapping[str, float]
+Reservation = Mapping[str, float]
 """What one worker reserves: Ray's name of one resource -> at most one of it."""
 
 MOST_CRASHES = 4
@@ -25,7 +25,7 @@ def slot_of(worker: str) -> int:
     return int(worker.split("-")[1])
 
 
-def share_of(resources: Mapping[str, float], workers: int | None) -> Share:
+def reservation_of(resources: Mapping[str, float], workers: int | None) -> Reservation:
     """Return the resources that each of so many workers reserves on a cluster with these; None workers get a whole
     device each.
 
@@ -42,7 +42,7 @@ def fraction(devices: float, workers: int) -> float:
     return int(1000 / math.ceil(workers / devices)) / 1000
 
 
-def room_on(nodes: Iterable[Mapping[str, float]], share: Share) -> int:
+def room_on(nodes: Iterable[Mapping[str, float]], reservation: Reservation) -> int:
     """Workers that fit on nodes with these resources, each on one device and none across two."""
-    [(name, amount)] = share.items()
+    [(name, amount)] = reservation.items()
     return sum(int(node.get(name, 0)) for node in nodes) * int(1 / amount)

@@ -29,21 +29,21 @@ from workers.engine.machine.process import use_device
 from workers.engine.pack import CHECK_STEPS, Pack
 from workers.engine.pack.lanes import NARROWEST
 from workers.pool.checkpoint_timer import CheckpointTimer
-from workers.pool.exchanger import JOURNAL, Exchange, Exchanger, numbers_in
+from workers.pool.exchanger import MAX_JOURNAL_NUMBERS, Exchange, Exchanger, numbers_in
 from workers.pool.heartbeat import Heartbeat
 from workers.pool.shared_packs import StudyDevice, StudyLanes
 
 EXCHANGE_SECONDS = 2.0
 """Most seconds of training between two exchanges, so that a worker soon learns of a stop."""
 
-LEAST_ROUNDS = 4
-"""`Directives.rounds` below which packs do not widen, so that other workers can train the waiting trials."""
+MIN_WAITING_PER_RUNNING = 4
+"""`Directives.waiting_per_running` below which packs do not widen, so that others train the waiting trials."""
 
 
 _log = logging.getLogger("graft.worker")
 
 
-class Finder(Protocol):
+class WidthFinder(Protocol):
     """Finds the number of lanes at which a structure trains fastest."""
 
     def find(self, trial: Trial) -> int | None:
@@ -64,7 +64,7 @@ class Worker:
     device: str = "cpu"
     width: int
     """Most lanes of a new pack, and most that one widens by at once, so that workers share a queue evenly."""
-    finder: Finder | None = None
+    finder: WidthFinder | None = None
     """Finds how wide packs may become while many trials wait; None: no wider than `width`."""
     renew: Callable[[], bool] = lambda: True
     """Renews the worker's lease and returns whether it is still held; called from several threads."""
@@ -74,9 +74,9 @@ class Worker:
     """Most seconds between checkpoints; infinite: only those that the controller asks for are written."""
     log: str = ""
     """The file of the worker's log."""
-    idle: Callable[[], None] = field(default=lambda: time.sleep(0.2))
+    wait_for_work: Callable[[], None] = field(default=lambda: time.sleep(0.2))
     """Called while there is nothing to train: trials that other workers run may still be requeued."""
-    share: StudyDevice = field(default_factory=StudyDevice)
+    study_device: StudyDevice = field(default_factory=StudyDevice)
     """The study's access to the device: its turns, and the packs that studies may share."""
     lanes: StudyLanes | None = None
     """The study's lanes in the current pack; None while the worker has no pack."""
@@ -86,8 +86,8 @@ class Worker:
     """A trial of the pack's structure."""
     _limits: dict[str, int] = field(init=False, default_factory=dict[str, int])
     """Structure -> most lanes of its packs, if memory ran out with more."""
-    _rounds: float = field(init=False, default=0.0)
-    """`Directives.rounds` of the last answer."""
+    _waiting_per_running: float = field(init=False, default=0.0)
+    """`Directives.waiting_per_running` of the last answer."""
     _timer: CheckpointTimer = field(init=False)
     """Says when the next checkpoint is due."""
     _counts: tuple[int, int] = field(init=False, default=(0, 0))
@@ -102,7 +102,7 @@ class Worker:
         try:
             return self._run()
         finally:
-            with self.share.turns.briefly():
+            with self.study_device.turns.briefly():
                 self._leave()
 
     def _run(self) -> bool:
@@ -121,14 +121,14 @@ class Worker:
                     break
                 if directives.done:
                     return True
-                self._rounds = directives.rounds
-                with self.share.turns.briefly():
+                self._waiting_per_running = directives.waiting_per_running
+                with self.study_device.turns.briefly():
                     reports += self._apply(directives)
                     saves = self._should_save(asked=directives.save)
                 if not (reports or directives.save or saves):
                     reports = self._train()
                 if self.lanes is None and offer.structure is None and not reports:
-                    self.idle()
+                    self.wait_for_work()
         return False
 
     def _await_answer(self, exchanger: Exchanger, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
@@ -140,9 +140,9 @@ class Worker:
         directives = exchanger.answer(EXCHANGE_SECONDS)
         while directives is None and heartbeat.alive():
             # The lanes train on while the controller is away, until their reports fill the journal.
-            is_full = entries >= JOURNAL
+            is_full = entries >= MAX_JOURNAL_NUMBERS
             if is_full and self.lanes:  # else workers of other studies would train them on
-                with self.share.turns.briefly():
+                with self.study_device.turns.briefly():
                     self.lanes.part(is_open=False)
             can_train = not is_full and bool(self.lanes and self.lanes.trials)
             new_reports = self._train() if can_train else []
@@ -159,7 +159,7 @@ class Worker:
         if self.lanes:
             # In one turn, because other workers may train these lanes between turns: an offer goes with all
             # reports up to its checkpoints, and a trial that it does not hold must have sent all of its own.
-            with self.share.turns.briefly():
+            with self.study_device.turns.briefly():
                 self._max_width = self._find_width(self._sample)
                 if saves:
                     start = time.monotonic()
@@ -172,7 +172,7 @@ class Worker:
             worker=self.name,
             lanes=lanes,
             structure=structure,
-            common=() if structure else self.share.structures,
+            common=() if structure else self.study_device.structures,
             host=socket.gethostname(),
             device=self.device,
             steps=counts[0],
@@ -222,7 +222,7 @@ class Worker:
     def _find_width(self, trial: Trial) -> int:
         """Return the most lanes that a pack of this trial's structure may have now."""
         width = (self.finder.find(trial) if self.finder else None) or self.width
-        if self._rounds < LEAST_ROUNDS:
+        if self._waiting_per_running < MIN_WAITING_PER_RUNNING:
             width = min(width, self.width)
         return min(width, self._limits.get(trial.structure, width))
 
@@ -256,7 +256,7 @@ class Worker:
 
     def _join(self, trials: Sequence[Trial]) -> bool:
         """Start trials in a pack of other studies; False if there is none that has room."""
-        lanes = self.share.join(trials[0].structure, self.archive)
+        lanes = self.study_device.join(trials[0].structure, self.archive)
         if lanes is None:
             return False
         use_device(torch.device(self.device))  # this thread may not have made a pack before
@@ -278,13 +278,13 @@ class Worker:
             return [
                 _report_failure(trial.start, trial.parent_step, _describe_shortage(pack)) for trial in trials[:lanes]
             ]
-        self.lanes = self.share.open(pack, self.archive)
+        self.lanes = self.study_device.open(pack, self.archive)
         return []
 
     def _make_pack(self, trials: Sequence[Trial]) -> Pack | Shortage:
         def make() -> Pack:
             pack = Pack(trials[0], width=len(trials), device=self.device)
-            pack.fill(trials, self.share.study, self.archive)
+            pack.fill(trials, self.study_device.study, self.archive)
             return pack
 
         return attempt(make, self.device)
@@ -294,28 +294,28 @@ class Worker:
         pack, shared = lanes.pack, lanes.shared
 
         def place() -> None:
-            width = choose_width(pack.width, lanes.busy + len(trials), shared.idle, pack.width_seconds)
+            width = choose_width(pack.width, lanes.busy + len(trials), shared.free_lane_seconds, pack.width_seconds)
             if width != pack.width:
-                shared.idle = 0.0
+                shared.free_lane_seconds = 0.0
             pack.resize(width)
             lanes.fill(trials)
 
         if attempt(place, self.device):  # a shortage
-            self._max_width = self._limits[pack.structure] = max(NARROWEST, lanes.room)
+            self._max_width = self._limits[pack.structure] = max(NARROWEST, lanes.usable_lanes)
 
     def _train(self) -> list[Report]:
         """Train until a trial of this worker reports, or for EXCHANGE_SECONDS; return the reports."""
         self._timer.note_training()
         until, train_seconds = time.monotonic() + EXCHANGE_SECONDS, 0.0
         while self.lanes and self.lanes.trials and not self.lanes.has_reports() and time.monotonic() < until:
-            with self.share.turns.training(self.lanes.has_reports, self.lanes.users) as is_mine:
+            with self.study_device.turns.training(self.lanes.has_reports, self.lanes.users) as is_mine:
                 start = time.monotonic()
                 shared, free = self.lanes.shared, self.lanes.pack.free / self.lanes.pack.width
                 while self.lanes.trials and not self.lanes.has_reports() and time.monotonic() < until and is_mine():
                     self._train_steps(self.lanes)
                 seconds = time.monotonic() - start
             train_seconds += seconds
-            shared.idle += free * seconds
+            shared.free_lane_seconds += free * seconds
         if self.finder:
             self.finder.add_training_time(train_seconds)
         return self.lanes.take_reports() if self.lanes else []
@@ -324,7 +324,7 @@ class Worker:
         trained = attempt(lambda: lanes.train(CHECK_STEPS), self.device)
         if isinstance(trained, Shortage):
             self._halve(lanes, trained)
-        self.share.turns.wake()  # workers whose trials have reported need no turn now
+        self.study_device.turns.wake()  # workers whose trials have reported need no turn now
 
     def _halve(self, lanes: StudyLanes, shortage: Shortage) -> None:
         """Keep the half of the trials that is furthest; in the narrowest pack, all trials fail."""
@@ -354,13 +354,13 @@ def _describe_shortage(shortage: Shortage) -> str:
     return f"out of memory in a pack of {NARROWEST} lanes: {shortage.reason}"
 
 
-def choose_width(width: int, needed: int, idle: float, price: float) -> int:
+def choose_width(width: int, needed: int, free_lane_seconds: float, price: float) -> int:
     """Return the new width of a pack that needs `needed` lanes.
 
-    The pack widens if they do not fit. It narrows if at most half of its lanes are needed, or if `idle`, the
-    seconds that free lanes have cost at this width, reaches `price`, the seconds that a new width costs. How
+    The pack widens if they do not fit. It narrows if at most half of its lanes are needed, or if `free_lane_seconds`,
+    the seconds that free lanes have cost at this width, reaches `price`, the seconds that a new width costs. How
     long the pack will train on is unknown; to wait until the two are equal costs at most twice the least
     possible (the ski-rental rule; Karlin et al., "Competitive Snoopy Caching", 1988). Narrowing at half takes
     few widths, and no search ends with most of its lanes free.
     """
-    return needed if needed > width or 2 * needed <= width or idle >= price else width
+    return needed if needed > width or 2 * needed <= width or free_lane_seconds >= price else width

@@ -26,7 +26,7 @@ class WorkerSettings:
     """None: it writes no checkpoints."""
     log: str = ""
     """The file of its log."""
-    share: StudyDevice | None = None
+    study_device: StudyDevice | None = None
     """The device as the worker's study has it, in this process; None: it shares neither packs nor turns."""
     sharing: int | None = None
     """Workers that share the device's memory; None: as many as suit such a device."""
@@ -45,5 +45,5 @@ def make_worker(name: str, settings: WorkerSettings, exchange: Exchange, renew: 
         archive=Archive(saving.url, saving.study) if saving else None,
         save_seconds=saving.seconds if saving else math.inf,
         log=settings.log,
-        share=settings.share or StudyDevice(),
+        study_device=settings.study_device or StudyDevice(),
     )

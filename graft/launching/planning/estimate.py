@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spaces.errors import StudyError
-from storage.claims.history import predict_bytes, predict_rows
+from storage.control.history import predict_bytes, predict_rows
 
 if TYPE_CHECKING:
     from graft.launching.placement import Placement

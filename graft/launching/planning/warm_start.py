@@ -24,7 +24,7 @@ from spaces.plugins import config_of
 from spaces.plugins.active import using
 from spaces.settings import Direction
 from spaces.transfer import TransferSpace
-from storage import bring_up, open_reader
+from storage import migrate_if_older, open_reader
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -54,7 +54,7 @@ def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
         raise StudyError("warm start: a transfer compares what is found on each task, so its searches start cold")
     cold = Warm(sampler=space.search.sampler)
     try:
-        bring_up(url)
+        migrate_if_older(url)
         reader = open_reader(url)
     except StorageError as error:
         if earlier != AUTO:

@@ -185,7 +185,7 @@ class Drawing(str):
 
 
 def to_svg(figure: Figure, name: str) -> Drawing:
-    """Return the figure as an <svg> element with its charts; ids start with `name`, as several stand in one page."""
+    """Return the figure as an <svg> element with chart data as JSON in its <metadata>; its ids start with `name`."""
     with io.StringIO() as file, matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
         text = file.getvalue()

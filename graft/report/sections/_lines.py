@@ -32,7 +32,7 @@ from graft.report.sections import FigureNumbers, Part, Section, say_shown
 from search.analysis.metrics import range_of
 from search.analysis.study.condition_lines import order_lines, trace_lines
 
-_ACROSS = 3
+_PANELS_PER_ROW = 3
 """Panels side by side."""
 _FEW = 6
 """Ticks of an axis of whole numbers."""
@@ -63,7 +63,7 @@ class Lines(Section, ABC):
     """The most panels that are drawn; if there are more, the caption says how many."""
     panels_are: ClassVar[str] = "numbers of conditions"
     """The caption's word for panels."""
-    across: ClassVar[str] = ""
+    x_label: ClassVar[str] = ""
     """The label of the x axis; if empty, the column `across` of the lines."""
     label: ClassVar[str] = ""
     """The label of the y axis, beside the first panel of each row."""
@@ -75,8 +75,8 @@ class Lines(Section, ABC):
     """Columns whose values choose linear or logarithmic axes: `x` the x axis, the others the y axis."""
     dashed: ClassVar[str] = ""
     """The legend's name for a dashed line that `draw` adds to each panel."""
-    wide: ClassVar[float] = 0
-    """Inches for the legend of a figure of one panel as wide as two; 0 for other figures."""
+    legend_inches: ClassVar[float] = 0
+    """Inches of height for the legend of a figure of one panel as wide as two; 0 for other figures."""
 
     def read_lines(self) -> pl.DataFrame:
         """Return a row for each point: across, title (of its panel), series, x, mean and, for a band, low and high.
@@ -107,7 +107,7 @@ class Lines(Section, ABC):
         found = self.read_lines()
         if found.is_empty():
             return found
-        columns = {"across": self.across} if self.across else {}
+        columns = {"across": self.x_label} if self.x_label else {}
         if "title" not in found.columns:
             columns["title"] = ""
         return found.with_columns(pl.lit(text).alias(name) for name, text in columns.items())
@@ -152,10 +152,12 @@ class Lines(Section, ABC):
         shown = panels[: most or self.most]
         looks = self.looks(pl.concat(shown))
         keys = self.keys(looks)
-        rows, columns = math.ceil(len(shown) / _ACROSS), min(len(shown), _ACROSS)
+        rows, columns = math.ceil(len(shown) / _PANELS_PER_ROW), min(len(shown), _PANELS_PER_ROW)
         size = (max(columns, 1.7) * PANEL[0], rows * PANEL[1] + 0.3 * math.ceil(len(keys) / 3) + 0.2)
+        if self.legend_inches:
+            size = (2 * PANEL[0], PANEL[1] + self.legend_inches)
         with figure_style():
-            figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + self.wide) if self.wide else size, layout="constrained")
+            figure = Figure(figsize=size, layout="constrained")
             grid: Any = figure.subplots(rows, columns, squeeze=False)
             for axes, own in zip(grid.flat, shown, strict=False):
                 axes.set_title(own["title"][0])
@@ -169,7 +171,7 @@ class Lines(Section, ABC):
                     axes.set_ylabel(self.fill(label))
             for axes in list(grid.flat)[len(shown) :]:
                 axes.set_visible(False)
-            if len(keys) > 1 or self.wide:
+            if len(keys) > 1 or self.legend_inches:
                 legend(figure, keys)
             svg = to_svg(figure, f"figure{number}")
         text = self.fill(caption) + say_shown(len(shown), len(panels), panels_are or self.panels_are)

@@ -24,7 +24,7 @@ class Answers(Lines):
     conditions = f"{_ASKED}="
     most = 3
     panels_are = "slopes"
-    across, label, label_all = "x", "answer", True
+    x_label, label, label_all = "x", "answer", True
     scaled = ()
     dashed = "right answers"
     caption = (

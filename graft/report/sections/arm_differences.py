@@ -15,7 +15,7 @@ from graft.report.sections import FigureNumbers, Part, Section, say_shown
 from search.analysis.arms.comparison import ArmComparison
 
 _MOST_PANELS = 12
-_ACROSS = 3
+_PANELS_PER_ROW = 3
 """Panels side by side."""
 _ROW = 0.32
 """Inches of an arm."""
@@ -55,10 +55,10 @@ def _draw(comparison: ArmComparison, conditions: list[str], titles: dict[str, st
     arms: list[str] = comparison.table["arm"].unique(maintain_order=True).to_list()
     arms.remove(comparison.baseline)
     with figure_style():
-        across, height = min(len(conditions), _ACROSS), 0.9 + _ROW * len(arms)
-        down = -(-len(conditions) // _ACROSS)
-        figure = Figure(figsize=(PANEL[0] * across, height * down), layout="constrained")
-        grid: Any = figure.subplots(down, across, squeeze=False, sharey=True)
+        columns, height = min(len(conditions), _PANELS_PER_ROW), 0.9 + _ROW * len(arms)
+        rows = -(-len(conditions) // _PANELS_PER_ROW)
+        figure = Figure(figsize=(PANEL[0] * columns, height * rows), layout="constrained")
+        grid: Any = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for axes in grid.flat[len(conditions) :]:
             axes.set_visible(False)
         for axes, condition in zip(grid.flat, conditions, strict=False):

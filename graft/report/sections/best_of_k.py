@@ -16,10 +16,10 @@ class BestOfK(Lines):
 
     after = "learning_curves"
     subject = "arms"
-    across, label = "configurations tried, k", "{objective}"
+    x_label, label = "configurations tried, k", "{objective}"
     marks: ClassVar = {"linewidth": 1.8, "drawstyle": "steps-mid"}
     scaled = ("mean",)
-    wide = 0.7
+    legend_inches = 0.7
     caption = (
         "Expected {objective} of the best of k configurations, drawn from those that each arm tried (Tang et al. "
         "2020). Arms are to be compared at the same k."

@@ -36,9 +36,9 @@ class GapCurves(Lines):
     after = "logit_spread"
     subject = "trials"
     figures = 2
-    across, label = "generalisation gap", "{metric}"
+    x_label, label = "generalisation gap", "{metric}"
     scaled = ("mean",)
-    wide = 0.9
+    legend_inches = 0.9
     caption = (
         "{metric} by generalisation gap, each trial with its last validation: raw parameters, and of the averages "
         "of one training run the best, the mean of the best ten and the mean of all. The best is chosen by the "

@@ -15,10 +15,10 @@ class LearningCurves(Lines):
 
     after = "arm_differences"
     subject = "arms"
-    across, label = "optimizer steps", "{label}"
+    x_label, label = "optimizer steps", "{label}"
     marks: ClassVar = {"linewidth": 1.8}
     scaled = ("mean", "low")
-    wide = 0.7
+    legend_inches = 0.7
     caption = (
         "{label} at each validation: the mean over seeds of each arm, with Student's 95 % interval of the mean. A "
         "trial counts until it diverges."

@@ -18,7 +18,7 @@ class LogitSpread(Lines):
     """Two lines over optimizer steps, for studies with `training.diagnostics` that validate several times."""
 
     after = "attention_entropy"
-    across, label = "optimizer steps", "spread of logits"
+    x_label, label = "optimizer steps", "spread of logits"
     scaled = ("mean",)
     caption = (
         "Spread of the attention logits on the validation set, largest minus smallest, and the bound that the "

@@ -19,7 +19,7 @@ class TransferCurves(TransferFigure):
     after = "gap_curves"
     most = 12
     panels_are = "targets"
-    across = "optimizer steps"
+    x_label = "optimizer steps"
     scaled = ("mean",)
     caption = (
         "Training curves of stage two: the target's objective at each validation, a thin line for each pair and a "

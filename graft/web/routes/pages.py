@@ -30,7 +30,7 @@ from graft.web.security.access import COOKIE, find_holder
 from graft.web.security.refusals import RefusalError
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.settings import Direction
-from storage import QueueRequest
+from storage import StoreRequest
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -126,7 +126,7 @@ def show_queue(reader: OpenReader, request: Request) -> HTMLResponse:
 @router.post("/queue/{study}/{action}")
 def change_queue(study: StudyName, action: Literal["pause", "resume", "cancel"], caller: Submitter) -> Response:
     """Do what a button of the queue's page asks."""
-    caller.send(QueueRequest(action=action, study=study))
+    caller.send(StoreRequest(action=action, study=study))
     return RedirectResponse("/queue", 303)
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from graft.web.callers import Caller, Submitter
 from graft.web.models import Accepted, Priority, QueueState, Submission
 from graft.web.reading import OpenReader, OpenStudy, StudyName
-from storage import QueueRequest, Terms, request_stop
+from storage import StoreRequest, Terms, request_stop
 
 router = APIRouter(tags=["queue"])
 
@@ -36,7 +36,7 @@ def change(
     study: StudyName, action: Literal["pause", "resume", "cancel"], caller: Submitter, response: Response
 ) -> Accepted:
     """Pause a study until it is resumed, resume one that was stopped or failed, or cancel it; what it found stays."""
-    return _send(caller, QueueRequest(action=action, study=study), response)
+    return _send(caller, StoreRequest(action=action, study=study), response)
 
 
 @router.put("/queue/{study}/priority")
@@ -44,7 +44,7 @@ def reprioritise(study: StudyName, body: Priority, caller: Submitter, response: 
     """Give a study another priority class."""
     if caller.quotas:
         caller.quotas.check("priority", body.priority)
-    asked = QueueRequest(action="reprioritise", study=study, terms=Terms(priority=body.priority))
+    asked = StoreRequest(action="reprioritise", study=study, terms=Terms(priority=body.priority))
     return _send(caller, asked, response)
 
 
@@ -56,10 +56,10 @@ def stop(stored: OpenStudy, caller: Submitter, reader: OpenReader) -> None:
     if caller.holder.requester is None:
         request_stop(caller.settings.database, name)
     else:  # by the queue, where the transaction that does it looks whose study it is
-        caller.send(QueueRequest(action="pause", study=name))
+        caller.send(StoreRequest(action="pause", study=name))
 
 
-def _send(caller: Caller, asked: QueueRequest, response: Response) -> Accepted:
+def _send(caller: Caller, asked: StoreRequest, response: Response) -> Accepted:
     entry = caller.send(asked)
     if entry is None:
         response.status_code = 202

@@ -10,7 +10,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 
-from storage import QueueRequest, open_reader, request_service
+from storage import StoreRequest, open_reader, request_service
 from storage.tokens import ROLES, Role, Token
 
 COOKIE = "graft_token"
@@ -51,7 +51,7 @@ def make_token(url: str, name: str, role: str, seconds: float | None = None) -> 
     """
     token = _PREFIX + secrets.token_urlsafe(_BYTES)
     row = {"role": role, "digest": _digest(token), "seconds": seconds}
-    request_service(url, QueueRequest(action="make_token", study=name, row=row))
+    request_service(url, StoreRequest(action="make_token", study=name, row=row))
     return token
 
 

@@ -36,7 +36,7 @@ from graft.web.tools.tool import TOOLS, tool
 from spaces.bounds import MOST_TRIALS, PRIORITIES
 from spaces.messages import no_such
 from spaces.reading import catalogue
-from storage import QueueRequest, reveal_study
+from storage import StoreRequest, reveal_study
 from storage.frames import Reader
 from storage.new_study import NAME
 from storage.queue_entries import OPEN
@@ -161,7 +161,7 @@ def _advise(
     found = caller.checker.ask(advise_space, values, caller.client)
     if pilot is None:
         return list_rows(found["rows"], facts={"lines": found["lines"]})
-    request = QueueRequest.from_json(json.dumps(found["request"]))
+    request = StoreRequest.from_json(json.dumps(found["request"]))
     terms = caller.check_terms(Submission(space=space, owner=caller.holder.name))
     return {"rows": [], **_queue(caller, replace(request, terms=terms))}
 
@@ -178,7 +178,7 @@ def _submit(
     return _queue(caller, caller.plan(asked))
 
 
-def _queue(caller: Caller, request: QueueRequest) -> Answer:
+def _queue(caller: Caller, request: StoreRequest) -> Answer:
     entry = caller.send(request)
     state = entry.state if entry else "sent: another process has the database, and the next service takes it up"
     return {"study": request.study, "state": state, **_note_service(caller)}

@@ -1,4 +1,4 @@
-"""Confidence intervals and tests of mean changes, one per cell of a matrix, from the changes of its pairs."""
+"""Confidence intervals: of the cells of a matrix, and of means and medians of groups; those of arms are in `paired`."""
 
 from __future__ import annotations
 

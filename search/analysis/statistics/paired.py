@@ -50,10 +50,11 @@ class PairedDifference:
 
     @property
     def decisive_p(self) -> float:
-        """The p that may decide: that of the t-test, or where differences are `repeated` the larger of both tests'.
+        """The p of the t-test, or where differences are `repeated` the larger of both tests'.
 
-        The t-test takes differences for normal. Accuracies of which each differs by 1/16 have no deviation, and where
-        only a few differ otherwise it is far too small.
+        The column `decisive_p` of arms also looks at the other arms (`comparison.choose_p`). The t-test
+        takes differences for normal. Accuracies of which each differs by 1/16 have no deviation, and where only a few
+        differ otherwise it is far too small.
         """
         return float(np.fmax(self.p, self.p_sign_flip)) if self.repeated else self.p
 
@@ -72,9 +73,8 @@ def summarize_differences(differences: Numbers, confidence: float = 0.95) -> Pai
     if is_equal and pairs >= FEWEST_OF_FLIPS:
         low = high = mean
     elif pairs > 1 and not is_equal:
+        low, high = mean_interval(differences, confidence)
         error = float(differences.std(ddof=1)) / sqrt(pairs)
-        reach = float(stdtrit(pairs - 1, (1 + confidence) / 2)) * error
-        low, high = mean - reach, mean + reach
         p = 2 * float(stdtr(pairs - 1, -abs(mean) / error))
     return PairedDifference(
         pairs=pairs,

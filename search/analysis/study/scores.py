@@ -29,7 +29,7 @@ _POINTS = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Metrics that one part of a report keeps to itself, so that no other table ranks them."""
+    """Metrics that one section of a report reserves, so that no other table ranks them; no claim about arms."""
 
     names: Collection[str] = ()
     """The first words of their names."""

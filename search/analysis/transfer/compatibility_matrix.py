@@ -48,9 +48,9 @@ class Matrix:
     for each target: `points` (100 x the difference) of a metric that is maximised and within [0, 1], `percent` of the
     baseline's |value| where less is better, `difference` of any other. `dropped`: seeds that gave no pair, as one side
     has no finite result; 0 where the source was not tried. `p`: two-sided (PairedDifference.decisive_p); `q`: p
-    adjusted for the number of cells. `verdict`: BETTER or WORSE than the baseline where q < SURE and the interval
-    excludes 0, else UNDECIDED. Nulls: mean without a pair, low and high with fewer than two, p, q and verdict with
-    fewer than four.
+    adjusted over the cells by Benjamini and Hochberg; unlike that of arms, without `block_p`. `verdict`: BETTER or
+    WORSE than the baseline where q < SURE and the interval excludes 0, else UNDECIDED. Nulls: mean without a pair, low
+    and high with fewer than two, p, q and verdict with fewer than four.
     """
     pairs: pl.DataFrame
     """source, target, seed, value, against (the baseline's value), change: one row per seed that a source was tried

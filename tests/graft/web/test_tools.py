@@ -19,7 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
-from graft.launching.claiming import enrol
+from graft.launching.enrolling import enrol
 from graft.web.callers import Caller
 from graft.web.checking import Checker
 from graft.web.security.access import LOCAL, Holder, make_token

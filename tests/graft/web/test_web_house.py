@@ -16,7 +16,7 @@ from graft.web.security.access import make_token
 from graft.web.settings import Settings
 from spaces.records import TrialResult
 from storage import Terms, open_reader, open_store
-from tests.support.house_of_studies import ARMS, SEARCH_RUNNING, claim, house, make_trial, plan, write_search
+from tests.support.house_of_studies import ARMS, SEARCH_RUNNING, control, house, make_trial, plan, write_search
 from tests.support.queue import submit
 
 
@@ -245,7 +245,7 @@ def test_a_text_of_a_user_is_text_on_all_pages(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/graft.db"
     evil = "<script>alert(1)</script>"
     with open_store(url) as store:
-        study = claim(store, plan("evil", "loss", "minimize", 2))
+        study = control(store, plan("evil", "loss", "minimize", 2))
         config = {
             "task": {"name": evil},
             "model": {"name": evil},

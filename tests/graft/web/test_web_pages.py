@@ -17,7 +17,7 @@ from graft.web.security.access import make_token
 from graft.web.settings import Settings
 from spaces.errors import StorageError
 from spaces.records import Report, TrialResult
-from storage import QueueRequest, Terms, open_store, request_queue
+from storage import StoreRequest, Terms, open_store, request_queue
 from storage.databases import find_database
 from storage.frames import open_reader
 from storage.frames.study import StudyReader
@@ -332,7 +332,7 @@ def test_buttons_change_the_queue_for_who_may(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/graft.db"
     open_store(url).close()
     tokens = {role: make_token(url, role, role) for role in ("read", "submit", "admin")}
-    request_queue(url, QueueRequest.of_study(STUDY, Terms(owner="ann")))
+    request_queue(url, StoreRequest.of_study(STUDY, Terms(owner="ann")))
     with client_of(url, needs_token=True) as client:
         for role, status in (("read", 403), ("submit", 403), ("admin", 303)):
             headers = {"Authorization": f"Bearer {tokens[role]}"}

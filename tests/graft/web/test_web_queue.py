@@ -106,7 +106,7 @@ def test_the_buttons_of_the_page_change_an_entry(client: TestClient, database: s
 def test_what_another_process_writes_is_taken_later(
     client: TestClient, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.store._ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("storage.requests._ANSWER_SECONDS", 0.3)
     with open_store(database):
         assert post(client, "", 202, space=TEXT)["entry"] is None
     assert queue(database) == {}

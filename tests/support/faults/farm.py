@@ -19,7 +19,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from graft.launching.claiming import enrol
+from graft.launching.enrolling import enrol
 from graft.plugins.families import families
 from search.steering import leases
 from spaces import load

@@ -26,7 +26,7 @@ from torch import Tensor
 from search.steering.controller import Controller
 from spaces.records import Checkpoint, Trial
 from spaces.space import Space
-from storage import ClaimedStudy, QueueRequest, Store, Terms, open_reader, open_store
+from storage import ControlledStudy, Store, StoreRequest, Terms, open_reader, open_store
 from storage.databases.mailbox import Mailbox
 from storage.queue import REVOCATION
 from tests.support.controller import FakeWorker
@@ -96,7 +96,7 @@ def open_archive(folder: Path) -> Archive:
 
 
 @contextmanager
-def claiming(folder: Path, trials: int) -> Iterator[tuple[Store, ClaimedStudy]]:
+def controlling(folder: Path, trials: int) -> Iterator[tuple[Store, ControlledStudy]]:
     """Open the database, which is made if it is not there, and claim its study."""
     url = f"sqlite:///{folder}/graft.db"
     with open_store(url) as store:
@@ -104,7 +104,7 @@ def claiming(folder: Path, trials: int) -> Iterator[tuple[Store, ClaimedStudy]]:
             ids = {row["name"]: row["id"] for row in reader.studies().iter_rows(named=True)}
         study_id = ids[NAME] if NAME in ids else new_study(store, NAME)
         objective = make_space(trials).search.objective
-        yield store, store.claim(study_id, policy="full", objective=objective, keep_open=True)
+        yield store, store.take_control(study_id, policy="full", objective=objective, keep_open=True)
 
 
 class Powered:
@@ -122,7 +122,7 @@ class Powered:
     def run(self) -> None:
         """Train to the end; now and then the process ends and another one goes on."""
         while True:
-            with claiming(self._folder, self._trials) as (store, study):
+            with controlling(self._folder, self._trials) as (store, study):
                 connection: Any = store._session._connection  # pyright: ignore[reportPrivateUsage]
                 driver = connection.connection.driver_connection
                 if self._synchronous:
@@ -131,10 +131,10 @@ class Powered:
                 if self._train(store, study):
                     return
 
-    def _train(self, store: Store, study: ClaimedStudy) -> bool:
+    def _train(self, store: Store, study: ControlledStudy) -> bool:
         """Train for a while; True at the end of the study."""
         self._answer("begun", NAME)  # from here on trials that ran may begin again, and what they reported may go
-        controller = Controller.begin(make_space(self._trials), study, remove_checkpoints=self._archive.tidy)
+        controller = Controller.begin(make_space(self._trials), study, keep_checkpoints=self._archive.tidy)
         generation = next(self._generations)
         workers = [SavingWorker(f"{name}{generation}", _LANES, self._archive) for name in ("a", "b")]
         while not all(worker.done for worker in workers):
@@ -159,13 +159,13 @@ class Powered:
         self._asked += 1
         name = f"asked-{self._asked}"
         if self._chance.random() < 0.5:
-            self._box.post(QueueRequest.of_study(replace(STUDY, name=name), Terms()).to_json())
+            self._box.post(StoreRequest.of_study(replace(STUDY, name=name), Terms()).to_json())
             self._answer("submitted", name)
             return
         row = {"role": "read", "digest": name, "seconds": None}
-        store.do(QueueRequest(action="make_token", study=name, row=row))
+        store.carry_out(StoreRequest(action="make_token", study=name, row=row))
         self._answer("made", name)
-        self._box.post(QueueRequest(action="revoke_token", study=name).to_json(), REVOCATION)
+        self._box.post(StoreRequest(action="revoke_token", study=name).to_json(), REVOCATION)
         self._answer("revoked", name)
 
     def _answer(self, *what: str | int) -> None:

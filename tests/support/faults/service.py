@@ -62,12 +62,12 @@ import json, os, time
 import search.steering.leases as leases
 import workers.pool.heartbeat as heartbeat
 from search.steering.controller import Controller
-from storage.claims.claimed_study import ClaimedStudy
+from storage.control.controlled_study import ControlledStudy
 from workers.pool.worker import Worker
 
 leases.LEASE_SECONDS, leases.SWEEP_SECONDS, heartbeat.BEAT_SECONDS, heartbeat.SELF_STOP_SECONDS = {seconds}
 pipe = os.open({pipe!r}, os.O_WRONLY)
-record, renew, train = ClaimedStudy.record, Controller.renew, Worker._train_steps
+record, renew, train = ControlledStudy.record, Controller.renew, Worker._train_steps
 
 def record_and_tell(study, reports, *more):
     ended = record(study, reports, *more)
@@ -89,7 +89,7 @@ def train_slowly(worker, pack):
         time.sleep(0.05)
     return train(worker, pack)
 
-ClaimedStudy.record, Controller.renew, Worker._train_steps = record_and_tell, renew_or_lose, train_slowly
+ControlledStudy.record, Controller.renew, Worker._train_steps = record_and_tell, renew_or_lose, train_slowly
 """
 
 

@@ -19,7 +19,7 @@ import psutil
 
 from graft.web.security.access import make_token
 from spaces.errors import GraftError
-from storage import QueueRequest, revoke_token
+from storage import StoreRequest, revoke_token
 from storage.databases.mailbox import Mailbox
 from storage.queue import REVOCATION
 from tests.support.databases import raw
@@ -152,8 +152,8 @@ class ServiceStorm(Weather):
             name.mkdir,
             lambda: name.symlink_to("nowhere"),
             lambda: name.write_text('{"action": "submit"'),
-            lambda: name.write_text(QueueRequest(action="pause", study="a").to_json().replace("null", "1e400")),
-            lambda: name.write_text(QueueRequest(action="pause", study="a").to_json().replace('"a"', f"{10**30}")),
+            lambda: name.write_text(StoreRequest(action="pause", study="a").to_json().replace("null", "1e400")),
+            lambda: name.write_text(StoreRequest(action="pause", study="a").to_json().replace('"a"', f"{10**30}")),
         )
         self.chance.choice(poison)()
         self.fired["request poisoned"] += 1
@@ -170,8 +170,8 @@ class ServiceStorm(Weather):
                 self._revoked_tokens.add(name)
         else:
             box, row = Mailbox(self._queue()), {"role": "admin", "digest": name, "seconds": None}
-            box.post(QueueRequest(action="make_token", study=name, row=row).to_json())
-            box.post(QueueRequest(action="revoke_token", study=name).to_json(), REVOCATION)
+            box.post(StoreRequest(action="make_token", study=name, row=row).to_json())
+            box.post(StoreRequest(action="revoke_token", study=name).to_json(), REVOCATION)
             self._revoked_tokens.add(name)
         self.fired["token revoked"] += name in self._revoked_tokens
         return name in self._revoked_tokens

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from graft.launching.claiming import open_controller
+from graft.launching.enrolling import open_controller
 from spaces.records import Directives, Offer, Progress, Report
 
 _JUMP_SQLITE = "UPDATE workers SET lease_until = strftime('%Y-%m-%d %H:%M:%f000', lease_until, '{} seconds')"

@@ -112,7 +112,9 @@ def test_a_search_with_early_stopping_uses_its_lanes_from_the_first_step_to_the_
     monkeypatch.setattr(Reporting, "evaluate", evaluate)
     memory = Rows()
     desk = Desk(Controller.begin(searching(structures), memory))
-    Worker(name="w", exchange=desk.exchange, width=WIDTH, idle=lambda: pytest.fail("nothing to wait for")).run()
+    Worker(
+        name="w", exchange=desk.exchange, width=WIDTH, wait_for_work=lambda: pytest.fail("nothing to wait for")
+    ).run()
     states = [row.state for row in memory.rows.values()]
     assert len(states) == 1000
     assert 20 < states.count("finished") < 200

@@ -22,7 +22,7 @@ from torch import Tensor
 from search.steering.controller import Controller
 from spaces.records import Directives, Offer, QueuedTrial, Report, Trial, TrialStart
 from tests.support.controller import FakeWorker, Rows, audit, finish
-from tests.support.databases import claimed, held, make_report, make_trial
+from tests.support.databases import controlled, held, make_report, make_trial
 from tests.support.launches import SPACE, check_complete, search
 from tests.support.pack import alone, random_trials, reports_of
 from tests.support.search_spaces import PLAIN, space
@@ -427,7 +427,7 @@ def test_a_worker_goes_on_with_what_memory_has_room_for_and_numbers_do_not_chang
     numbers.shuffle(trials)
     monkeypatch.setattr("workers.pool.worker.Pack", type("Limited", (Cramped,), limit))
     controller = RequeueingController(trials)
-    Worker(name="w", exchange=controller.exchange, width=3, finder=Fixed(8), idle=pytest.fail).run()
+    Worker(name="w", exchange=controller.exchange, width=3, finder=Fixed(8), wait_for_work=pytest.fail).run()
     assert last_reports(controller) == {key: report for one in trials for key, report in alone(one).items()}
     assert any(controller.dropped)
 
@@ -450,7 +450,7 @@ def test_a_pack_goes_on_with_half_of_its_lanes_when_memory_ends_inside_its_repla
     trials = [trial(i, config(steps=8 + 2 * i, every=4)) for i in range(6)]
     monkeypatch.setattr("workers.engine.pack.step_of", lambda *given: StepOfAFullGpu(*given[:3]))
     controller = RequeueingController(trials)
-    Worker(name="w", exchange=controller.exchange, width=6, idle=pytest.fail).run()
+    Worker(name="w", exchange=controller.exchange, width=6, wait_for_work=pytest.fail).run()
     monkeypatch.setattr("workers.engine.pack.step_of", traced_step)
     gpu_fault.clear()
     assert last_reports(controller) == {key: report for one in trials for key, report in alone(one).items()}
@@ -485,7 +485,7 @@ def test_trials_that_do_not_even_fit_in_the_narrowest_pack_have_failed_and_other
     small = [trial(i, config(steps=10, every=5)) for i in range(1, 4)]
     monkeypatch.setattr("workers.pool.worker.Pack", Limited)
     controller = RequeueingController([huge, *small])
-    Worker(name="w", exchange=controller.exchange, width=4, idle=pytest.fail).run()
+    Worker(name="w", exchange=controller.exchange, width=4, wait_for_work=pytest.fail).run()
     ends = {report.number: report for report in controller.reports if report.state != "running"}
     assert {number: report.state for number, report in ends.items()} == {
         0: "failed",
@@ -508,12 +508,12 @@ class LongQueue(FakeController):
         was, before = len(self.waiting), len(self.waiting) / max(1, len(self.running))
         directives = super().exchange(reports, offer)
         self.grants.append((before, was - len(self.waiting), len(self.running)))
-        return replace(directives, rounds=len(self.waiting) / max(1, len(self.running)))
+        return replace(directives, waiting_per_running=len(self.waiting) / max(1, len(self.running)))
 
 
 def test_a_pack_widens_by_portions_to_the_width_that_was_found_and_narrows_before_the_queue_ends():
     controller = LongQueue([trial(i, config(steps=12, every=3)) for i in range(60)])
-    worker = Worker(name="w", exchange=controller.exchange, width=4, finder=Fixed(9), idle=pytest.fail)
+    worker = Worker(name="w", exchange=controller.exchange, width=4, finder=Fixed(9), wait_for_work=pytest.fail)
     worker.run()
     lanes = [(offer.lanes, offer.structure is None) for offer in controller.offers]
     assert lanes[:3] == [(4, True), (4, False), (1, False)]
@@ -527,7 +527,7 @@ def test_a_pack_widens_by_portions_to_the_width_that_was_found_and_narrows_befor
 
 def test_a_pack_begins_narrower_where_the_width_that_was_found_is():
     controller = RequeueingController([trial(i, config(steps=6, every=3)) for i in range(9)])
-    Worker(name="w", exchange=controller.exchange, width=8, finder=Fixed(3), idle=pytest.fail).run()
+    Worker(name="w", exchange=controller.exchange, width=8, finder=Fixed(3), wait_for_work=pytest.fail).run()
     assert [len(dropped) for dropped in controller.dropped][:2] == [0, 5]
     assert len([report for report in controller.reports if report.state == "finished"]) == 9
 
@@ -585,7 +585,7 @@ def test_a_study_whose_workers_drop_at_random_makes_every_trial_once():
 
 
 def test_the_database_requeues_some_of_a_workers_trials(url: str):
-    with claimed(url) as study:
+    with controlled(url) as study:
         study.start([make_trial(n) for n in range(4)], "a")
         study.start([make_trial(4)], "b")
         study.record([make_report(n, 10) for n in range(4)])
@@ -614,7 +614,7 @@ pack.step_of = Full
 
 
 def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
-    from cli.commands.launch import show_estimate
+    from cli.estimates import print_estimate_table
     from graft.launching.placement import Placement
     from graft.launching.planning.estimate import estimate_study
     from graft.launching.planning.reading import read_space
@@ -627,7 +627,7 @@ def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.
 
     def told(width: int | None, steps: str) -> str:
         here = read_space(SPACE, {"training.steps": steps})
-        show_estimate("here", estimate_study(here), Placement(**{**vars(placement), "width": width}))
+        print_estimate_table("here", estimate_study(here), Placement(**{**vars(placement), "width": width}))
         line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("width"))
         return line.removeprefix("width").strip()
 

@@ -137,7 +137,7 @@ def test_training_goes_on_while_nobody_answers_and_every_report_arrives_once(mon
         Absent(range(6), steps=40),
         FakeController([trial(n, config(steps=40, every=5)) for n in range(6)]),
     )
-    worker = Worker(name="w", exchange=controller.exchange, width=3, idle=pytest.fail)
+    worker = Worker(name="w", exchange=controller.exchange, width=3, wait_for_work=pytest.fail)
     trained: list[int] = []
 
     def watched() -> list[Report]:
@@ -149,7 +149,7 @@ def test_training_goes_on_while_nobody_answers_and_every_report_arrives_once(mon
 
     monkeypatch.setattr(worker, "_train", watched)
     assert worker.run()
-    assert Worker(name="w", exchange=plain.exchange, width=3, idle=pytest.fail).run()
+    assert Worker(name="w", exchange=plain.exchange, width=3, wait_for_work=pytest.fail).run()
     assert len(controller.offers) < len(plain.offers)
     assert (
         sorted(reported(controller)) == sorted(reported(plain)) == [(n, s) for n in range(6) for s in range(5, 45, 5)]
@@ -160,9 +160,9 @@ def test_training_goes_on_while_nobody_answers_and_every_report_arrives_once(mon
 
 def test_a_full_journal_is_waited_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(workers.pool.worker, "EXCHANGE_SECONDS", 0.01)
-    monkeypatch.setattr(workers.pool.worker, "JOURNAL", 12)
+    monkeypatch.setattr(workers.pool.worker, "MAX_JOURNAL_NUMBERS", 12)
     controller = Absent(range(2), steps=400)
-    worker = Worker(name="w", exchange=controller.exchange, width=2, idle=pytest.fail)
+    worker = Worker(name="w", exchange=controller.exchange, width=2, wait_for_work=pytest.fail)
     threading.Timer(1.0, controller.back.set).start()
     assert worker.run()
     assert workers.pool.exchanger.numbers_in(controller.journal) < 12 + 2 * numbers_of(controller.reports[0])
@@ -199,7 +199,7 @@ class Sequel:
 def test_a_worker_whose_lease_ran_out_drops_everything_and_says_so(told: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(workers.pool.heartbeat, "BEAT_SECONDS", 0.01)
     sequel = Sequel(FakeController([trial(0, config(steps=10_000_000, every=5))]), told)
-    worker = Worker(name="w", exchange=sequel.exchange, renew=sequel.renew, width=2, idle=pytest.fail)
+    worker = Worker(name="w", exchange=sequel.exchange, renew=sequel.renew, width=2, wait_for_work=pytest.fail)
     assert not worker.run()
     assert worker.lanes is None
     assert sequel.offers[-1].holds == (TrialStart(0, 0),)
@@ -211,6 +211,6 @@ def test_a_worker_goes_on_with_what_it_still_holds(monkeypatch: pytest.MonkeyPat
     controller.stop_at[1] = 20
     alone = FakeController([trial(n, config(steps=40, every=5)) for n in range(3)])
     for one in (controller, alone):
-        assert Worker(name="w", exchange=one.exchange, width=3, idle=pytest.fail).run()
+        assert Worker(name="w", exchange=one.exchange, width=3, wait_for_work=pytest.fail).run()
     expected = {(r.number, r.step): r for r in alone.reports if r.number != 1 or r.step <= 20}
     assert {(r.number, r.step): r for r in controller.reports} == expected

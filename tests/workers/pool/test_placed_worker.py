@@ -23,7 +23,7 @@ from workers.pool.controller_proxy import ControllerProxy
 from workers.pool.logs import log_exchange
 from workers.pool.ray import placed_worker
 from workers.pool.ray.placed_worker import PlacedWorker
-from workers.pool.ray.questions import Task
+from workers.pool.ray.questions import Question, StudyInstructions
 from workers.pool.ray.tune import PackTrial
 from workers.pool.worker_settings import WorkerSettings
 
@@ -71,11 +71,11 @@ async def serve(worker: PlacedWorker | PackTrial, proxy: ControllerProxy) -> str
 
     async def carry(line: str) -> str | None:
         question = await worker.fetch(line)
-        while question.kind != "end":
+        while isinstance(question, Question):
             question = await worker.fetch(line, answers[question.kind](*question.arguments))
-        return question.arguments[0]
+        return question.reason
 
-    await worker.begin(5, Task(width=4, saving=None, outside=Outside()))
+    await worker.begin(5, StudyInstructions(width=4, saving=None, outside=Outside()))
     renewing = asyncio.create_task(carry("renew"))
     reason = await carry("exchange")
     renewing.cancel()

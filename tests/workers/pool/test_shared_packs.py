@@ -92,7 +92,9 @@ def test_an_empty_worker_says_what_its_device_trains_for_others():
     packs: SharedPacks = []
     lanes = StudyDevice(study=1, packs=packs).open(Pack(mine[0], width=2), None)
     lanes.fill(mine)
-    empty = Worker(name="w", exchange=FakeController([]).exchange, width=4, share=StudyDevice(study=2, packs=packs))
+    empty = Worker(
+        name="w", exchange=FakeController([]).exchange, width=4, study_device=StudyDevice(study=2, packs=packs)
+    )
     assert empty._offer([], saves=False).common == (mine[0].structure,)  # pyright: ignore[reportPrivateUsage]
     assert StudyDevice(study=2, packs=packs, group=lambda: "other").structures == ()
     assert lanes.users() == {1: 2}
@@ -131,7 +133,7 @@ class Study:
         turns = self.turns.of(0, self.number, lambda: 1.0)
         share = StudyDevice(study=self.number, turns=turns, packs=self.packs, group=self.group)
         name = f"w{self.number}"
-        worker = Worker(name=name, exchange=self.exchange, width=4, share=share, archive=self.archive)
+        worker = Worker(name=name, exchange=self.exchange, width=4, study_device=share, archive=self.archive)
         try:
             self.is_done = worker.run()
         except BaseException as error:
@@ -340,7 +342,7 @@ def test_checkpoints_hold_the_trials_of_their_study_at_the_step_of_its_reports(
     def offer_late(self: Worker, reports: list[Report], *, saves: bool) -> Offer:
         """Another worker of the device has trained the lanes up to their next reports since the last look at them."""
         if saves and self.lanes:
-            with self.share.turns.briefly():
+            with self.study_device.turns.briefly():
                 self.lanes.train(10)
         return offer_of(self, reports, saves=saves)
 
@@ -386,7 +388,7 @@ def test_checkpoints_hold_the_trials_of_their_study_at_the_step_of_its_reports(
 
 def test_lanes_whose_reports_nobody_takes_wait_and_others_train_on(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("workers.pool.worker.EXCHANGE_SECONDS", 0.01)
-    monkeypatch.setattr("workers.pool.worker.JOURNAL", 12)
+    monkeypatch.setattr("workers.pool.worker.MAX_JOURNAL_NUMBERS", 12)
     mine, yours = two_studies(4, steps=400)
     bench = Bench()
     studies = [bench.study(1, [*mine]), bench.study(2, [*yours])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.pool.slots import fraction, room_on, share_of
+from workers.pool.slots import fraction, reservation_of, room_on
 
 pytestmark = pytest.mark.fast
 
@@ -20,10 +20,10 @@ def test_as_many_workers_as_asked_fit_on_the_devices(devices: int, workers: int)
 
 
 def test_workers_take_gpus_alone_where_there_are_any_and_else_cores():
-    assert share_of({"GPU": 3, "CPU": 64}, None) == {"GPU": 1}
-    assert share_of({"GPU": 3, "CPU": 64}, 7) == {"GPU": 0.333}
-    assert share_of({"GPU": 0, "CPU": 4}, None) == {"CPU": 1}
-    assert share_of({"CPU": 4}, 8) == {"CPU": 0.5}
+    assert reservation_of({"GPU": 3, "CPU": 64}, None) == {"GPU": 1}
+    assert reservation_of({"GPU": 3, "CPU": 64}, 7) == {"GPU": 0.333}
+    assert reservation_of({"GPU": 0, "CPU": 4}, None) == {"CPU": 1}
+    assert reservation_of({"CPU": 4}, 8) == {"CPU": 0.5}
 
 
 def test_nodes_with_different_numbers_of_gpus_hold_a_worker_on_each():
@@ -35,7 +35,7 @@ def test_nodes_with_different_numbers_of_gpus_hold_a_worker_on_each():
 
 @pytest.mark.parametrize("each", [1, 2, 3, 7, 28, 59, 999])
 def test_a_gpu_holds_as_many_workers_as_its_fraction_was_made_for(each: int):
-    share = share_of({"GPU": 3.0}, 3 * each)
+    share = reservation_of({"GPU": 3.0}, 3 * each)
     alone = room_on([{"GPU": 1.0}], share)
     assert alone >= each
     assert alone * share["GPU"] <= 1

@@ -39,7 +39,7 @@ def place(slots: TunedSlots, slot: int, actor: object, node: str = "a") -> Any:
     async def start() -> Any:
         starting = asyncio.create_task(slots.start(slot))
         await asyncio.sleep(0)
-        assert slots._placing.suggest(f"trial {slot}") == {"slot": slot, "share": {"CPU": 1.0}}
+        assert slots._placing.suggest(f"trial {slot}") == {"slot": slot, "reservation": {"CPU": 1.0}}
         tune._Notices(slots._placing).on_trial_result(
             1, [], SimpleNamespace(trial_id=f"trial {slot}"), {"actor": actor, "node": node}
         )

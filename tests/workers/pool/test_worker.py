@@ -10,7 +10,9 @@ from workers.pool.worker import Worker, choose_width
 
 
 def run(controller: FakeController, width: int) -> Worker:
-    worker = Worker(name="w", exchange=controller.exchange, width=width, idle=lambda: pytest.fail("never idle here"))
+    worker = Worker(
+        name="w", exchange=controller.exchange, width=width, wait_for_work=lambda: pytest.fail("never idle here")
+    )
     worker.run()
     return worker
 

@@ -22,7 +22,7 @@ from workers.pool.logs import last_line
 from workers.pool.ray.cluster import Cluster
 from workers.pool.ray.cluster_slots import ClusterSlots
 from workers.pool.ray.connecting import connect
-from workers.pool.ray.questions import Question, Task
+from workers.pool.ray.questions import Question, StudyInstructions, WorkerEnded
 
 UPDATE_SECONDS = 1.0
 """The seconds between two looks at the cluster's nodes."""
@@ -72,8 +72,8 @@ class _Agent:
         """The slots that were reported last."""
         self._turn = asyncio.Lock()
         """Held while the slots are looked at."""
-        self._tasks: dict[int, ray.ObjectRef[Task] | Exception] = {}
-        """The task of each study, by its number; an error stands for one whose data the cluster has no room for."""
+        self._instructions: dict[int, ray.ObjectRef[StudyInstructions] | Exception] = {}
+        """Study -> what its workers are sent, or the error if the cluster has no room for its data."""
         self._has_begun = False
         """Whether any worker has begun, so that the cluster is known to be able to prepare its environment."""
         self._workers: dict[int, asyncio.Task[None]] = {}
@@ -114,14 +114,14 @@ class _Agent:
             threading.Timer(EXIT_SECONDS, os._exit, [1]).start()  # Ray may wait for a cluster that is gone
             loop.call_soon_threadsafe(self._is_over.set)
 
-    def _on_open(self, study: int, task: Task) -> None:
+    def _on_open(self, study: int, instructions: StudyInstructions) -> None:
         try:
-            self._tasks[study] = ray.put(task)  # its data are sent to each node once
+            self._instructions[study] = ray.put(instructions)  # its data are sent to each node once
         except Exception as error:  # each worker that should begin says so
-            self._tasks[study] = error
+            self._instructions[study] = error
 
     def _on_close(self, study: int) -> None:
-        del self._tasks[study]
+        del self._instructions[study]
 
     def _on_employ(self, worker: int, study: int, slot: int) -> None:
         self._workers[worker] = asyncio.create_task(self._employ(worker, study, slot))
@@ -140,10 +140,10 @@ class _Agent:
         actor: Any = None
         node = reason = renewals = None
         try:
-            if isinstance(task := self._tasks[study], Exception):
-                raise task
+            if isinstance(instructions := self._instructions[study], Exception):
+                raise instructions
             actor, node = await self._slots.start(slot)
-            await actor.begin.remote(slot, task)
+            await actor.begin.remote(slot, instructions)
             self._has_begun = True
             renewals = asyncio.create_task(self._carry(worker, "renew", actor))
             reason = await self._carry(worker, "exchange", actor)
@@ -167,10 +167,10 @@ class _Agent:
 
     async def _carry(self, worker: int, line: str, actor: Any) -> str | None:
         """Carry the questions of one line, and return why the worker ended."""
-        question: Question = await actor.fetch.remote(line)
-        while question.kind != "end":
+        question: Question | WorkerEnded = await actor.fetch.remote(line)
+        while isinstance(question, Question):
             answer = asyncio.get_running_loop().create_future()
             self._asked[worker, line] = answer
             self._send("ask", worker, line, question)
             question = await actor.fetch.remote(line, await answer)
-        return question.arguments[0]
+        return question.reason

@@ -9,30 +9,30 @@ from typing import Any
 import ray
 
 from spaces.errors import StudyError
-from workers.pool.slots import room_on, share_of
+from workers.pool.slots import reservation_of, room_on
 
 
 class ClusterSlots(ABC):
     """The slots, by number: one for each device of the cluster or share of one, while nodes join and leave."""
 
     def __init__(self, workers: int | None) -> None:
-        """Share the devices that are there now among so many workers, as `share_of` does; StudyError if there is
+        """Share the devices that are there now among so many workers, as `reservation_of` does; StudyError if there is
         none.
         """
         total = {name: sum(node.get(name, 0) for node in _live_nodes().values()) for name in ("GPU", "CPU")}
         if not any(total.values()):
             raise StudyError("the Ray cluster has neither GPUs nor cores yet; launch when a node with some has joined")
-        self.share = share_of(total, workers)
+        self.reservation = reservation_of(total, workers)
         self._workers = workers
 
     @property
     def device(self) -> str:
         """The kind of device of the slots: `cuda` or `cpu`."""
-        return "cuda" if "GPU" in self.share else "cpu"
+        return "cuda" if "GPU" in self.reservation else "cpu"
 
     def count(self) -> int:
         """Return how many slots there should be now."""
-        room = room_on(_live_nodes().values(), self.share)
+        room = room_on(_live_nodes().values(), self.reservation)
         return room if self._workers is None else min(self._workers, room)
 
     def has_left(self, node: str) -> bool:

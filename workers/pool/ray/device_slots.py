@@ -50,7 +50,7 @@ class DeviceSlots(ClusterSlots):
                 del self._groups[slot]
         while len(self._groups) < wanted:
             slot = next(number for number in itertools.count() if number not in self._groups)
-            self._groups[slot] = placement_group([{**self.share}])
+            self._groups[slot] = placement_group([{**self.reservation}])
         return tuple(sorted(self._placed))
 
     async def start(self, slot: int) -> tuple[Any, str]:
@@ -64,8 +64,8 @@ class DeviceSlots(ClusterSlots):
 
     def options(self, slot: int) -> dict[str, Any]:
         """Return Ray's options for an actor in a slot."""
-        [(resource, share)] = self.share.items()
-        amount = int(share / PARTS * 10_000) / 10_000  # Ray counts in ten thousandths
+        [(resource, reserved)] = self.reservation.items()
+        amount = int(reserved / PARTS * 10_000) / 10_000  # Ray counts in ten thousandths
         amounts = {"num_cpus": 0.0, "num_gpus": 0.0, f"num_{resource.lower()}s": amount}
         place = PlacementGroupSchedulingStrategy(
             placement_group=self._groups[slot],

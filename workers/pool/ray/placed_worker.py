@@ -17,7 +17,7 @@ from spaces.records import Directives, Offer, Report
 from workers.engine.machine.devices import default_device, describe_unused_gpu, device_name
 from workers.engine.machine.process import prepare
 from workers.pool.logs import begin_log, last_line, log_exchange, log_file
-from workers.pool.ray.questions import Line, Question, Task
+from workers.pool.ray.questions import Line, Question, StudyInstructions, WorkerEnded
 from workers.pool.slots import name_worker
 from workers.pool.worker_settings import WorkerSettings, make_worker
 
@@ -30,32 +30,32 @@ class PlacedWorker:
 
     _lines: Mapping[str, Line]
 
-    async def begin(self, slot: int, task: Task) -> None:
+    async def begin(self, slot: int, instructions: StudyInstructions) -> None:
         """Start to train, in a slot; to be called once, before anything is fetched."""
         loop = asyncio.get_running_loop()
         self._lines = {"exchange": Line(loop), "renew": Line(loop)}
-        threading.Thread(target=self._work, args=(slot, task), daemon=True).start()
+        threading.Thread(target=self._work, args=(slot, instructions), daemon=True).start()
 
-    async def fetch(self, line: str, *answer: object) -> Question:
+    async def fetch(self, line: str, *answer: object) -> Question | WorkerEnded:
         """Return the next question of a line, with the answer to the one before; see `Line`.
 
         `exchange`: those that may have to wait for the database; `renew`: those that are answered at once.
         """
         return await self._lines[line].fetch(*answer)
 
-    def _work(self, slot: int, task: Task) -> None:
+    def _work(self, slot: int, instructions: StudyInstructions) -> None:
         reason = None
         try:
-            install(place_contents(task.outside))
+            install(place_contents(instructions.outside))
             prepare()
             begin_log()
-            self._train(slot, task)
+            self._train(slot, instructions)
         except BaseException as error:
             _LOG.exception("the worker of slot %d crashed", slot)
             reason = last_line(error)
         self._lines["exchange"].end(reason)
 
-    def _train(self, slot: int, task: Task) -> None:
+    def _train(self, slot: int, instructions: StudyInstructions) -> None:
         """Run one worker after the other, as leases run out, until the controller says that the study is done."""
         exchanges, renewals = self._lines["exchange"], self._lines["renew"]
         node, code = ray.get_runtime_context().get_node_id(), Path(__file__).parents[3]
@@ -66,7 +66,9 @@ class PlacedWorker:
             _LOG.info("%s begins on node %s: %s; code in %s", name, node, device_name(device), code)
             if unused := describe_unused_gpu():
                 _LOG.warning(unused)
-            settings = WorkerSettings(device=device, width=task.width, saving=task.saving, log=log_file())
+            settings = WorkerSettings(
+                device=device, width=instructions.width, saving=instructions.saving, log=log_file()
+            )
 
             def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
                 return exchanges.ask("exchange", list(reports), offer)

@@ -17,7 +17,7 @@ from workers.pool import Saving
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class StudyInstructions:
     """The instructions that all workers of a study get at their start."""
 
     width: int | None
@@ -31,8 +31,17 @@ class Question(NamedTuple):
     """What a worker wants to know."""
 
     kind: str
-    """`attach`, `exchange`, `renew`; or `end`, which has no answer."""
+    """`attach`, `exchange` or `renew`."""
     arguments: tuple[Any, ...]
+
+
+class WorkerEnded(NamedTuple):
+    """The end of a worker, in place of a further question."""
+
+    reason: str | None
+    """Why it crashed, or could not start; None if it was told that the study is done."""
+    has_left: bool = False
+    """Whether its node has left the cluster, which is no crash."""
 
 
 @final
@@ -42,7 +51,7 @@ class Line:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """`loop`: that in which questions are fetched."""
         self._loop = loop
-        self._questions: asyncio.Queue[Question] = asyncio.Queue()
+        self._questions: asyncio.Queue[Question | WorkerEnded] = asyncio.Queue()
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._turn = threading.Lock()
 
@@ -54,13 +63,13 @@ class Line:
 
     def end(self, reason: str | None) -> None:
         """Say that the worker has ended; `reason`: of what, unless it was done."""
-        self._put(Question("end", (reason,)))
+        self._put(WorkerEnded(reason))
 
-    async def fetch(self, *answer: Any) -> Question:
-        """Return the next question, once there is one, with the answer to the one before."""
+    async def fetch(self, *answer: Any) -> Question | WorkerEnded:
+        """Return the next question or the end, once there is one, with the answer to the one before."""
         for one in answer:
             self._answers.put(one)
         return await self._questions.get()
 
-    def _put(self, question: Question) -> None:
+    def _put(self, question: Question | WorkerEnded) -> None:
         self._loop.call_soon_threadsafe(self._questions.put_nowait, question)

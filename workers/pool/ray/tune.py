@@ -22,8 +22,8 @@ from ray.tune.search import Searcher
 
 from workers.pool.ray.cluster_slots import ClusterSlots
 from workers.pool.ray.placed_worker import PlacedWorker
-from workers.pool.ray.questions import Question, Task
-from workers.pool.slots import Share
+from workers.pool.ray.questions import Question, StudyInstructions, WorkerEnded
+from workers.pool.slots import Reservation
 
 Started = Future[tuple[Any, str]]
 """The actor of a worker and the id of its node, once Tune has placed it."""
@@ -39,7 +39,7 @@ class TunedSlots(ClusterSlots):
         self._folder = folder
         self._held: set[int] = set()
         """Slots with a worker, which may still wait for its place."""
-        self._placing = _Placing(self.share)
+        self._placing = _Placing(self.reservation)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._fit, daemon=True)
 
@@ -89,7 +89,7 @@ class PackTrial(tune.Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        return tune.PlacementGroupFactory([config["share"]])
+        return tune.PlacementGroupFactory([config["reservation"]])
 
     def setup(self, config: dict[str, Any]) -> None:
         context = ray.get_runtime_context()
@@ -98,14 +98,14 @@ class PackTrial(tune.Trainable):
         self._results: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._results.put_nowait({**self._totals, "actor": context.current_actor})
 
-    async def begin(self, slot: int, task: Task) -> None:
+    async def begin(self, slot: int, instructions: StudyInstructions) -> None:
         """Begin as `PlacedWorker` does."""
-        await self._worker.begin(slot, task)
+        await self._worker.begin(slot, instructions)
 
-    async def fetch(self, line: str, *answer: object) -> Question:
+    async def fetch(self, line: str, *answer: object) -> Question | WorkerEnded:
         """Fetch as from a `PlacedWorker`."""
         question = await self._worker.fetch(line, *answer)
-        if question.kind == "exchange" and question.arguments[0]:
+        if isinstance(question, Question) and question.kind == "exchange" and question.arguments[0]:
             reports, offer = question.arguments
             self._totals["reports"] += len(reports)
             self._totals["free_lanes"] = offer.lanes
@@ -133,9 +133,9 @@ class PackTrial(tune.Trainable):
 class _Placing(Searcher):
     """The searcher of the launch's experiment: Tune asks for trials, and gets a worker for each free slot."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, reservation: Reservation) -> None:
         super().__init__()
-        self._share = share
+        self._reservation = reservation
         self._wanted: queue.SimpleQueue[tuple[int, Started]] = queue.SimpleQueue()
         self._asked: dict[str, Started] = {}
         """The workers that Tune has been asked for and has not started yet, by Tune's name of the trial."""
@@ -153,7 +153,7 @@ class _Placing(Searcher):
         if not started.set_running_or_notify_cancel():  # it is not wanted any more
             return None
         self._asked[trial_id] = started
-        return {"slot": slot, "share": {**self._share}}
+        return {"slot": slot, "reservation": {**self._reservation}}
 
     def take(self, trial_id: str) -> Started | None:
         """Return what waits for a trial's start; None if it has started."""

@@ -1,9 +1,9 @@
-"""A study that this process has claimed: its controller's transactions, each committed before the call returns.
+"""A study that this process controls: its controller's transactions, each committed before the call returns.
 
 Three rules make them safe, and every method keeps them:
 
-- *The claim.* Each transaction that writes first compares the study's own fence, and so fails once another process
-  has claimed the study, whatever became of the lock.
+- *Control.* Each transaction that writes first compares the study's own fence, and so fails once another process
+  has taken control, whatever became of the lock.
 - *Fences.* Whatever is written about a trial says which start of it (its fence) it comes from. A worker that was
   silent for a minute has lost its trials, and others train them from a later start; what the old one still sends
   carries the old fence and changes no row.
@@ -31,12 +31,12 @@ from spaces.records import (
     WorkerStatus,
 )
 from spaces.settings import History, Objective
-from storage.claims import checkpointing, leases, rows
-from storage.claims.fingerprints import Assigned, FingerprintTable, read_numbers
-from storage.claims.history import Past, follow
-from storage.claims.queries import StudyQueries
-from storage.claims.session import Session, transaction
-from storage.claims.stored_trials import read_queued
+from storage.control import checkpointing, leases, rows
+from storage.control.fingerprints import Assigned, FingerprintTable, read_numbers
+from storage.control.history import Past, follow
+from storage.control.queries import StudyQueries
+from storage.control.session import Session, transaction
+from storage.control.stored_trials import read_queued
 from storage.databases.database import study_topic
 from storage.schema import Now, StudyState, checkpoints, fingerprints, studies, trial_id, trials, workers
 
@@ -56,7 +56,7 @@ class _Plan(NamedTuple):
 
 
 @final
-class ClaimedStudy:
+class ControlledStudy:
     """The rows of one study; what each method does is said in `search.steering.study_store.StudyStore`.
 
     Safe to call from several threads; calls run one after another.
@@ -73,7 +73,7 @@ class ClaimedStudy:
         version: str = "",
         keep_open: bool = False,
     ) -> None:
-        """`fence`: of this claim; `policy`: which reports are kept; `objective`: which of them is the best.
+        """`fence`: of this controller; `policy`: which reports are kept; `objective`: which of them is the best.
 
         `version`: of Graft. `keep_open`: whether the session serves others when this study is given back.
         """

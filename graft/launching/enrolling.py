@@ -1,4 +1,4 @@
-"""Writing a study into the database, changing its space, and claiming it for a controller."""
+"""Writing a study into the database, changing its space, and taking control of it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def new_study(name: str, space: Space) -> NewStudy:
     )
 
 
-def extend(url: str, name: str, trials: int) -> Enrolment:
+def set_planned_trials(url: str, name: str, trials: int) -> Enrolment:
     """Set a study's number of planned trials, given its name alone; raises StudyError as `enrol` does."""
     row = find_study(url, name)
     with using(plugins_of_study(url, name)):
@@ -121,13 +121,9 @@ def find_study(url: str, name: str) -> Mapping[str, Any]:
 
 
 def open_controller(
-    url: str,
-    name: str,
-    saving: Saving | None = None,
-    checkpoint_url: str | None = None,
-    crash: str | None = None,
+    url: str, name: str, saving: Saving | None = None, checkpoint_url: str | None = None, crash: str | None = None
 ) -> Controller:
-    """Claim a study and return its controller, which the caller must close.
+    """Take control of a study and return its controller, which the caller must close.
 
     The study's plug-ins from outside must be in use (`spaces.plugins.active`). `saving` says where
     checkpoints go; `checkpoint_url` is recorded for the next launch, None keeps what is recorded. `crash`
@@ -152,7 +148,7 @@ def begin_controller(
     *,
     keep_open: bool = False,
 ) -> Controller:
-    """Claim a study, given its row, and return its controller, as `open_controller` does.
+    """Take control of a study, given its row, and return its controller, as `open_controller` does.
 
     With `keep_open`, closing the controller leaves the store open, for other studies.
     """
@@ -163,7 +159,7 @@ def begin_controller(
     space = parse_stored(row, families())
     archive = Archive(saving.url, saving.study) if saving else None
     search = space.search
-    study = store.claim(
+    study = store.take_control(
         row["id"], policy=search.history, objective=search.objective, version=version(), keep_open=keep_open
     )
     try:
@@ -176,7 +172,7 @@ def begin_controller(
                 ending = f"the last launch crashed ({crash}); if it does so again, --workers 1 --pack 1 finds the trial"
             _log.warning(ending)
         return Controller.begin(
-            space, study, remove_checkpoints=archive.tidy if archive else None, crashed=crash is not None
+            space, study, keep_checkpoints=archive.tidy if archive else None, crashed=crash is not None
         )
     except BaseException:
         study.close()

@@ -1,8 +1,8 @@
 """A writing connection that reconnects: a transaction is made again, whole, when the server has gone away.
 
 A commit may have been done and only its answer lost; the client cannot know. So every transaction must come to the
-same when it is made twice (`claimed_study` says how). A server that is away for longer than an hour ends the run; what
-it had committed stays.
+same when it is made twice (`controlled_study` says how). A server that is away for longer than an hour ends the run;
+what it had committed stays.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ class Session:
             self.database.close()
 
     def lock(self, study_id: int, act: Callable[[Connection], int]) -> int:
-        """Make this process the study's only controller; `act` raises the fence and returns it.
+        """Make this process the study's only controller and return the fence that `act` returns.
 
-        Raises StudyError if another process is.
+        `act` raises the study's fence; it returns 0 if nothing else is written under the lock. Raises StudyError if
+        another process is the controller.
         """
         query = select(studies.c.name).where(studies.c.id == study_id)
         name: str = self.transact(lambda connection: connection.execute(query).scalar_one())
@@ -101,17 +102,17 @@ class Session:
                 return answer
 
     def write(self, study_id: int, act: Callable[[Connection], Answer]) -> Answer:
-        """Run `act` in a transaction, as `transact` does, if this process still has the study's claim, which the
-        transaction checks.
+        """Run `act` in a transaction, as `transact` does, if this process still has control of the study,
+        which the transaction checks.
 
-        Raises StudyError if another process has claimed it since.
+        Raises StudyError if another process has taken control since.
         """
 
-        def act_if_claimed(connection: Connection) -> Answer:
-            self._check_claim(connection, study_id)
+        def act_if_in_control(connection: Connection) -> Answer:
+            self._check_control(connection, study_id)
             return act(connection)
 
-        return self.transact(act_if_claimed)
+        return self.transact(act_if_in_control)
 
     def _check_place(self) -> None:
         """Raise StorageError if what is committed is not where the next one looks; nothing is written after that."""
@@ -147,17 +148,17 @@ class Session:
         """Lock the studies over the new connection.
 
         The lock alone would not do: while this process was away, another may have taken the study, written to it and
-        ended. Its claim counted the study's fence up.
+        ended. Its controller counted the study's fence up.
         """
         with self.database.readable_errors(), self._connection.begin():
             if self._is_service:
                 self.database.locks.lock_service(self._connection)
             for study_id, (name, _) in self._locked.items():
                 self.database.locks.lock(self._connection, study_id, name)
-                self._check_claim(self._connection, study_id)
+                self._check_control(self._connection, study_id)
 
-    def _check_claim(self, connection: Connection, study_id: int) -> None:
-        """Raise StudyError unless the study has the fence of our claim; until the commit nobody can count it up."""
+    def _check_control(self, connection: Connection, study_id: int) -> None:
+        """Raise StudyError unless the study has the fence that we gave it; until the commit nobody can count it up."""
         name, fence = self._locked[study_id]
         if connection.scalar(_FENCE, {"study": study_id}) != fence:
             raise StudyError(f"study {name!r} was taken over by another process")

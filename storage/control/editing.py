@@ -1,6 +1,6 @@
 """A study that is changed while it does not run: trials by hand, its space, its name; or that is deleted.
 
-Each method is one transaction. The study is claimed as a controller would claim it, so that no controller runs while it
+Each method is one transaction. Control of the study is taken as by a controller, so that no controller runs while it
 is changed, and one that was away finds another fence when it comes back.
 """
 
@@ -18,9 +18,9 @@ from spaces.plugins.bundles import Bundle
 from spaces.records import TERMINAL, Constraints, Trial
 from spaces.settings import Objective
 from storage import claim_events, sources, test_sets
-from storage.claims import rows
-from storage.claims.queries import StudyQueries
-from storage.claims.session import Session, transaction
+from storage.control import rows
+from storage.control.queries import StudyQueries
+from storage.control.session import Session, transaction
 from storage.schema import (
     Now,
     architectures,
@@ -70,7 +70,7 @@ class SpaceChange:
 
 @final
 class EditedStudy:
-    """One study, claimed to be changed."""
+    """One study, controlled to be changed."""
 
     def __init__(self, session: Session, study_id: int) -> None:
         self.id = study_id

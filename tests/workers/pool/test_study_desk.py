@@ -13,9 +13,9 @@ from spaces.errors import ClusterError, StorageError, StudyError
 from spaces.records import Directives, Offer, Report
 from tests.support.launches import wait_until
 from workers.pool.controller_proxy import ControllerProxy
-from workers.pool.ray import relay
-from workers.pool.ray.questions import Line, Question
-from workers.pool.ray.relay import StudyDesk
+from workers.pool.ray import ray_pool
+from workers.pool.ray.questions import Line, Question, WorkerEnded
+from workers.pool.ray.ray_pool import StudyDesk
 
 pytestmark = pytest.mark.fast
 
@@ -94,7 +94,7 @@ def served(cluster: PretendedCluster, controller: Controller) -> Generator[tuple
     thread.start()
 
     def say(worker: int, kind: str, *arguments: object) -> None:
-        desk.inbox.put((worker, Question(kind, arguments)))
+        desk.inbox.put((worker, WorkerEnded(*arguments) if kind == "end" else Question(kind, arguments)))
 
     try:
         yield desk, say
@@ -131,7 +131,7 @@ def test_a_worker_that_crashes_is_followed_and_one_that_left_with_its_node_is_no
             say(worker, "attach", f"w{worker}")
             if worker % 2:
                 say(worker, "exchange", [REPORT], offer(f"w{worker}"))
-            say(worker, "leave" if worker == 3 else "end", "killed")
+            say(worker, "end", "killed", worker == 3)
         wait_until(lambda: len(cluster.employed) == 9 or desk.failure is not None)
         desk.is_stopping = True
     assert desk.failure is None
@@ -162,8 +162,28 @@ def test_a_cluster_that_is_gone_ends_the_study_with_what_it_trained_queued_again
     assert controller.told == ["departure a"]
 
 
+def test_a_question_of_a_worker_whose_cluster_went_after_the_end_of_the_study_is_no_failure():
+    cluster, controller = PretendedCluster((0, 1)), Controller()
+    controller.answer = Directives(done=True)
+    desk = StudyDesk(cluster, ControllerProxy(controller), 0)  # pyright: ignore[reportArgumentType]
+    check = cluster.check
+
+    def go_after_the_end() -> None:
+        if len(cluster.answers) == 3:  # both have begun, and one was told that the study has ended
+            cluster.failure = ClusterError("it is gone")
+        check()
+
+    cluster.check = go_after_the_end
+    for worker, name in enumerate("ab"):
+        desk.inbox.put((worker, Question("attach", (name,))))
+    desk.inbox.put((0, Question("exchange", ([REPORT], offer("a")))))
+    desk.inbox.put((1, Question("exchange", ([], offer("b")))))
+    desk.serve()
+    assert desk.failure is None
+
+
 def test_what_ends_the_run_is_heard_where_no_worker_is(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(relay, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(ray_pool, "SWEEP_CALL_SECONDS", 0.0)
     cluster, controller = PretendedCluster(()), Controller()
     with served(cluster, controller) as (desk, _):
         controller.error = StorageError("the disk is full")
@@ -171,7 +191,7 @@ def test_what_ends_the_run_is_heard_where_no_worker_is(monkeypatch: pytest.Monke
 
 
 def test_workers_that_do_not_notice_the_end_are_ended(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(relay, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(ray_pool, "GRACE_SECONDS", 0.0)
     cluster, controller = PretendedCluster((0, 1)), Controller()
     with served(cluster, controller) as (desk, say):
         wait_until(lambda: len(cluster.employed) == 2)
@@ -194,7 +214,7 @@ def test_a_line_carries_one_question_at_a_time():
         assert await line.fetch() == Question("renew", ("a",))
         assert await line.fetch(True) == Question("renew", ("a",))
         line.end("tired")
-        assert await line.fetch(False) == Question("end", ("tired",))
+        assert await line.fetch(False) == WorkerEnded("tired")
         for thread in asking:
             thread.join(60)
 

@@ -1,4 +1,4 @@
-"""What a controller asks about its claimed study, each answer in one transaction."""
+"""What a controller asks about its study, each answer in one transaction."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from sqlalchemy import Connection, func, select
 
 from spaces.records import TERMINAL, Metric, Outcome, QueuedTrial, Report, State, StoredTrial, TrialStart
 from spaces.settings import Direction
-from storage.claims import checkpointing, stored_trials
-from storage.claims.session import Session, transaction
+from storage.control import checkpointing, stored_trials
+from storage.control.session import Session, transaction
 from storage.schema import metrics, trial_id, trials
 
 

@@ -29,13 +29,12 @@ from workers.pool.controller_proxy import ControllerProxy
 from workers.pool.logs import last_line
 from workers.pool.ray.access import stay_on_loopback
 from workers.pool.ray.cluster import Cluster
-from workers.pool.ray.questions import Question, Task
+from workers.pool.ray.questions import Question, StudyInstructions, WorkerEnded
 from workers.pool.slots import MOST_CRASHES
 
-WATCH_SECONDS, SWEEP_SECONDS = 0.2, 1.0
+WATCH_SECONDS, SWEEP_CALL_SECONDS = 0.2, 1.0
 GRACE_SECONDS = 90.0
-"""The seconds in which workers must notice that a study has ended, before they are ended; longer
-than a lease lasts."""
+"""The seconds in which workers must notice that a study has ended, before they are ended; longer than a lease lasts."""
 CLOSE_SECONDS = 10.0
 _PROGRAM = "from workers.pool.ray.agent import main; main()"
 
@@ -113,10 +112,13 @@ class RayPool:
     ) -> None:
         """Train a study until its controller is done, with a worker in each slot; others may be trained beside it.
 
-        All as `processes.run`. Raises ClusterError where the cluster is gone, with everything kept.
+        `width` None: found as it trains; `saving` None: no checkpoints are written. `watch` is called with the progress
+        a few times a second, and returns True to ask for a stop. `outside`: plug-ins that workers are sent. Raises the
+        controller's GraftError, StudyError where every worker has crashed again and again, and ClusterError where the
+        cluster is gone, with everything kept.
         """
         study = next(self._numbers)
-        self.send(("open", study, Task(width=width, saving=saving, outside=outside)))
+        self.send(("open", study, StudyInstructions(width=width, saving=saving, outside=outside)))
         desk = StudyDesk(self, ControllerProxy(controller), study)
         # The plug-ins from outside that the study has are looked up by this thread's context.
         thread = threading.Thread(target=contextvars.copy_context().run, args=(desk.serve,), daemon=True)
@@ -189,21 +191,19 @@ class RayPool:
 
     def _on_end(self, worker: int, reason: str | None, has_left: bool) -> None:
         if desk := self._desks.pop(worker, None):
-            desk.inbox.put((worker, Question("leave" if has_left else "end", (reason,))))
+            desk.inbox.put((worker, WorkerEnded(reason, has_left)))
 
 
 @final
 class StudyDesk:
-    """The answers to the workers of one study, one after the other; all but those to `renew` are
-    made in one thread.
-    """
+    """The answers to the workers of one study, one after the other; all but those to `renew` are made in one thread."""
 
     def __init__(self, pool: RayPool, proxy: ControllerProxy, study: int) -> None:
         self.proxy = proxy
         self.study = study
         """The number by which the pool knows it."""
-        self.inbox: queue.SimpleQueue[tuple[int, Question]] = queue.SimpleQueue()
-        """Pairs of a worker and its question, or how it ended."""
+        self.inbox: queue.SimpleQueue[tuple[int, Question | WorkerEnded]] = queue.SimpleQueue()
+        """Pairs of a worker and its question, or its end."""
         self.failure: BaseException | None = None
         """The error that ended it; None if the study has ended or was stopped."""
         self.is_stopping = False
@@ -225,11 +225,13 @@ class StudyDesk:
         swept = time.monotonic()
         try:
             while not self._is_over():
-                self._check()
+                self._requeue_if_cluster_gone()
+                if not self._begun:  # no worker asks, and so none would hear of the error that ended the run
+                    self.proxy.progress()
                 self._employ()
                 with suppress(queue.Empty):
                     self._take(*self.inbox.get(timeout=WATCH_SECONDS))
-                if time.monotonic() > swept + SWEEP_SECONDS:
+                if time.monotonic() > swept + SWEEP_CALL_SECONDS:
                     self.proxy.sweep()
                     swept = time.monotonic()
             self.proxy.progress()  # raises what ended it
@@ -238,21 +240,17 @@ class StudyDesk:
         for worker in self._slots:
             self._pool.dismiss(worker)
 
-    def _check(self) -> None:
-        """Raise what ended the run, where no worker can be told; the trials of its workers are
-        queued again.
-        """
+    def _requeue_if_cluster_gone(self) -> None:
+        """Queue trials of all workers again if the cluster is gone; raises ClusterError unless the study has ended."""
         try:
             self._pool.check()
         except ClusterError:
             for slot in self._slots.values():
-                self.proxy.leave(slot)
+                self.proxy.note_departure(slot)
             if self._ended is None:
                 raise
             self._slots.clear()  # they had nothing left to train
             self._begun.clear()
-        if not self._begun:
-            self.proxy.progress()
 
     def _is_over(self) -> bool:
         """Return whether no worker trains and none will be started.
@@ -278,29 +276,29 @@ class StudyDesk:
             if self._is_usable(slot):
                 self._slots[self._pool.employ(self, slot)] = slot
 
-    def _take(self, worker: int, question: Question) -> None:
+    def _take(self, worker: int, message: Question | WorkerEnded) -> None:
         """Answer a question, or note an end."""
-        kind, arguments = question
-        slot = self._slots[worker]
-        if kind == "attach":
+        slot = self._slots.get(worker)
+        if slot is None:  # it asked before its cluster was gone
+            return
+        if isinstance(message, WorkerEnded):
+            del self._slots[worker]
+            self._begun.discard(worker)
+            if message.has_left:
+                self.proxy.note_departure(slot)
+            elif message.reason is not None:
+                self.proxy.note_crash(slot)
+                self._crashes[slot] += 1
+                self._reason = message.reason
+        elif message.kind == "attach":
             self._begun.add(worker)
-            self.proxy.attach(slot, *arguments)
+            self.proxy.attach(slot, *message.arguments)
             self._pool.answer(worker, "exchange", None)
-        elif kind == "exchange":
-            reports, offer = arguments
+        else:
+            reports, offer = message.arguments
             answer = self.proxy.exchange(reports, offer)
             if reports:
                 del self._crashes[slot]
             if answer.done and self._ended is None:
                 self._ended = time.monotonic()
             self._pool.answer(worker, "exchange", answer)
-        else:  # the worker was told to end, is gone with its machine, or has crashed
-            [reason] = arguments
-            del self._slots[worker]
-            self._begun.discard(worker)
-            if kind == "leave":
-                self.proxy.leave(slot)
-            elif reason is not None:
-                self.proxy.detach(slot)
-                self._crashes[slot] += 1
-                self._reason = reason

@@ -1,4 +1,4 @@
-"""The fingerprints of a claimed study: what determined the numbers of its trials, and which trial has which.
+"""The fingerprints of a controlled study: what determined the numbers of its trials, and which trial has which.
 
 A row stands for one way to compute: two trials of one row have nothing but their configurations between them. Its
 `sources` grow with the plug-ins that its trials use. A trial that was resumed under another fingerprint has a row of

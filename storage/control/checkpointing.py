@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, exists, select, update
 from sqlalchemy import delete as sql_delete
 
 from spaces.records import Checkpoint
-from storage.claims.history import Past
+from storage.control.history import Past
 from storage.databases.database import Insert
 from storage.schema import Now, checkpoints, trial_id, trials
 

@@ -36,7 +36,7 @@ from spaces.records import (
     TrialStart,
     is_feasible,
 )
-from storage.claims.stored_trials import split_ids
+from storage.control.stored_trials import split_ids
 from storage.databases.database import Database, Insert, MetricRow
 from storage.schema import Now, architectures, checkpoints, metrics, studies, test_results, trial_id, trials
 from storage.test_sets import seal

@@ -13,28 +13,28 @@ from spaces.records import WorkerStatus
 from storage.databases.database import Insert
 from storage.schema import Now, workers
 
-_MINE = (workers.c.study_id == bindparam("study"), workers.c.fence == bindparam("claim"))
+_MINE = (workers.c.study_id == bindparam("study"), workers.c.fence == bindparam("own"))
 _EXPIRE = (
     update(workers).where(*_MINE, workers.c.state == "running", workers.c.lease_until < Now()).values(state="lost")
 )
 _LOST = select(workers.c.id).where(*_MINE, workers.c.state == "lost").order_by(workers.c.id)
 _OTHERS = (
     update(workers)
-    .where(workers.c.study_id == bindparam("study"), workers.c.fence < bindparam("claim"), workers.c.state == "running")
+    .where(workers.c.study_id == bindparam("study"), workers.c.fence < bindparam("own"), workers.c.state == "running")
     .values(state="lost")
 )
 _UPDATED = ("host", "device", "log", "state", "steps", "room", "heartbeat_at", "lease_until")
 
 
 def renew(
-    connection: Connection, insert: Insert, study_id: int, claim: int, seen: Sequence[WorkerStatus], seconds: float
+    connection: Connection, insert: Insert, study_id: int, fence: int, seen: Sequence[WorkerStatus], seconds: float
 ) -> None:
     """Renew each worker's lease for so many seconds from when it was last seen; an expired lease stays expired.
 
     Were a lost worker's lease renewed, it would go on with trials that others were given meanwhile.
     """
     rows = [
-        {**one._asdict(), "study_id": study_id, "fence": claim, "age": -one.seconds, "left": seconds - one.seconds}
+        {**one._asdict(), "study_id": study_id, "fence": fence, "age": -one.seconds, "left": seconds - one.seconds}
         for one in seen
     ]
     if not rows:
@@ -46,21 +46,21 @@ def renew(
     again = statement.on_conflict_do_update(
         index_elements=[workers.c.study_id, workers.c.id],
         set_={name: literal_column(f"excluded.{name}") for name in _UPDATED},
-        # A worker of an earlier claim, or one that is lost, keeps its row: its trials may run elsewhere by now.
+        # A worker of an earlier controller, or one that is lost, keeps its row: its trials may run elsewhere by now.
         where=(workers.c.fence == literal_column("excluded.fence")) & (workers.c.state == "running"),
     )
     connection.execute(again, rows)
 
 
-def expire(connection: Connection, study_id: int, claim: int) -> list[str]:
+def expire(connection: Connection, study_id: int, fence: int) -> list[str]:
     """Mark the workers whose leases have expired as lost; all that this controller has lost, now or earlier.
 
     Those of earlier calls are named again, as the answer to an earlier call may have been lost.
     """
-    connection.execute(_EXPIRE, {"study": study_id, "claim": claim})
-    return list(connection.scalars(_LOST, {"study": study_id, "claim": claim}))
+    connection.execute(_EXPIRE, {"study": study_id, "own": fence})
+    return list(connection.scalars(_LOST, {"study": study_id, "own": fence}))
 
 
-def orphan(connection: Connection, study_id: int, claim: int) -> None:
+def orphan(connection: Connection, study_id: int, fence: int) -> None:
     """Mark the workers of earlier controllers as lost: they exchange with a process that does not exist any more."""
-    connection.execute(_OTHERS, {"study": study_id, "claim": claim})
+    connection.execute(_OTHERS, {"study": study_id, "own": fence})

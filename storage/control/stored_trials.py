@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select
 from spaces.errors import RowError
 from spaces.records import LearnedSpline, QueuedTrial, State, StoredTrial
 from spaces.settings import Direction
-from storage.claims import checkpointing
+from storage.control import checkpointing
 from storage.schema import architectures, trial_id, trials
 
 _IN = 10_000

@@ -1,7 +1,0 @@
-"""Writing a study that this process has claimed: one transaction for each step of its controller.
-
-claimed_study.py   the transactions, queries.py those that only read; session.py makes them again when a server was away
-rows.py, checkpointing.py, leases.py   the statements that they are made of: over trials, checkpoints and workers
-editing.py         changes of a study that does not run
-history.py         which reports stay
-"""

@@ -1,0 +1,164 @@
+"""Requests to the process that writes a database, which is this one if no other does.
+
+One process at a time writes a SQLite file: while another does, a request is left in the file's mailbox. PostgreSQL
+takes several writers and has no mailbox.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from spaces.errors import StorageError, StudyError
+from spaces.messages import no_such
+from storage.databases import find_database
+from storage.databases.database import Database
+from storage.databases.mailbox import Mailbox
+from storage.frames import open_reader
+from storage.queue import REVOCATION, StoreRequest
+from storage.queue_entries import QueueEntry
+from storage.store import open_store
+
+_ANSWER_SECONDS = 10.0
+"""How long a request waits for an answer of the process that writes the database."""
+
+
+def request_queue(url: str, request: StoreRequest) -> QueueEntry | None:
+    """Have a request to the queue carried out and return the study's entry after it.
+
+    This process does it, or the service where that alone may write. Returns None if the process that writes
+    does not answer, as one that is no service never does: the request is durable, and the next process
+    that takes requests carries it out. Raises StudyError for a request that cannot be carried out.
+    """
+    database = find_database(url)
+    if database.mailbox is None:
+        with open_store(url) as store:
+            return store.queue.apply(request)
+    if not _send(url, database, database.mailbox, request):
+        return None
+    with open_reader(url) as reader:
+        return next((entry for entry in reader.queue() if entry.study == request.study), None)
+
+
+def annotate_study(url: str, study: str, **values: str | Sequence[str] | Sequence[int] | bool) -> None:
+    """Annotate a study or its trials (`Store.annotate`); raises StudyError as `request_service` does."""
+    with open_reader(url) as reader:
+        reader.study(study)  # raises StudyError if there is no such study
+    request_service(url, StoreRequest(action="annotate", study=study, row=values))
+
+
+def record_look(url: str, study: str, command: str, version: str, results: int) -> None:
+    """Record that `command` shows results of an unfinished study with a claim; `results` trials have ended.
+
+    Where another process alone may write, a durable request is posted for the next one that takes requests.
+    """
+    row = {"command": command, "version": version, "results": results}
+    request = StoreRequest(action="look", study=study, row=row)
+    database = find_database(url)
+    if database.mailbox is None:
+        with open_store(url) as store:
+            store.carry_out(request)
+        return
+    with database.readable_errors():
+        database.mailbox.post(request.to_json())
+    take_waiting_requests(url)
+
+
+def reveal_study(url: str, study: str, *, person: str, version: str, by: str | None = None) -> None:
+    """Record that a person opens the test results of a finished study; a running service writes the record.
+
+    `by` is the token on whose behalf they are opened, None for a person who may change every study. Raises
+    StudyError as `test_sets.reveal` and `request_service` do, AccessError for another person's study.
+    """
+    row = {"person": person, "version": version}
+    request_service(url, StoreRequest(action="reveal", study=study, row=row, by=by))
+
+
+def take_waiting_requests(url: str) -> None:
+    """Carry out requests that were posted while another process alone could write, unless one still does."""
+    mailbox = find_database(url).mailbox
+    if mailbox is not None and mailbox.names():
+        with suppress(StudyError), open_store(url) as store:
+            store.take_requests()
+
+
+def request_service(url: str, request: StoreRequest) -> None:
+    """Have a request of any action carried out by this process, or by the service where that alone may write.
+
+    Raises StudyError for a request that cannot be carried out, if the service does not answer, or if a
+    process that is no service is the only one that may write.
+    """
+    database = find_database(url)
+    is_served = False
+    if database.mailbox is not None:
+        with suppress(StorageError), open_reader(url) as reader:  # it may not exist yet, or have an older schema
+            is_served = reader.service() is not None
+    if database.mailbox is None or not is_served:
+        with open_store(url) as store:
+            store.carry_out(request)
+    elif not _send(url, database, database.mailbox, request):
+        raise StudyError(f"the service of {database.name} does not answer; it does what was asked when it does")
+
+
+def revoke_token(url: str, name: str) -> bool:
+    """Revoke a token at once; return whether the revocation is in the database already.
+
+    Where another process alone may write, the token is void from the moment at which the request is posted.
+    Raises StudyError if there is no such token.
+    """
+    database = find_database(url)
+    request = StoreRequest(action="revoke_token", study=name)
+    with open_reader(url) as reader:
+        known = [token.name for token in reader.tokens() if token.revoked_at is None]
+    if name not in known:
+        raise StudyError(no_such("token", name, known))
+    if database.mailbox is None:
+        with open_store(url) as store:
+            store.carry_out(request)
+        return True
+    return _send(url, database, database.mailbox, request, REVOCATION)
+
+
+def _send(url: str, database: Database, mailbox: Mailbox, request: StoreRequest, mark: str = "") -> bool:
+    """Post a request, its name ending in `mark`, and wait; return whether it was answered in time.
+
+    Raises StudyError for a request that was refused.
+    """
+    with database.readable_errors():
+        name = mailbox.post(request.to_json(), mark)
+    try:
+        if not _await_answer(url, mailbox, name):
+            return False
+    except BaseException:
+        if not mark:  # the caller is told that it was not done: withdraw it; a revocation holds all the same
+            mailbox.settle(name)
+        raise
+    if refusal := mailbox.refusal(name):
+        raise StudyError(refusal)
+    return True
+
+
+def _await_answer(url: str, mailbox: Mailbox, name: str) -> bool:
+    """Wait until a request is no longer pending; return False if `_ANSWER_SECONDS` go by before that.
+
+    If no other process writes the database, this one carries out the request.
+    """
+    give_up = time.monotonic() + _ANSWER_SECONDS
+    while mailbox.is_pending(name):
+        try:
+            with open_store(url) as store:
+                store.take_requests()
+        except StudyError:
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(_ANSWER_SECONDS / 100)
+    return True
+
+
+def request_stop(url: str, study: str) -> None:
+    """Ask a study's controller, in any process, to stop; raises StudyError if there is no such study."""
+    with open_reader(url) as reader:
+        study_id = reader.study(study).row["id"]
+        with reader.database.readable_errors():
+            reader.database.stops.send(study_id)
