@@ -1,7 +1,7 @@
 """Loss and gradient of the layered transformers in C++, and outputs, on a CPU; layered.hpp says how it is laid out.
 
 The same function as `workers.networks.models._layers` differentiated by torch, to 1e-10 in float64, from the same
-random bytes (tests/workers/engine/test_native_layered.py). It covers most plug-ins; `obstacle` says what it does not.
+random bytes (tests/workers/engine/test_native_layered.py). It covers most plug-ins; `find_obstacle` says what it does not.
 
 Legend: L lanes, P parameters, N sequences, s positions, d width, h heads, c channels of a head.
 """
@@ -19,7 +19,6 @@ from spaces import plugins
 from spaces.plugins import name_of
 from workers.data.tasks import Batch, Task, VectorTask
 from workers.networks.activations import Activation
-from workers.networks.activations.spline import Spline
 from workers.networks.gradients import activating
 from workers.networks.gradients.generated import Number
 from workers.networks.gradients.plans import (
@@ -47,23 +46,23 @@ from workers.networks.positions.learned import Learned
 from workers.networks.positions.none import NoPosition
 from workers.networks.positions.rotary import Rotary
 from workers.networks.positions.sinusoidal import Sinusoidal
-from workers.numerics.randomness import Streams, drop_bytes
+from workers.numerics.randomness import Streams, dropout_streams_and_thresholds
 from workers.numerics.tensors import Versions, are_of, versions_of
 
 # Parameters in the order of plan.hpp, which is told where each starts in the flat vector; -1: nowhere.
-_LAYER_PLACES = (
+_LAYER_PARAMETERS = (
     *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value", "query_key_value_bias", "canon_B"),
     *("output", "output_bias", "mlp_norm", "mlp_norm_bias", "canon_C", "mlp_in", "mlp_in_bias", "canon_D"),
-    *("activation.knots", "mlp_out", "mlp_out_bias"),
+    *("mlp_out", "mlp_out_bias"),
 )
-_END_PLACES = (
+_END_PARAMETERS = (
     *(("embedding", "read_in"), ("read_in_bias",), ("position.table",), ("norm",), ("norm_bias",)),
     *(("unembedding", "read_out"), ("read_out_bias",)),
 )
 _SIZES = (
     *("lanes", "batch", "length", "width", "heads", "depth", "hidden", "gates", "outputs", "features", "total"),
     *("causal", "pre_norm", "centred", "query_key_norm", "canon", "tied"),
-    *("capped", "loss", "own_knobs", "own_places", "dropout"),
+    *("capped", "loss", "own_knobs", "own_offsets", "dropout"),
 )
 _TENSORS = (
     *("layers", "ends", "scorers", "phi", "activation", "learned", "parameters", "gradient"),
@@ -106,7 +105,7 @@ class _Tables:
     """The model's knobs: a trial that takes a lane writes into them."""
     lanes: int
     length: int
-    knobs: Tensor  # [L, 8 + knobs of the scorers, of their features and of the activation]
+    knobs: Tensor  # [L, 6 + knobs of the scorers, of their features and of the activation]
     rates: Tensor  # [4, L] float64
     placed: Tensor | None  # [L, s, d]
     cosines: Tensor | None  # [L, s, c / 2]
@@ -128,10 +127,12 @@ class NativeLayered(PlannedModel):
         super().__init__("layered", dtype, _SIZES, _TENSORS)
         self._tables: _Tables | None = None
         parameters = model.parameters(task)
-        places, total = starts_of(parameters)
+        offsets, total = starts_of(parameters)
         layers = range(model.depth)
-        self._layers = torch.tensor([[_of_layer(places, layer, name) for name in _LAYER_PLACES] for layer in layers])
-        ends = (next((places[name] for name in names if name in places), -1) for names in _END_PLACES)
+        self._layers = torch.tensor(
+            [[_of_layer(offsets, layer, name) for name in _LAYER_PARAMETERS] for layer in layers]
+        )
+        ends = (next((offsets[name] for name in names if name in offsets), -1) for names in _END_PARAMETERS)
         self._ends = torch.tensor([*ends])
         heads = scorers_of_heads(model.scorer, model.heads)
         self._scorers = described(heads, dtype)
@@ -139,7 +140,7 @@ class NativeLayered(PlannedModel):
         self._phi, self._activation = activating.described(phi, dtype), activating.described(activation, dtype)
         learned = [one for names in learned_by(model.scorer, model.heads) for one in names]
         learned += activating.learned_by(phi, "scorer.phi") + activating.learned_by(activation, "activation")
-        own = [[_of_layer(places, layer, name) + head for name, head in learned] for layer in layers]
+        own = [[_of_layer(offsets, layer, name) + head for name, head in learned] for layer in layers]
         self._learned = torch.tensor(own, dtype=torch.int64)
         alibi = isinstance(model.position, Alibi)
         self._slopes = torch.tensor(slopes(model.heads), dtype=dtype) if alibi else None
@@ -150,7 +151,7 @@ class NativeLayered(PlannedModel):
             **_structure_of(model, task),
             "total": total,
             "own_knobs": len(_own_knobs(model)),
-            "own_places": len(learned),
+            "own_offsets": len(learned),
         }
         self._dropout = sum(1 << bit for bit, used in enumerate(on) if used)
 
@@ -192,10 +193,10 @@ class NativeLayered(PlannedModel):
             return None, None
         used = torch.stack([streams[site.stream].state for site in self._sites])  # [k, L]
         own = rates[[site.family for site in self._sites]]
-        state, threshold = drop_bytes(Streams(state=used.flatten()), own.flatten())
+        state, threshold = dropout_streams_and_thresholds(Streams(state=used.flatten()), own.flatten())
         count = 1 + 3 * int(self._sizes["depth"])
         states, thresholds = used.new_zeros(lanes, count), threshold.new_zeros(lanes, count)
-        index = [site.place for site in self._sites]
+        index = [site.number for site in self._sites]
         states[:, index], thresholds[:, index] = state.view(-1, lanes).T, threshold.view(-1, lanes).T
         return states, thresholds
 
@@ -205,7 +206,7 @@ class _Site(NamedTuple):
 
     stream: int
     """Its number among the model's sites."""
-    place: int
+    number: int
     """Its number in plan.hpp."""
     family: int
     """Of its rate: embedding, attention, mlp, weights."""
@@ -245,9 +246,9 @@ def _structure_of(model: Layered, task: Task) -> dict[str, int]:
     }
 
 
-def _of_layer(places: Mapping[str, int], layer: int, name: str) -> int:
+def _of_layer(offsets: Mapping[str, int], layer: int, name: str) -> int:
     """Return where a layer's own parameter, or a shared one, starts; -1 if there is none."""
-    return places.get(f"layers.{layer}.{name}", places.get(name, -1))
+    return offsets.get(f"layers.{layer}.{name}", offsets.get(name, -1))
 
 
 # -- what knobs give --------------------------------------------------------------------------------------------------
@@ -267,9 +268,7 @@ def _own_knobs(model: Layered) -> list[Number]:
 def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _Tables:
     """Return the tables of a model with knobs [L]."""
     rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
-    spline = model.activation if isinstance(model.activation, Spline) else Spline()
     columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
-    columns += [spline.low, (spline.knots - 1) / (spline.high - spline.low)]
     columns += _own_knobs(model)
     placed, cosines, sines = _positions(model, lanes, length, dtype)
     return _Tables(
