@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from spaces.plugins.bundles import PREFIX
+from workers.numerics.codegen.values import Kind
 from workers.numerics.fusion import fuse, fuses_on
-from workers.numerics.fusion.values import Kind
 from workers.numerics.simplifying import Operation, Slot, join_gradients, replace, simplify, slots_in
 
 _FILLED: dict[Any, float] = {

@@ -294,7 +294,7 @@ class Worker:
         pack, shared = lanes.pack, lanes.shared
 
         def place() -> None:
-            width = choose_width(pack.width, lanes.busy + len(trials), shared.idle, pack.width_seconds)
+            width = choose_width(pack.width, lanes.busy + len(trials), shared.idle, pack.setup_seconds)
             if width != pack.width:
                 shared.idle = 0.0
             pack.resize(width)

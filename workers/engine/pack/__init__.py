@@ -77,9 +77,9 @@ class Pack:
         return len(self.lanes)
 
     @property
-    def width_seconds(self) -> float:
+    def setup_seconds(self) -> float:
         """Seconds that the step took to adapt to the last new width, as by being recorded; 0 if none."""
-        return self._step.width_seconds
+        return self._step.setup_seconds
 
     @property
     def running(self) -> dict[int, int]:

@@ -34,12 +34,12 @@ LEAST_POSITIONS = 1 << 13
 def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
     """Describe how trials of this configuration are evaluated on this device: `native`, or what is `traced` and why."""
     recipe = Recipe.of(config).pad()
-    reasons = {label: obstacle(recipe, label, torch.device(device)) for label in recipe.model.evaluations()}
+    reasons = {label: find_obstacle(recipe, label, torch.device(device)) for label in recipe.model.evaluations()}
     found = [f"{label}: {reason}" if label else reason for label, reason in reasons.items() if reason]
     return f"traced: {'; '.join(dict.fromkeys(found))}" if found else "native"
 
 
-def obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
+def find_obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
     """Return why this evaluation of the recipe's model is traced on this device; None if its outputs are native."""
     if not recipe.learning.is_plain:
         return "the native outputs are those of one model"
@@ -89,7 +89,7 @@ class Evaluation:
     def _evaluation(self, label: str, key: str) -> EvaluateLanes:
         """Return the fastest evaluation with the model of this label; traced ones of equal keys share recordings."""
         recipe, device = self._recipe, self._device
-        if obstacle(recipe, label, device) is None:
+        if find_obstacle(recipe, label, device) is None:
             computed = native_model(recipe.model.evaluations()[label], recipe.task, recipe.dtype, device)
             if computed:
                 return NativeEvaluation(recipe, label, computed, device)

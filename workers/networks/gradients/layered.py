@@ -1,7 +1,8 @@
 """Loss and gradient of the layered transformers in C++, and outputs, on a CPU; layered.hpp says how it is laid out.
 
 The same function as `workers.networks.models._layers` differentiated by torch, to 1e-10 in float64, from the same
-random bytes (tests/workers/engine/test_native_layered.py). It covers most plug-ins; `find_obstacle` says what it does not.
+random bytes (tests/workers/engine/test_native_layered.py). It covers most plug-ins; `find_obstacle` says what it does
+not.
 
 Legend: L lanes, P parameters, N sequences, s positions, d width, h heads, c channels of a head.
 """
@@ -20,7 +21,6 @@ from spaces.plugins import name_of
 from workers.data.tasks import Batch, Task, VectorTask
 from workers.networks.activations import Activation
 from workers.networks.gradients import activating
-from workers.networks.gradients.generated import Number
 from workers.networks.gradients.plans import (
     LOSSES,
     PlannedModel,
@@ -29,6 +29,7 @@ from workers.networks.gradients.plans import (
     starts_of,
     unknown_loss,
 )
+from workers.networks.gradients.row_function_cache import Number
 from workers.networks.gradients.scoring import (
     begin_compiling,
     described,
@@ -72,7 +73,10 @@ _TENSORS = (
 
 
 def find_obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Return why the model's gradient on this task is not computed here, or None."""
+    """Return why the model's gradient on this task is not computed here, or None.
+
+    To find out, the functions of its scorer and activation are compiled or loaded, on a CPU side by side.
+    """
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
         activating.begin_compiling(_activation_of(model), dtype)

@@ -46,7 +46,10 @@ _ACTIVATION = Gelu(form="tanh")
 
 
 def find_obstacle(model: AttentionPooling, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Return why the model's gradient on this task is not computed here, or None."""
+    """Return why the model's gradient on this task is not computed here, or None.
+
+    To find out, the functions of its scorer and activation are compiled or loaded, on a CPU side by side.
+    """
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
         activating.begin_compiling(_ACTIVATION, dtype)

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from workers.numerics.fusion.formulas import COMPARISONS, common_type, formula_of, take_operands
+from workers.numerics.codegen.formulas import COMPARISONS, common_type, formula_of, take_operands
+from workers.numerics.codegen.values import TYPES, CannotGenerate, Kind
+from workers.numerics.fusion.cuts import Place
 from workers.numerics.fusion.rules import (
     SHORT_SCATTER,
     SMALL_PRODUCT,
@@ -23,7 +25,6 @@ from workers.numerics.fusion.rules import (
     Scattered,
     View,
 )
-from workers.numerics.fusion.values import TYPES, CannotFuse, Kind, Place
 from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Operation, Slot
 
@@ -58,7 +59,7 @@ class Call(NamedTuple):
 def _reshaped(call: Call) -> Rule:
     source = call.positional[0]
     if call.kind(source).dtype != call.result.dtype:
-        raise CannotFuse("the same memory as numbers of another kind")
+        raise CannotGenerate("the same memory as numbers of another kind")
     return View(source, Writer.reshape)
 
 
@@ -132,21 +133,21 @@ def _reduced(call: Call) -> Rule:
     axes = range(len(shape)) if axes is None or axes == [] else [axes] if isinstance(axes, int) else axes
     own = tuple(sorted(axis % max(1, len(shape)) for axis in axes))
     if not own or 0 in [shape[axis] for axis in own]:
-        raise CannotFuse("a sum of nothing")
+        raise CannotGenerate("a sum of nothing")
     if call.name in ("amax", "amin") and not call.result.dtype.is_floating_point:
-        raise CannotFuse("an extreme of whole numbers")
+        raise CannotGenerate("an extreme of whole numbers")
     return Reduction(source, own, bool(call.argument(2, False)), call.name, call.result.dtype)
 
 
 def _multiplied(call: Call) -> Rule:
     if len(call.positional) != 2:
-        raise CannotFuse("a product of another kind")
+        raise CannotGenerate("a product of another kind")
     left, right = call.positional
     if (
         math.prod(call.shape(left)[1:]) * call.shape(right)[2] > SMALL_PRODUCT
         or not call.result.dtype.is_floating_point
     ):
-        raise CannotFuse("a large product")
+        raise CannotGenerate("a large product")
     return Product(left, right, call.shape(left)[2], call.result.dtype)
 
 
@@ -161,14 +162,14 @@ def _scattered(call: Call) -> Rule:
     shape, own = call.shape(source), call.shape(index)
     others = [number for number in range(len(shape)) if number != axis]
     if own[axis] > SHORT_SCATTER or any(shape[number] != own[number] for number in others):
-        raise CannotFuse("a long scatter")
+        raise CannotGenerate("a long scatter")
     return Scattered(source, axis, index, added, call.result.dtype)
 
 
 def _concatenated(call: Call) -> Rule:
     parts = call.positional[0]
     if any(len(call.shape(part)) != len(call.result.shape) for part in parts):
-        raise CannotFuse("a joint of other shapes")
+        raise CannotGenerate("a joint of other shapes")
     axis = call.axis(call.argument(1, 0), parts[0])
     ends = list(itertools.accumulate(call.shape(part)[axis] for part in parts))
     starts = [0, *ends[:-1]]
@@ -195,7 +196,7 @@ def _padded(call: Call) -> Rule:
     shape = call.shape(source)
     padded = [number for number in range(len(widths) // 2) if widths[2 * number] or widths[2 * number + 1]]
     if len(padded) != 1 or min(widths) < 0:
-        raise CannotFuse("padding of several axes")
+        raise CannotGenerate("padding of several axes")
     axis, before = len(shape) - 1 - padded[0], widths[2 * padded[0]]
     return Joined(axis, [(source, before, before + shape[axis], 1)], call.argument(2, 0), call.result.dtype)
 
@@ -228,14 +229,14 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
 
 
 def rule_of(operation: Operation, number: int, kinds: Mapping[Slot, Kind]) -> Rule:
-    """Return the rule of a recorded operation's result of this number; raises CannotFuse."""
+    """Return the rule of a recorded operation's result of this number; raises CannotGenerate."""
     function: Any = operation.function
     packet = getattr(function, "overloadpacket", None)
     name = packet.__name__ if packet else ""
     positional, keywords = operation.arguments
     result = kinds.get(operation.results[number])
     if result is None or result.dtype not in TYPES:
-        raise CannotFuse(name)
+        raise CannotGenerate(name)
     if name in MAKERS:
         return MAKERS[name](Call(name, positional, keywords, number, result, kinds))
     if name in COMPARISONS:

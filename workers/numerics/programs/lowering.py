@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from workers.numerics.fusion.formulas import COMPARISONS, common_type, cost_of, formula_of, has_formula, take_operands
-from workers.numerics.fusion.values import TYPES, CannotFuse, Kind, contiguous_strides
+from workers.numerics.codegen.formulas import COMPARISONS, common_type, cost_of, formula_of, has_formula, take_operands
+from workers.numerics.codegen.values import TYPES, CannotGenerate, Kind, contiguous_strides
 from workers.numerics.programs.indices import Index, linear, unravel
 from workers.numerics.programs.recording import Recording, name_of
 from workers.numerics.programs.values import (
@@ -56,7 +56,7 @@ _KEYWORDS = frozenset(
         *("alpha", "beta", "rounding_mode", "approximate", "correction", "min", "max", "nan", "posinf", "neginf"),
     }
 )
-"""Keywords that lowering takes into account or that change no number; any other raises CannotFuse."""
+"""Keywords that lowering takes into account or that change no number; any other raises CannotGenerate."""
 
 
 def knows(name: str) -> bool:
@@ -67,7 +67,7 @@ def knows(name: str) -> bool:
 class Lowering:
     """The loops and calls of a recording, in its order, and where each of its results is stored.
 
-    The constructor raises CannotFuse for an operation that programs do not support.
+    The constructor raises CannotGenerate for an operation that programs do not support.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -133,11 +133,11 @@ class Lowering:
         name = name_of(operation.function)
         positional, keywords = operation.arguments
         if any(slot in self._kinds and self._kinds[slot].dtype not in TYPES for slot in operation.results):
-            raise CannotFuse(f"{name} of {self._kinds[operation.results[0]].dtype}")
+            raise CannotGenerate(f"{name} of {self._kinds[operation.results[0]].dtype}")
         if unknown := sorted(keywords.keys() - _KEYWORDS):
-            raise CannotFuse(f"{name} with {unknown[0]}")
+            raise CannotGenerate(f"{name} with {unknown[0]}")
         if any(isinstance(item, torch.dtype) for item in positional):  # `view` as another type
-            raise CannotFuse(f"{operation.function}")
+            raise CannotGenerate(f"{operation.function}")
         if name in _VIEWS:
             self._view(operation)
         elif name == "to":
@@ -161,14 +161,14 @@ class Lowering:
         """Return the value of a slot or of a constant tensor; a number stays as it is."""
         if isinstance(leaf, Slot):
             if leaf not in self._values:
-                raise CannotFuse(f"{self._kinds[leaf].dtype}")
+                raise CannotGenerate(f"{self._kinds[leaf].dtype}")
             return self._values[leaf]
         if isinstance(leaf, Tensor):
             if not leaf.dim():
                 return leaf.item()
             if id(leaf) not in self._constants:
                 if leaf.dtype not in TYPES:
-                    raise CannotFuse(str(leaf.dtype))
+                    raise CannotGenerate(str(leaf.dtype))
                 self._alive.append(leaf)
                 kept = leaf.contiguous()
                 buffer = Buffer(kept.numel(), kept.dtype)
@@ -188,7 +188,7 @@ class Lowering:
         self._values[slot] = value
 
     def _check_in_place(self, operation: Operation, number: int) -> None:
-        """Raise CannotFuse if an operation writes into an argument or into what another view reads later."""
+        """Raise CannotGenerate if an operation writes into an argument or into what another view reads later."""
         [slot, *_], target = operation.results, operation.arguments[0][0]
         root = self._roots.get(slot, slot)
         aliases = [alias for alias in self._values if alias != slot and self._roots.get(alias, alias) == root]
@@ -196,7 +196,7 @@ class Lowering:
         value = self._values.get(slot)
         is_own = isinstance(value, Lazy) or (isinstance(value, Stored) and value.buffer.given is None)
         if target != slot or is_read_later or not is_own:
-            raise CannotFuse(f"{name_of(operation.function)} into a tensor that others show")
+            raise CannotGenerate(f"{name_of(operation.function)} into a tensor that others show")
 
     def _view(self, operation: Operation) -> None:
         """Define a view's results: a stored source gets other strides, a lazy one other indices."""
@@ -234,7 +234,7 @@ class Lowering:
         if name in _DIVISIONS and not dtype.is_floating_point:  # a division by zero ends the process
             divisor = self._operand(operands[1])
             if isinstance(divisor, Stored | Lazy) or not divisor:
-                raise CannotFuse(f"{name} of whole numbers by {'a tensor' if divisor else divisor}")
+                raise CannotGenerate(f"{name} of whole numbers by {'a tensor' if divisor else divisor}")
         return _formula(template, [self._operand(operand) for operand in operands], kind, dtype)
 
     def _cast(self, source: Any, slot: Slot) -> Lazy:
@@ -304,7 +304,7 @@ class Lowering:
             value.buffer.result = number
             return value
         if not isinstance(value, Stored | Lazy):
-            raise CannotFuse("a result that is a number")
+            raise CannotGenerate("a result that is a number")
         to = Stored.whole(Buffer(math.prod(value.shape), value.dtype, result=number), value.shape)
         self._copy(value, to)
         return to
@@ -351,9 +351,9 @@ class Lowering:
         axes = positional[1] if len(positional) > 1 else None
         axes = axes if isinstance(axes, list) else [] if axes is None else [axes]
         if name in ("amax", "amin") and not source.dtype.is_floating_point:
-            raise CannotFuse("an extreme of whole numbers")
+            raise CannotGenerate("an extreme of whole numbers")
         if name in ("all", "any") and (self._kinds[slot].dtype != torch.bool or axes == [] != positional[1:]):
-            raise CannotFuse(f"{operation.function} of {source.dtype} along {axes}")
+            raise CannotGenerate(f"{operation.function} of {source.dtype} along {axes}")
         reduced = _axes(axes, len(source.shape))
         total = self._reduce(source, reduced, "sum" if name == "mean" else name, self._kinds[slot])
         self._values[slot] = total
@@ -364,7 +364,7 @@ class Lowering:
     def _reduce(self, source: Value, axes: Sequence[int], how: str, kind: Kind) -> Stored:
         """Add the loops of a reduction, and return its result; `how` as in `Loops`."""
         if not math.prod(source.shape):
-            raise CannotFuse("a sum of nothing")
+            raise CannotGenerate("a sum of nothing")
         to = _new(kind)
         kept = [1 if axis in axes else size for axis, size in enumerate(source.shape)]
         strides = [0 if axis in axes else stride for axis, stride in enumerate(contiguous_strides(kept))]
@@ -447,10 +447,10 @@ class Lowering:
         """Sum the gradient's rows into the rows of the table that the index names."""
         gradient, index, rows, padding, by_frequency = positional
         if padding >= 0 or by_frequency:
-            raise CannotFuse("an embedding with a padding index or scaled by frequency")
+            raise CannotGenerate("an embedding with a padding index or scaled by frequency")
         gradient, index = self._operand(gradient), self._operand(index)
         if not math.prod(gradient.shape):
-            raise CannotFuse("the gradient of an embedding of nothing")
+            raise CannotGenerate("the gradient of an embedding of nothing")
         to = _new(self._kinds[operation.results[0]])
 
         def place(body: Body, indices: list[Index]) -> Index:
@@ -605,13 +605,13 @@ class Lowering:
         if name in ("addmm", "baddbmm"):
             addend, *positional = [self._operand(positional[0]), *positional[1:]]
             if any(keywords.get(factor, 1) != 1 for factor in ("alpha", "beta")):
-                raise CannotFuse("a product with factors")
+                raise CannotGenerate("a product with factors")
         if not kind.dtype.is_floating_point:
-            raise CannotFuse("a product of whole numbers")
+            raise CannotGenerate("a product of whole numbers")
         left, right = (_batched(self._in_memory(leaf)) for leaf in positional[:2])
         to = _new(kind)
         if not left.shape[2]:
-            raise CannotFuse("a product of nothing")
+            raise CannotGenerate("a product of nothing")
         is_bias = isinstance(addend, Stored) and addend.shape == kind.shape[-1:] and addend.strides == (1,)
         if kind.numel:
             batch = _batched(to)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.values import TYPES, CannotFuse, contiguous_strides, spell
+from workers.numerics.codegen.values import TYPES, CannotGenerate, contiguous_strides, spell
 from workers.numerics.programs.indices import Index, Variable, linear
 
 
@@ -165,7 +165,7 @@ class Body:
     def read_index(self, name: str, size: int) -> Index:
         """Return an index that was read from memory into a variable; one below 0 or not below `size` is noted."""
         if not size:
-            raise CannotFuse("an index into nothing")
+            raise CannotGenerate("an index into nothing")
         name = self.hold(f"bounded({name}, {size}, fault)", torch.int64)
         names = frozenset("c") if name.startswith("v") else self.rows
         return Index(0, {Variable(f"long({name})", size, names | {"read"}): 1})
