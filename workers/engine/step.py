@@ -30,9 +30,9 @@ from workers.numerics import native
 from workers.numerics.fusion import fuses_on
 from workers.numerics.processors import instruction_set
 from workers.numerics.tracing import Traced, load_gradients
-from workers.training.fused_update import fused_update_of
+from workers.training.cuda_update import cuda_update_of
 from workers.training.native_update import NativeUpdate, libraries_of, update_of
-from workers.training.recipe import Recipe, State, advance, apply_gradient, gradient_of, layout_of, update_key
+from workers.training.recipe import Masks, Recipe, State, advance, apply_gradient, gradient_of, layout_of, update_key
 
 USUAL_LANES = WIDTHS["cuda"]
 """The width of a pack on a GPU where none is named; on a CPU the step does not depend on it."""
@@ -140,7 +140,7 @@ class TracedStep:
         self._recipe = recipe
         self._layout = layout_of(recipe, device)
         load_gradients()
-        self._update = fused_update_of(recipe, self._layout, device)
+        self._update = cuda_update_of(recipe, self._layout, device)
         stacked = vmap(self._gradient_of_one) if self._update else vmap(self._advance_one)
         what = "gradient" if self._update else "step"
         self._traced = Traced((what, structure, str(device)), stacked)
@@ -160,22 +160,22 @@ class TracedStep:
         """Return the step for arguments of these shapes, by its recording's operations, started from Python one by
         one.
         """
-        keep = self.masks(knobs, seeds, state, batch)
-        arguments = (knobs, state, batch, keep) if self._update is None else (knobs, state.parameters, batch, keep)
+        masks = self.masks(knobs, seeds, state, batch)
+        arguments = (knobs, state, batch, masks) if self._update is None else (knobs, state.parameters, batch, masks)
         return functools.partial(self._advance, self._traced.unscripted(*arguments))
 
     def _advance(self, act: Callable[..., Any], knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
-        keep = self.masks(knobs, seeds, state, batch)
+        masks = self.masks(knobs, seeds, state, batch)
         if self._update is None:
-            return act(knobs, state, batch, keep)
-        gradient, loss = act(knobs, state.parameters, batch, keep)
+            return act(knobs, state, batch, masks)
+        gradient, loss = act(knobs, state.parameters, batch, masks)
         return self._update(knobs, state, gradient, loss)
 
-    def _advance_one(self, knobs: Knobs, state: State, batch: Batch, keep: Batch) -> State:
-        return advance(self._recipe.bind(knobs), self._layout, state, batch, keep)
+    def _advance_one(self, knobs: Knobs, state: State, batch: Batch, masks: Masks) -> State:
+        return advance(self._recipe.bind(knobs), self._layout, state, batch, masks)
 
-    def _gradient_of_one(self, knobs: Knobs, parameters: Tensor, batch: Batch, keep: Batch) -> tuple[Tensor, Tensor]:
-        return gradient_of(self._recipe.bind(knobs), self._layout, parameters, batch, keep)
+    def _gradient_of_one(self, knobs: Knobs, parameters: Tensor, batch: Batch, masks: Masks) -> tuple[Tensor, Tensor]:
+        return gradient_of(self._recipe.bind(knobs), self._layout, parameters, batch, masks)
 
     def masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Batch:
         """[L, ...] what each dropout site that is on keeps."""
@@ -198,8 +198,8 @@ class GeneratedStep:
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
         has_any = has_masks(self._recipe, batch["inputs"])
-        keep = draw_masks(self._recipe, knobs, seeds, state.step, batch["inputs"]) if has_any else {}
-        gradient, loss = self._gradient(knobs, state.parameters, batch, keep)
+        masks = draw_masks(self._recipe, knobs, seeds, state.step, batch["inputs"]) if has_any else {}
+        gradient, loss = self._gradient(knobs, state.parameters, batch, masks)
         return self._update(knobs, state, gradient, loss)
 
 

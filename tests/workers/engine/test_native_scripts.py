@@ -132,7 +132,7 @@ def test_whole_trainings(
             state, _ = stage.step(state, step)
         values, _, shadow = state
         expected = [values, *(average for _, _, average in stage.averaging.variants(shadow, values, 29))]
-        for found, truth in zip(pack.weights(index, own).values(), expected, strict=True):
+        for found, truth in zip(pack.parameters_by_variant(index, own).values(), expected, strict=True):
             assert difference(found, truth) <= tolerance
 
 
