@@ -71,9 +71,9 @@ class LaneGradient:
         self._traced = Traced(("gradient", key, "cpu"), torch.func.vmap(self._compute))
         self._programs: dict[Hashable, LaneProgram | None] = {}
 
-    def __call__(self, knobs: Knobs, parameters: Tensor, batch: Batch, keep: Batch) -> tuple[Tensor, Tensor]:
+    def __call__(self, knobs: Knobs, parameters: Tensor, batch: Batch, masks: Batch) -> tuple[Tensor, Tensor]:
         """Return gradients [L, P], not clipped, and losses [L]; the arguments are stacked over L lanes."""
-        arguments = _gradient_knobs(knobs), parameters, batch, keep
+        arguments = _gradient_knobs(knobs), parameters, batch, masks
         leaves, spec = pytree.tree_flatten(arguments)
         key = _shape_key(leaves, spec)
         if key not in self._programs:
@@ -144,10 +144,10 @@ class LaneGradient:
 
     def _compare(self, program: LaneProgram, arguments: Arguments, relative: float) -> str | None:
         """Return where results differ by more than a part of a parameter's largest number; None if nowhere."""
-        knobs, parameters, batch, keep = arguments
+        knobs, parameters, batch, masks = arguments
         # Noise: a parameter that starts at zero would hide errors in whatever it is multiplied by.
         noise = torch.randn(parameters.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        arguments = knobs, (parameters + 0.1 * noise).to(parameters.dtype), batch, keep
+        arguments = knobs, (parameters + 0.1 * noise).to(parameters.dtype), batch, masks
         # A program would repeat at every step a number that the function reads past torch's operations, by
         # numpy for example. Tensors under vmap have no memory, so such a read fails here.
         expected = torch.func.vmap(self._compute)(*arguments)
@@ -176,9 +176,9 @@ class LaneGradient:
             lambda *lane: self._compute(*pytree.tree_unflatten([*lane], spec)), [leaf[0] for leaf in leaves]
         )
 
-    def _compute(self, knobs: Knobs, parameters: Tensor, batch: Batch, keep: Batch) -> tuple[Tensor, Tensor]:
+    def _compute(self, knobs: Knobs, parameters: Tensor, batch: Batch, masks: Batch) -> tuple[Tensor, Tensor]:
         recipe = self._recipe.bind({**self._recipe.knobs(), **knobs})
-        return gradient_of(recipe, self._layout, parameters, batch, keep)
+        return gradient_of(recipe, self._layout, parameters, batch, masks)
 
 
 def _gradient_knobs(knobs: Knobs) -> Knobs:

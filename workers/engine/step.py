@@ -141,8 +141,8 @@ class TracedStep:
         self._layout = layout_of(recipe, device)
         load_gradients()
         self._update = cuda_update_of(recipe, self._layout, device)
-        stacked = vmap(self._gradient_of_one) if self._update else vmap(self._advance_one)
-        what = "gradient" if self._update else "step"
+        what, of_one = ("gradient", gradient_of) if self._update else ("step", advance)
+        stacked = vmap(lambda knobs, *others: of_one(recipe.bind(knobs), self._layout, *others))
         self._traced = Traced((what, structure, str(device)), stacked)
         # A GPU draws by operations that are better recorded, too; a CPU draws by native code, which is no operation.
         draw = functools.partial(draw_masks, recipe)
@@ -171,13 +171,7 @@ class TracedStep:
         gradient, loss = act(knobs, state.parameters, batch, masks)
         return self._update(knobs, state, gradient, loss)
 
-    def _advance_one(self, knobs: Knobs, state: State, batch: Batch, masks: Masks) -> State:
-        return advance(self._recipe.bind(knobs), self._layout, state, batch, masks)
-
-    def _gradient_of_one(self, knobs: Knobs, parameters: Tensor, batch: Batch, masks: Masks) -> tuple[Tensor, Tensor]:
-        return gradient_of(self._recipe.bind(knobs), self._layout, parameters, batch, masks)
-
-    def masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Batch:
+    def masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Masks:
         """[L, ...] what each dropout site that is on keeps."""
         if not has_masks(self._recipe, batch["inputs"]):
             return {}

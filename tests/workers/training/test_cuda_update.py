@@ -20,7 +20,7 @@ from workers.numerics.cuda import compiler
 from workers.numerics.cuda.compiler import CompilerError, compile_cubin
 from workers.numerics.tracing import tree_leaves
 from workers.training import cuda_update
-from workers.training.cuda_update import SOURCE, CudaUpdate, find_fault, cuda_update_of
+from workers.training.cuda_update import SOURCE, CudaUpdate, cuda_update_of, find_fault
 from workers.training.recipe import Recipe, layout_of
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")

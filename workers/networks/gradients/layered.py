@@ -73,10 +73,7 @@ _TENSORS = (
 
 
 def find_obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Return why the model's gradient on this task is not computed here, or None.
-
-    To find out, the functions of its scorer and activation are compiled or loaded, on a CPU side by side.
-    """
+    """Compile its scorer and activation; return why the gradient on this task is not computed here, or None."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
         activating.begin_compiling(_activation_of(model), dtype)

@@ -39,7 +39,7 @@ _SITES, _WHOLE_TOKENS = (1, 2), 4
 
 
 def find_obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Return why the model's gradient on this task is not computed here, or None."""
+    """Compile its scorer; return why the model's gradient on this task is not computed here, or None."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
     if reason := find_library_obstacle("minimal", dtype, device):

@@ -122,11 +122,6 @@ def _of_split(call: Call) -> Rule:
     return _shifted(source, axis, start, 1)
 
 
-def _masked(call: Call) -> Rule:
-    source, mask, value = call.positional
-    return Choice(mask, value, source, dtype=call.result.dtype)
-
-
 def _reduced(call: Call) -> Rule:
     source, shape = call.positional[0], call.shape(call.positional[0])
     axes = call.argument(1, None)
@@ -149,11 +144,6 @@ def _multiplied(call: Call) -> Rule:
     ):
         raise CannotGenerate("a large product")
     return Product(left, right, call.shape(left)[2], call.result.dtype)
-
-
-def _gathered(call: Call) -> Rule:
-    source, axis, index = call.positional[:3]
-    return Gathered(source, call.axis(axis, source), index)
 
 
 def _scattered(call: Call) -> Rule:
@@ -214,10 +204,12 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
         call.positional[0], call.axis(call.argument(1, 0), call.positional[0]), call.number
     ),
     "where": lambda call: Choice(*call.positional[:3], dtype=call.result.dtype),
-    "masked_fill": _masked,
+    "masked_fill": lambda call: Choice(*call.positional[1:], call.positional[0], dtype=call.result.dtype),
     **dict.fromkeys(("sum", "mean", "amax", "amin"), _reduced),
     "bmm": _multiplied,
-    "gather": _gathered,
+    "gather": lambda call: Gathered(
+        call.positional[0], call.axis(call.positional[1], call.positional[0]), call.positional[2]
+    ),
     "embedding": lambda call: Embedded(*call.positional[:2]),
     "scatter_add": _scattered,
     "cat": _concatenated,

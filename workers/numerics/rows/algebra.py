@@ -64,7 +64,10 @@ class Algebra:
         """Return the result of an operation that treats each number by itself; an operand is a tensor or a number."""
         tensors = {n: operand for n, operand in enumerate(operands) if isinstance(operand, TensorFormula)}
         if count := max((len(tensor.parts) for tensor in tensors.values()), default=0):
-            by_part = [[_part_of(operand, n) for operand in operands] for n in range(count)]
+            whole = {n: tensor.parts for n, tensor in tensors.items() if tensor.parts}
+            by_part = [
+                [whole[n][part] if n in whole else one for n, one in enumerate(operands)] for part in range(count)
+            ]
             return side_by_side([self.apply(name, *own, **keywords) for own in by_part])
         if not tensors:
             raise NotOfRows(f"{name} is given nothing that is of the rows")
@@ -250,11 +253,6 @@ def require_last(shape: tuple[int, ...], axis: Any) -> None:
     axis = axis[0] if isinstance(axis, list) else axis
     if axis % len(shape) != len(shape) - 1:
         raise NotOfRows("it mixes rows")
-
-
-def _part_of(operand: Any, number: int) -> Any:
-    """Return a part of an operand that has parts, and any other operand as it is."""
-    return operand.parts[number] if isinstance(operand, TensorFormula) and operand.parts else operand
 
 
 def side_by_side(parts: Sequence[TensorFormula]) -> TensorFormula:
