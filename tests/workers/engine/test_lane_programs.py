@@ -32,8 +32,9 @@ from workers.networks.activations._spline import interpolate
 from workers.networks.attention import fused_causal_attention
 from workers.numerics.codegen.values import CannotGenerate
 from workers.numerics.programs.indices import Index, Variable, linear, unravel
-from workers.numerics.programs.lowering import Lowering, knows
+from workers.numerics.programs.lowering import Lowering
 from workers.numerics.programs.recording import record
+from workers.numerics.programs.rules import RULES, knows
 from workers.numerics.programs.running import LaneProgram
 from workers.numerics.programs.scheduling import Kernel, schedule
 from workers.numerics.randomness import Purpose, Streams
@@ -187,7 +188,7 @@ def test_memory_that_is_in_use_at_the_same_time_does_not_overlap() -> None:
         return x
 
     program = LaneProgram(function, [torch.randn(5, 7)])
-    lowering = Lowering(record(function, [torch.randn(5, 7)], knows))
+    lowering = Lowering(record(function, [torch.randn(5, 7)], knows), RULES)
     assert sum(isinstance(one, Kernel) for one in schedule(lowering.steps, [lowering.results[0].buffer])) >= 4
     uses: dict[int, list[int]] = {}
     for number, one in enumerate(program._schedule):

@@ -14,8 +14,9 @@ from torch import Tensor
 from workers.numerics import native
 from workers.numerics.codegen.values import CannotGenerate
 from workers.numerics.native.building import Unit
-from workers.numerics.programs.lowering import Lowering, knows
+from workers.numerics.programs.lowering import Lowering
 from workers.numerics.programs.recording import record
+from workers.numerics.programs.rules import RULES, knows
 from workers.numerics.programs.scheduling import PREAMBLE, Kernel, schedule
 from workers.numerics.programs.values import Buffer, Call
 
@@ -36,7 +37,7 @@ class LaneProgram:
 
     def __init__(self, function: Callable[..., Any], leaves: Sequence[Tensor]) -> None:
         """Record the function of one lane's tensors of these shapes; raises CannotGenerate, CannotRecord."""
-        lowering = Lowering(record(function, leaves, knows))
+        lowering = Lowering(record(function, leaves, knows), RULES)
         self._results = lowering.results
         results = [one.buffer for one in self._results]
         self._schedule = schedule(lowering.steps, results)
