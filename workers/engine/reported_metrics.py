@@ -14,7 +14,6 @@ from torch import Tensor
 from spaces.records import Trial
 from workers.data.tasks import Batch
 from workers.numerics.layout import Layout
-from workers.numerics.parameters import Parameter
 from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets
 
@@ -43,7 +42,9 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
         alike.setdefault(frozenset(whole), whole)
     trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))  # read numbers: a spline's first knots
     layout = partial(Layout.of, trained, recipe.dtype, "cpu")
-    if _is_small(trained, alike.values()):
+    parameters = sum(math.prod(parameter.shape) for parameter in trained.values())
+    positions = max(tensor[0].numel() for batch in alike.values() for tensor in batch.values())
+    if positions * (parameters + positions) <= LARGEST_EVALUATED:
         names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
     else:
         from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
@@ -57,13 +58,6 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
         for name, variant in itertools.product(names[label, frozenset(whole)], variants):
             found.append((name, variant.name, " ".join(filter(None, (condition, label, variant.condition)))))
     return found
-
-
-def _is_small(trained: Mapping[str, Parameter], batches: Iterable[Batch]) -> bool:
-    """Return whether a few sequences are evaluated sooner than torch is ready for shapes without numbers."""
-    parameters = sum(math.prod(parameter.shape) for parameter in trained.values())
-    positions = max(tensor[0].numel() for batch in batches for tensor in batch.values())
-    return positions * (parameters + positions) <= LARGEST_EVALUATED
 
 
 def _metric_names(

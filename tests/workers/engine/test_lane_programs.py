@@ -428,7 +428,7 @@ KEPT = torch.zeros(4)
         (lambda x: x * KEPT.add_(1), "add_ into a tensor that is kept from step to step"),
         (lambda x: x.view(torch.int32).to(torch.float32), "aten.view.dtype"),
         (lambda x: x.round(decimals=2), "round with decimals"),
-        (lambda x: x.to(torch.uint8).all().to(x), "all.default of torch.uint8"),
+        (lambda x: x.to(torch.uint8).all().to(x), "all of torch.uint8"),
         (lambda x: (x.long() % (x.long() + 1)).to(x), "remainder of whole numbers by a tensor"),
         (lambda x: (x.long() // x.long()).to(x), "floor_divide of whole numbers by a tensor"),
     ],

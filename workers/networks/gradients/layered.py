@@ -106,12 +106,9 @@ class _Tables:
     """The model's knobs: a trial that takes a lane writes into them."""
     lanes: int
     length: int
-    knobs: Tensor  # [L, 6 + knobs of the scorers, of their features and of the activation]
     rates: Tensor  # [4, L] float64
-    placed: Tensor | None  # [L, s, d]
-    cosines: Tensor | None  # [L, s, c / 2]
-    sines: Tensor | None
-    placing: Tensor | None  # [s, s]
+    tensors: Mapping[str, Tensor | None]
+    """`knobs`, `placed`, `cosines`, `sines` and `placing` of plan.hpp."""
 
     def serve(self, model: Layered, lanes: int, length: int) -> bool:
         """Return whether they are those of this model's knobs."""
@@ -130,21 +127,20 @@ class NativeLayered(PlannedModel):
         parameters = model.parameters(task)
         offsets, total = starts_of(parameters)
         layers = range(model.depth)
-        self._layers = torch.tensor(
-            [[_of_layer(offsets, layer, name) for name in _LAYER_PARAMETERS] for layer in layers]
-        )
-        ends = (next((offsets[name] for name in names if name in offsets), -1) for names in _END_PARAMETERS)
-        self._ends = torch.tensor([*ends])
-        heads = scorers_of_heads(model.scorer, model.heads)
-        self._scorers = described(heads, dtype)
         phi, activation = features_of(model.scorer), _activation_of(model)
-        self._phi, self._activation = activating.described(phi, dtype), activating.described(activation, dtype)
         learned = [one for names in learned_by(model.scorer, model.heads) for one in names]
         learned += activating.learned_by(phi, "scorer.phi") + activating.learned_by(activation, "activation")
         own = [[_of_layer(offsets, layer, name) + head for name, head in learned] for layer in layers]
-        self._learned = torch.tensor(own, dtype=torch.int64)
-        alibi = isinstance(model.position, Alibi)
-        self._slopes = torch.tensor(slopes(model.heads), dtype=dtype) if alibi else None
+        ends = [next((offsets[name] for name in names if name in offsets), -1) for names in _END_PARAMETERS]
+        self._tensors = {
+            "layers": torch.tensor([[_of_layer(offsets, one, name) for name in _LAYER_PARAMETERS] for one in layers]),
+            "ends": torch.tensor(ends),
+            "scorers": described(scorers_of_heads(model.scorer, model.heads), dtype),
+            "phi": activating.described(phi, dtype),
+            "activation": activating.described(activation, dtype),
+            "learned": torch.tensor(own, dtype=torch.int64),
+            "slopes": torch.tensor(slopes(model.heads), dtype=dtype) if isinstance(model.position, Alibi) else None,
+        }
         rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
         on = [bool(rate) and (bit != 2 or model.mlp_multiple > 0) for bit, rate in enumerate(rates)]
         self._sites = _sites(model, task, on)
@@ -162,31 +158,13 @@ class NativeLayered(PlannedModel):
     def _describe(
         self, model: Layered, batch: Batch, streams: Sequence[Streams] | None
     ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
-        tables = self._tables_of(model, batch)
-        lanes, _, length = batch["inputs"].shape[:3]
-        states, thresholds = (None, None) if streams is None else self._draw_sites(streams, tables.rates, lanes)
-        return {"length": length, "dropout": 0 if streams is None else self._dropout}, {
-            "layers": self._layers,
-            "ends": self._ends,
-            "scorers": self._scorers,
-            "phi": self._phi,
-            "activation": self._activation,
-            "learned": self._learned,
-            "placed": tables.placed,
-            "cosines": tables.cosines,
-            "sines": tables.sines,
-            "slopes": self._slopes,
-            "placing": tables.placing,
-            "knobs": tables.knobs,
-            "states": states,
-            "thresholds": thresholds,
-        }
-
-    def _tables_of(self, model: Layered, batch: Batch) -> _Tables:
         lanes, _, length = batch["inputs"].shape[:3]
         if self._tables is None or not self._tables.serve(model, lanes, length):
             self._tables = _tables_of(model, lanes, length, self._dtype)
-        return self._tables
+        tables = self._tables
+        states, thresholds = (None, None) if streams is None else self._draw_sites(streams, tables.rates, lanes)
+        sizes = {"length": length, "dropout": 0 if streams is None else self._dropout}
+        return sizes, {**self._tensors, **tables.tensors, "states": states, "thresholds": thresholds}
 
     def _draw_sites(self, streams: Sequence[Streams], rates: Tensor, lanes: int) -> tuple[Tensor | None, Tensor | None]:
         """States and thresholds [L, sites] of the dropout sites; None where all are off."""
@@ -271,35 +249,27 @@ def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _
     rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
     columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
     columns += _own_knobs(model)
-    placed, cosines, sines = _positions(model, lanes, length, dtype)
-    return _Tables(
-        model=model,
-        seen=versions_of(_tensors_of(model)),
-        lanes=lanes,
-        length=length,
-        knobs=torch.stack([per_lane(number, lanes) for number in columns], -1).to(dtype),
-        rates=torch.stack([per_lane(rate, lanes) for rate in rates]),
-        placed=placed,
-        cosines=cosines,
-        sines=sines,
-        placing=placing_of(model.scorer, length, length, dtype),
-    )
+    tensors = {
+        "knobs": torch.stack([per_lane(number, lanes) for number in columns], -1).to(dtype),
+        "placing": placing_of(model.scorer, length, length, dtype),
+        **_positions(model, lanes, length, dtype),
+    }
+    rates_of_lanes = torch.stack([per_lane(rate, lanes) for rate in rates])
+    return _Tables(model, versions_of(_tensors_of(model)), lanes, length, rates_of_lanes, tensors)
 
 
-def _positions(
-    model: Layered, lanes: int, length: int, dtype: torch.dtype
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return what positions add to the stream [L, s, d], and cosines and sines [L, s, c / 2] for queries and keys."""
+def _positions(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Return what positions add to the stream [L, s, d], or cosines and sines [L, s, c / 2] for queries and keys."""
     position, channels = model.position, model.width // model.heads
     if isinstance(position, Sinusoidal):
         nothing = torch.zeros(1, length, model.width, dtype=dtype)
-        return torch.cat([one.add_to(nothing, {}) for one in _of_each_lane(position, lanes)]), None, None
+        return {"placed": torch.cat([one.add_to(nothing, {}) for one in _of_each_lane(position, lanes)])}
     if isinstance(position, Rotary):
         along = torch.cat([torch.ones(length, channels // 2), torch.zeros(length, channels // 2)], -1)[None, None]
         turned = torch.cat([one.rotate(along.to(dtype))[0] for one in _of_each_lane(position, lanes)])
         first, second = turned.split(channels // 2, dim=-1)
-        return None, first.contiguous(), second.contiguous()
-    return None, None, None
+        return {"cosines": first.contiguous(), "sines": second.contiguous()}
+    return {}
 
 
 def _of_each_lane(position: Position, lanes: int) -> list[Any]:

@@ -94,7 +94,11 @@ def _shifted(source: Any, axis: int, start: int, step: int) -> Rule:
     return View(source, move)
 
 
-def _selected(source: Any, axis: int, index: int) -> Rule:
+def _selected(call: Call) -> Rule:
+    source = call.positional[0]
+    axis = call.axis(call.argument(1, 0), source)
+    index = call.number if call.name == "unbind" else call.positional[2] % call.shape(source)[axis]
+
     def move(writer: Writer, scope: Scope, place: Place, shape: tuple[int, ...]) -> Place:
         axes = [*writer.axes(scope, place)]
         axes.insert(axis, str(index))
@@ -108,11 +112,6 @@ def _sliced(call: Call) -> Rule:
     size = call.shape(source)[axis]
     start = call.argument(2, None) or 0
     return _shifted(source, axis, max(0, min(size, start + size if start < 0 else start)), call.argument(4, 1))
-
-
-def _of_select(call: Call) -> Rule:
-    source, axis = call.positional[0], call.axis(call.positional[1], call.positional[0])
-    return _selected(source, axis, call.positional[2] % call.shape(source)[axis])
 
 
 def _of_split(call: Call) -> Rule:
@@ -198,13 +197,10 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
     "expand": lambda call: View(call.positional[0], Writer.broadcast),
     **dict.fromkeys(("transpose", "permute", "t"), _permuted),
     "slice": _sliced,
-    "select": _of_select,
+    **dict.fromkeys(("select", "unbind"), _selected),
     **dict.fromkeys(("split", "split_with_sizes"), _of_split),
-    "unbind": lambda call: _selected(
-        call.positional[0], call.axis(call.argument(1, 0), call.positional[0]), call.number
-    ),
     "where": lambda call: Choice(*call.positional[:3], dtype=call.result.dtype),
-    "masked_fill": lambda call: Choice(*call.positional[1:], call.positional[0], dtype=call.result.dtype),
+    "masked_fill": lambda call: Choice(*call.positional[1:3], call.positional[0], dtype=call.result.dtype),
     **dict.fromkeys(("sum", "mean", "amax", "amin"), _reduced),
     "bmm": _multiplied,
     "gather": lambda call: Gathered(

@@ -134,7 +134,7 @@ class Lowering:
             if source.dtype == self._kinds[slot].dtype:
                 self._values[slot] = source
             else:
-                self._define(slot, self._cast(source, slot))
+                self._define(slot, formula("{0}", [source], self._kinds[slot], self._kinds[slot].dtype))
         elif not slots_in(operation.arguments) and name != "full":
             constants = pytree.tree_leaves(operation.function(*positional, **keywords))
             self._values |= dict(zip(operation.results, map(self._operand, constants), strict=True))
@@ -234,9 +234,6 @@ class Lowering:
             if isinstance(divisor, Stored | Lazy) or not divisor:
                 raise CannotGenerate(f"{name} of whole numbers by {'a tensor' if divisor else divisor}")
         return formula(template, [self._operand(operand) for operand in operands], kind, dtype)
-
-    def _cast(self, source: Any, slot: Slot) -> Lazy:
-        return formula("{0}", [source], self._kinds[slot], self._kinds[slot].dtype)
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
