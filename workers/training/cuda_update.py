@@ -85,18 +85,11 @@ def _kernel_of(dtype: torch.dtype, device: torch.device) -> Kernel:
 
 def cuda_update_of(recipe: Recipe, layout: Layout, device: torch.device) -> CudaUpdate | None:
     """Return the update as one kernel; None where the recipe or the device has none."""
-    known = (
-        type(recipe.optimizer) in _OPTIMIZERS
-        and type(recipe.optimizer.schedule) in _SCHEDULES
-        and type(recipe.averaging) in _AVERAGINGS
-    )
+    optimizer, schedule, average = type(recipe.optimizer), type(recipe.optimizer.schedule), type(recipe.averaging)
+    is_known = optimizer in _OPTIMIZERS and schedule in _SCHEDULES and average in _AVERAGINGS
     # Tensors of the device `meta` have shapes and no numbers: they stand for a GPU's, to count what a step costs there.
-    if (
-        not known
-        or not recipe.learning.is_plain
-        or recipe.dtype not in FUNCTIONS
-        or device.type not in ("cuda", "meta")
-    ):
+    is_there = device.type in ("cuda", "meta") and recipe.dtype in FUNCTIONS
+    if not (is_known and is_there and recipe.learning.is_plain):
         return None
     update = CudaUpdate(recipe, layout)
     if device.type == "cuda":
