@@ -19,7 +19,7 @@ from workers.engine.pack import Pack
 from workers.numerics import stream_kernels
 from workers.numerics.cuda.compiler import compiler_version
 from workers.numerics.tracing import tree_leaves
-from workers.training.fused_update import fused_update_of
+from workers.training.cuda_update import cuda_update_of
 from workers.training.recipe import Recipe, layout_of
 
 Check = Callable[[], dict[str, Any]]
@@ -75,7 +75,7 @@ def versions(device: torch.device) -> dict[str, Any]:
 def update(optimizer: str, device: torch.device) -> dict[str, Any]:
     """Compare clipping, optimizer and average as one kernel with the traced update."""
     recipe = Recipe.of({**config(dtype="float32"), "optimizer": {"name": optimizer}, "averaging": {"name": "bema"}})
-    assert fused_update_of(recipe, layout_of(recipe, device), device), "the kernel is not used; see the line above"
+    assert cuda_update_of(recipe, layout_of(recipe, device), device), "the kernel is not used; see the line above"
     return {"agrees": "yes"}
 
 

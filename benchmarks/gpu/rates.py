@@ -111,7 +111,7 @@ def steps_of(one: Trial, device: torch.device) -> dict[str, MakeStep]:
             if type(step_of(recipe, one.structure, device)) is not TracedStep
             else found
         )
-    reason = fused.obstacle(recipe, device, USUAL_LANES)
+    reason = fused.find_obstacle(recipe, device, USUAL_LANES)
     if reason is None or "traced step's speed" in reason:
         found["fused step"] = lambda recipe, _, where: fused.make_step(recipe, where)
     return found

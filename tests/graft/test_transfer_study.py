@@ -330,7 +330,7 @@ def test_a_frozen_spline_has_the_same_bits_before_and_after_stage_two() -> None:
     before = pack.parameters(trial.number)["activation.knots"].clone()
     while pack.running:
         pack.train(100)
-    after = pack.weights(0, trial)
+    after = pack.parameters_by_variant(0, trial)
     assert torch.equal(before, torch.tensor(LEARNED.knots))
     assert all(torch.equal(named["activation.knots"], before) for named in after.values())
     assert set(after) == {"raw", "ema"}

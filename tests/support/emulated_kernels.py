@@ -17,7 +17,7 @@ from torch import Tensor
 from tests.support.compiled import compiled
 from workers.numerics import stream_kernels
 from workers.numerics.fusion.fusions import Fusion, fusion_of
-from workers.training import fused_update
+from workers.training import cuda_update
 
 FLAGS = ("-std=c++17", "-O2", "-ffp-contract=off", "-DGRAFT_EMULATED")
 
@@ -40,12 +40,12 @@ def run(source: Path, name: str, arguments: Sequence[int | Tensor]) -> None:
     getattr(library(source), name)(*map(passed, arguments))
 
 
-@torch.library.register_kernel("graft::fused_update", "cpu")
+@torch.library.register_kernel("graft::cuda_update", "cpu")
 def update(
     choices: Sequence[int], knobs: Tensor, constants: Sequence[Tensor], given: Sequence[Tensor], made: Sequence[Tensor]
 ) -> None:
-    name = fused_update.FUNCTIONS[given[0].dtype]
-    run(fused_update.SOURCE, name, [*choices, knobs, *constants, *given, *made])
+    name = cuda_update.FUNCTIONS[given[0].dtype]
+    run(cuda_update.SOURCE, name, [*choices, knobs, *constants, *given, *made])
 
 
 def draw(name: str, made: Tensor, *arguments: int | Tensor) -> Tensor:

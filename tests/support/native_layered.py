@@ -11,7 +11,7 @@ from torch.func import grad_and_value, vmap
 
 from tests.support.trials import config
 from workers.data.tasks import Batch
-from workers.engine.step import obstacle
+from workers.engine.step import find_obstacle
 from workers.networks.gradients.native_models import NativeModel, native_model
 from workers.numerics.randomness import Purpose, Streams, keep_mask
 from workers.training.recipe import Recipe, layout_of
@@ -127,7 +127,7 @@ class Case:
 
 def native_of(recipe: Recipe) -> NativeModel:
     found = native_model(recipe.model, recipe.task, recipe.dtype, CPU)
-    assert found, obstacle(recipe, CPU)
+    assert found, find_obstacle(recipe, CPU)
     return found
 
 

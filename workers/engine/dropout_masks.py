@@ -1,5 +1,7 @@
 """Dropout masks: the units that each site of the lanes of a pack keeps.
 
+Native steps draw their own masks in C++, from `SiteStreams`.
+
 Legend: L lanes.
 """
 

@@ -28,8 +28,8 @@ from spaces.messages import shorten
 from workers.data.tasks import Batch
 from workers.engine.dropout_masks import draw_masks
 from workers.numerics import native
-from workers.numerics.fusion.values import CannotFuse
-from workers.numerics.programs.running import Program
+from workers.numerics.codegen.values import CannotGenerate
+from workers.numerics.programs.running import LaneProgram
 from workers.numerics.tape import CannotRecord
 from workers.numerics.tracing import Traced, load_gradients
 from workers.training.recipe import SECTIONS, Recipe, gradient_of, layout_of
@@ -69,11 +69,11 @@ class LaneGradient:
         """`key`: equal for recipes that differ in the values of their knobs alone."""
         self._recipe, self._layout, self._key = recipe, layout_of(recipe), key
         self._traced = Traced(("gradient", key, "cpu"), torch.func.vmap(self._compute))
-        self._programs: dict[Hashable, Program | None] = {}
+        self._programs: dict[Hashable, LaneProgram | None] = {}
 
-    def __call__(self, knobs: Knobs, parameters: Tensor, batch: Batch, keep: Batch) -> tuple[Tensor, Tensor]:
+    def __call__(self, knobs: Knobs, parameters: Tensor, batch: Batch, masks: Batch) -> tuple[Tensor, Tensor]:
         """Return gradients [L, P], not clipped, and losses [L]; the arguments are stacked over L lanes."""
-        arguments = _gradient_knobs(knobs), parameters, batch, keep
+        arguments = _gradient_knobs(knobs), parameters, batch, masks
         leaves, spec = pytree.tree_flatten(arguments)
         key = _shape_key(leaves, spec)
         if key not in self._programs:
@@ -103,7 +103,7 @@ class LaneGradient:
         self._programs[_shape_key(*pytree.tree_flatten(arguments))] = program
         return None
 
-    def _make_program(self, arguments: Arguments) -> Program | None:
+    def _make_program(self, arguments: Arguments) -> LaneProgram | None:
         """Return a program for other shapes than the example's, or None if none can be made that is right.
 
         Raises GraftError if the compiler fails, which it did not do for the example.
@@ -134,7 +134,7 @@ class LaneGradient:
         parameters = self._layout.initial(seeds).to(recipe.dtype)
         return _gradient_knobs(knobs), parameters, batch, draw_masks(recipe, knobs, seeds, step, batch["inputs"])
 
-    def _check(self, program: Program, arguments: Arguments) -> str | None:
+    def _check(self, program: LaneProgram, arguments: Arguments) -> str | None:
         """Return where a program's results differ from those of its operations; None if they do not."""
         fault = self._compare(program, arguments, _TOLERANCE[self._recipe.dtype])
         if fault and self._recipe.dtype == torch.float32 and not self._compare(program, arguments, _NEAR_KINKS):
@@ -142,12 +142,12 @@ class LaneGradient:
             return fault if LaneGradient(exact, f"{self._key} in float64").find_fault() else None
         return fault
 
-    def _compare(self, program: Program, arguments: Arguments, relative: float) -> str | None:
+    def _compare(self, program: LaneProgram, arguments: Arguments, relative: float) -> str | None:
         """Return where results differ by more than a part of a parameter's largest number; None if nowhere."""
-        knobs, parameters, batch, keep = arguments
+        knobs, parameters, batch, masks = arguments
         # Noise: a parameter that starts at zero would hide errors in whatever it is multiplied by.
         noise = torch.randn(parameters.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        arguments = knobs, (parameters + 0.1 * noise).to(parameters.dtype), batch, keep
+        arguments = knobs, (parameters + 0.1 * noise).to(parameters.dtype), batch, masks
         # A program would repeat at every step a number that the function reads past torch's operations, by
         # numpy for example. Tensors under vmap have no memory, so such a read fails here.
         expected = torch.func.vmap(self._compute)(*arguments)
@@ -170,13 +170,15 @@ class LaneGradient:
         for name, piece in self._layout.split(actual).items():
             yield f"the gradient of {name}", piece, pieces[name], relative * _largest(pieces[name]) + absolute
 
-    def _record_program(self, arguments: Arguments) -> Program:
+    def _record_program(self, arguments: Arguments) -> LaneProgram:
         leaves, spec = pytree.tree_flatten(arguments)
-        return Program(lambda *lane: self._compute(*pytree.tree_unflatten([*lane], spec)), [leaf[0] for leaf in leaves])
+        return LaneProgram(
+            lambda *lane: self._compute(*pytree.tree_unflatten([*lane], spec)), [leaf[0] for leaf in leaves]
+        )
 
-    def _compute(self, knobs: Knobs, parameters: Tensor, batch: Batch, keep: Batch) -> tuple[Tensor, Tensor]:
+    def _compute(self, knobs: Knobs, parameters: Tensor, batch: Batch, masks: Batch) -> tuple[Tensor, Tensor]:
         recipe = self._recipe.bind({**self._recipe.knobs(), **knobs})
-        return gradient_of(recipe, self._layout, parameters, batch, keep)
+        return gradient_of(recipe, self._layout, parameters, batch, masks)
 
 
 def _gradient_knobs(knobs: Knobs) -> Knobs:
@@ -195,7 +197,7 @@ def _largest(tensor: Tensor) -> float:
 
 def _describe(error: Exception) -> str:
     """Describe why there is no program. An error of a user's plug-in is raised when its step is traced."""
-    if isinstance(error, CannotFuse | CannotRecord):
+    if isinstance(error, CannotGenerate | CannotRecord):
         return f"no code is generated for {error}"
     return f"it cannot be recorded: {shorten(f'{type(error).__name__}: {error}'.partition(chr(10))[0], 200)}"
 

@@ -38,7 +38,7 @@ def weights(trial: Trial, *, variant: str, steps: int, device: str, watch: Watch
     `variant`: `raw`, or one of its averages (`bema`, `bema kappa=0.3 eta=0.1`).
     """
     pack, _ = _train_alone(trial, steps, device, watch)
-    return {name: tensor.cpu().numpy() for name, tensor in pack.weights(0, trial)[variant].items()}
+    return {name: tensor.cpu().numpy() for name, tensor in pack.parameters_by_variant(0, trial)[variant].items()}
 
 
 def refit_temperature(
@@ -62,7 +62,7 @@ def refit_temperature(
             "batches have `relevant`"
         )
     pack, _ = _train_alone(trial, steps, device, watch)
-    named = {name: tensor.cpu() for name, tensor in pack.weights(0, trial)["raw"].items()}
+    named = {name: tensor.cpu() for name, tensor in pack.parameters_by_variant(0, trial)["raw"].items()}
     layers = recipe.model.attention(named, batch)
     if not layers:
         raise StudyError("the model shows no attention")

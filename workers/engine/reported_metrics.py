@@ -14,7 +14,6 @@ from torch import Tensor
 from spaces.records import Trial
 from workers.data.tasks import Batch
 from workers.numerics.layout import Layout
-from workers.numerics.parameters import Parameter
 from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets
 
@@ -45,7 +44,9 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
         alike.setdefault(frozenset(whole), whole)
     trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))  # read numbers: a spline's first knots
     layout = partial(Layout.of, trained, recipe.dtype, "cpu")
-    if _is_small(trained, alike.values()):
+    parameters = sum(math.prod(parameter.shape) for parameter in trained.values())
+    positions = max(tensor[0].numel() for batch in alike.values() for tensor in batch.values())
+    if positions * (parameters + positions) <= LARGEST_EVALUATED:
         names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
     else:
         names = _find_by_shapes(recipe, layout, seeds, alike)
@@ -73,13 +74,6 @@ def _find_by_shapes(
             return _metric_names(recipe, layout(), seeds, alike, shapes.from_tensor)
     except DataDependentOutputException:  # as where a mask decides how attention is computed
         return _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
-
-
-def _is_small(trained: Mapping[str, Parameter], batches: Iterable[Batch]) -> bool:
-    """Return whether a few sequences are evaluated sooner than torch is ready for shapes without numbers."""
-    parameters = sum(math.prod(parameter.shape) for parameter in trained.values())
-    positions = max(tensor[0].numel() for batch in batches for tensor in batch.values())
-    return positions * (parameters + positions) <= LARGEST_EVALUATED
 
 
 def _metric_names(

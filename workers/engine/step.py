@@ -30,9 +30,9 @@ from workers.numerics import native
 from workers.numerics.fusion import fuses_on
 from workers.numerics.processors import instruction_set
 from workers.numerics.tracing import Traced, load_gradients
-from workers.training.fused_update import fused_update_of
+from workers.training.cuda_update import cuda_update_of
 from workers.training.native_update import NativeUpdate, libraries_of, update_of
-from workers.training.recipe import Recipe, State, advance, apply_gradient, gradient_of, layout_of, update_key
+from workers.training.recipe import Masks, Recipe, State, advance, apply_gradient, gradient_of, layout_of, update_key
 
 USUAL_LANES = WIDTHS["cuda"]
 """The width of a pack on a GPU where none is named; on a CPU the step does not depend on it."""
@@ -49,7 +49,7 @@ class Step(Protocol):
         ...
 
     @property
-    def width_seconds(self) -> float:
+    def setup_seconds(self) -> float:
         """What the last new number of lanes cost; 0 while none is known to have cost anything."""
         ...
 
@@ -64,55 +64,26 @@ class Step(Protocol):
 
 def step_of(recipe: Recipe, structure: str, device: torch.device, lanes: int = USUAL_LANES) -> Step | FusedStep:
     """Return the fastest step for packs of so many trials of this structure on this device."""
-    if device.type == "cuda" and fused.obstacle(recipe, device, lanes) is None:
+    kind, _ = choose_step(recipe, device, lanes)
+    if kind == "fused":
         return fused.make_step(recipe, device)
-    may_be_native = recipe.learning.is_plain and recipe.training.autocast == "none"
-    computed = native_model(recipe.model, recipe.task, recipe.dtype, device) if may_be_native else None
-    if computed:
+    if kind == "native":
+        computed = native_model(recipe.model, recipe.task, recipe.dtype, device)
+        assert computed, "there is no obstacle"
         return NativeStep(recipe, computed)
-    generated = gradient_by_program(recipe, device)
-    return TracedStep(recipe, structure, device) if isinstance(generated, str) else GeneratedStep(recipe, generated)
+    if kind == "generated":
+        generated = gradient_by_program(recipe, device)
+        assert not isinstance(generated, str), "there is no obstacle"
+        return GeneratedStep(recipe, generated)
+    return TracedStep(recipe, structure, device)
 
 
-def begin_loading(config: Mapping[str, Any], device: str) -> None:
-    """Load or compile in the background what trials of this configuration use on a CPU, which `step_of` waits for."""
-    where, recipe = torch.device(device), Recipe.of(config).pad()
-    if where.type == "cpu":
-        threading.Thread(target=obstacle, args=(recipe, where), name="load the gradient").start()
-        native.begin(map(native.packaged, libraries_of(recipe)))
+def choose_step(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES) -> tuple[str, str]:
+    """Return the kind of the fastest step of a recipe on this device, and why it is no faster one.
 
-
-def obstacle(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES) -> str | None:
-    """Return why no step that was written by hand trains such packs on this device; None if one does."""
-    if device.type == "cuda":
-        return fused.obstacle(recipe, device, lanes)
-    if not recipe.learning.is_plain:
-        return "the native steps learn weights alone"
-    if recipe.training.autocast != "none":
-        return "the native steps know no training.autocast"
-    return find_native_obstacle(recipe.model, recipe.task, recipe.dtype, device)
-
-
-def describe_step(config: Mapping[str, Any], device: str, lanes: int = USUAL_LANES) -> str:
-    """Describe how such packs train on this device: `native`, `fused`, or `generated` or `traced` and why."""
-    where = torch.device(device)
-    recipe = Recipe.of(config).pad()
-    method, reason = _find_method(recipe, where, lanes)
-    if method == "fused" and (rates := fused.rates_of(recipe, where, lanes)):
-        return f"fused, {rates.describe()}"
-    return f"{method}: {reason}" if reason else method
-
-
-def method_of(config: Mapping[str, Any], device: str) -> str:
-    """Return how trials of this configuration train on this device, as `Step.kind` says it without the processor."""
-    where = torch.device(device)
-    method, _ = _find_method(Recipe.of(config).pad(), where)
-    return f"{method} {where.type}" if where.type != "cpu" else method
-
-
-def _find_method(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES) -> tuple[str, str]:
-    """Return the kind of step of a recipe on this device, and why it is no faster one; empty for the fastest."""
-    reason = obstacle(recipe, device, lanes)
+    The kinds are `fused` on a GPU, `native` and `generated` on a CPU, and `traced`; the reason may be empty.
+    """
+    reason = find_obstacle(recipe, device, lanes)
     if not reason:
         return ("fused" if device.type == "cuda" else "native"), ""
     if device.type != "cpu":
@@ -123,6 +94,45 @@ def _find_method(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES)
     return "generated", reason
 
 
+def find_obstacle(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES) -> str | None:
+    """Return why no step that was written by hand trains such packs on this device; None if one does.
+
+    To find out, a GPU times steps, and a CPU compiles or loads the functions of the model's parts.
+    """
+    if device.type == "cuda":
+        return fused.find_obstacle(recipe, device, lanes)
+    if not recipe.learning.is_plain:
+        return "the native steps learn weights alone"
+    if recipe.training.autocast != "none":
+        return "the native steps know no training.autocast"
+    return find_native_obstacle(recipe.model, recipe.task, recipe.dtype, device)
+
+
+def begin_loading(config: Mapping[str, Any], device: str) -> None:
+    """Load or compile in the background what trials of this configuration use on a CPU, which `step_of` waits for."""
+    where, recipe = torch.device(device), Recipe.of(config).pad()
+    if where.type == "cpu":
+        threading.Thread(target=find_obstacle, args=(recipe, where), name="load the gradient").start()
+        native.begin(map(native.packaged, libraries_of(recipe)))
+
+
+def describe_step(config: Mapping[str, Any], device: str, lanes: int = USUAL_LANES) -> str:
+    """Describe how such packs train on this device: `native`, `fused`, or `generated` or `traced` and why."""
+    where = torch.device(device)
+    recipe = Recipe.of(config).pad()
+    kind, reason = choose_step(recipe, where, lanes)
+    if kind == "fused" and (rates := fused.rates_of(recipe, where, lanes)):
+        return f"fused, {rates.describe()}"
+    return f"{kind}: {reason}" if reason else kind
+
+
+def method_of(config: Mapping[str, Any], device: str) -> str:
+    """Return how trials of this configuration train on this device, as `Step.kind` says it without the processor."""
+    where = torch.device(device)
+    kind, _ = choose_step(Recipe.of(config).pad(), where)
+    return f"{kind} {where.type}" if where.type != "cpu" else kind
+
+
 class TracedStep:
     """The step of one trial, stacked over lanes and replayed as a flat list of tensor operations."""
 
@@ -130,9 +140,9 @@ class TracedStep:
         self._recipe = recipe
         self._layout = layout_of(recipe, device)
         load_gradients()
-        self._update = fused_update_of(recipe, self._layout, device)
-        stacked = vmap(self._gradient_of_one) if self._update else vmap(self._advance_one)
-        what = "gradient" if self._update else "step"
+        self._update = cuda_update_of(recipe, self._layout, device)
+        what, of_one = ("gradient", gradient_of) if self._update else ("step", advance)
+        stacked = vmap(lambda knobs, *others: of_one(recipe.bind(knobs), self._layout, *others))
         self._traced = Traced((what, structure, str(device)), stacked)
         # A GPU draws by operations that are better recorded, too; a CPU draws by native code, which is no operation.
         draw = functools.partial(draw_masks, recipe)
@@ -140,7 +150,7 @@ class TracedStep:
         self.kind = f"traced {instruction_set(device)}"
 
     @property
-    def width_seconds(self) -> float:
+    def setup_seconds(self) -> float:
         return self._traced.seconds
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
@@ -150,24 +160,18 @@ class TracedStep:
         """Return the step for arguments of these shapes, by its recording's operations, started from Python one by
         one.
         """
-        keep = self.masks(knobs, seeds, state, batch)
-        arguments = (knobs, state, batch, keep) if self._update is None else (knobs, state.parameters, batch, keep)
+        masks = self.masks(knobs, seeds, state, batch)
+        arguments = (knobs, state, batch, masks) if self._update is None else (knobs, state.parameters, batch, masks)
         return functools.partial(self._advance, self._traced.unscripted(*arguments))
 
     def _advance(self, act: Callable[..., Any], knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
-        keep = self.masks(knobs, seeds, state, batch)
+        masks = self.masks(knobs, seeds, state, batch)
         if self._update is None:
-            return act(knobs, state, batch, keep)
-        gradient, loss = act(knobs, state.parameters, batch, keep)
+            return act(knobs, state, batch, masks)
+        gradient, loss = act(knobs, state.parameters, batch, masks)
         return self._update(knobs, state, gradient, loss)
 
-    def _advance_one(self, knobs: Knobs, state: State, batch: Batch, keep: Batch) -> State:
-        return advance(self._recipe.bind(knobs), self._layout, state, batch, keep)
-
-    def _gradient_of_one(self, knobs: Knobs, parameters: Tensor, batch: Batch, keep: Batch) -> tuple[Tensor, Tensor]:
-        return gradient_of(self._recipe.bind(knobs), self._layout, parameters, batch, keep)
-
-    def masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Batch:
+    def masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Masks:
         """[L, ...] what each dropout site that is on keeps."""
         if not has_masks(self._recipe, batch["inputs"]):
             return {}
@@ -183,13 +187,13 @@ class GeneratedStep:
         self.kind = f"generated {native.instruction_set()}"
 
     @property
-    def width_seconds(self) -> float:
+    def setup_seconds(self) -> float:
         return self._update.seconds
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
         has_any = has_masks(self._recipe, batch["inputs"])
-        keep = draw_masks(self._recipe, knobs, seeds, state.step, batch["inputs"]) if has_any else {}
-        gradient, loss = self._gradient(knobs, state.parameters, batch, keep)
+        masks = draw_masks(self._recipe, knobs, seeds, state.step, batch["inputs"]) if has_any else {}
+        gradient, loss = self._gradient(knobs, state.parameters, batch, masks)
         return self._update(knobs, state, gradient, loss)
 
 
@@ -208,7 +212,7 @@ class NativeStep:
         self._update = _update_of(recipe)
 
     @property
-    def width_seconds(self) -> float:
+    def setup_seconds(self) -> float:
         return self._update.seconds
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:

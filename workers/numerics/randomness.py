@@ -167,7 +167,7 @@ def keep_mask(streams: Streams, rates: Tensor, *shape: int) -> Tensor:
     if stream_kernels.draws_on(streams.state.device):
         own = streams.state.contiguous(), rates.double().contiguous()
         return stream_kernels.stream_mask(*own, math.prod(shape)).view(-1, *shape)
-    state, threshold = drop_bytes(streams, rates)
+    state, threshold = dropout_streams_and_thresholds(streams, rates)
     return Streams(state=state).bytes(*shape) >= threshold.view(-1, *[1] * len(shape))
 
 
@@ -176,7 +176,7 @@ def padded_keep_mask(streams: Streams, rates: Tensor, shape: Sequence[int], own:
 
     `own`: the extents, each a number for all lanes or [L].
     """
-    state, threshold = drop_bytes(streams, rates)
+    state, threshold = dropout_streams_and_thresholds(streams, rates)
     index = state.new_zeros(state.shape)
     for extent, size in zip(shape, own, strict=True):
         sizes = size.long().view(-1, *[1] * (index.dim() - 1)) if isinstance(size, Tensor) else size
@@ -185,7 +185,7 @@ def padded_keep_mask(streams: Streams, rates: Tensor, shape: Sequence[int], own:
     return drawn >= threshold.view(-1, *[1] * len(shape))
 
 
-def drop_bytes(streams: Streams, rates: Tensor) -> tuple[Tensor, Tensor]:
+def dropout_streams_and_thresholds(streams: Streams, rates: Tensor) -> tuple[Tensor, Tensor]:
     """Return the state [L] of the streams whose bytes decide what dropout drops, and the threshold [L] uint8 they
     stay below.
 
@@ -196,7 +196,7 @@ def drop_bytes(streams: Streams, rates: Tensor) -> tuple[Tensor, Tensor]:
     if native:
         state, threshold = torch.empty_like(streams.state), torch.empty_like(streams.state, dtype=torch.uint8)
         given = streams.state.contiguous(), rates.double().contiguous(), state, threshold
-        native.drop_bytes(streams.lanes, *map(address, given))
+        native.dropout_streams_and_thresholds(streams.lanes, *map(address, given))
         return state, threshold
     dither = streams.uniform(1)[:, 0]
     return streams.state + GOLDEN, (256 * rates + dither).floor().to(torch.uint8)

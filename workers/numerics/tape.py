@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from spaces.plugins.bundles import PREFIX
+from workers.numerics.codegen.values import Kind
 from workers.numerics.fusion import fuse, fuses_on
-from workers.numerics.fusion.values import Kind
 from workers.numerics.simplifying import Operation, Slot, join_gradients, replace, simplify, slots_in
 
 _FILLED: dict[Any, float] = {
@@ -80,7 +80,10 @@ class Tape(TorchDispatchMode):
         for result in results:
             # What a number decides in Python would be decided for all later replays.
             if result is not None and not isinstance(result, Tensor):
-                raise CannotRecord(f"{self._title(func)} takes a number out of a tensor, which a recording cannot")
+                name = func.overloadpacket.__name__
+                place = self.places.get(name) or self.places.get(name.removesuffix("_backward"))
+                title = f"{place}: {func}" if place else func
+                raise CannotRecord(f"{title} takes a number out of a tensor, which a recording cannot")
             if result is not None and result not in self._slots:  # an operation in place returns what it was given
                 self._slots[result] = Slot(self._next)
                 self.kinds[self._slots[result]] = Kind.of(result)
@@ -112,12 +115,6 @@ class Tape(TorchDispatchMode):
         """Name the last line of an outside plug-in that called an operation, and the operation."""
         name, place = [*self.places.items()][-1]
         return f"{place}, in the gradient of what follows from {name}"
-
-    def _title(self, func: Any) -> str:
-        """Name an operation, and the line of an outside plug-in that made it, or whose gradient it is."""
-        name = func.overloadpacket.__name__
-        place = self.places.get(name) or self.places.get(name.removesuffix("_backward"))
-        return f"{place}: {func}" if place else str(func)
 
     def slots(self, tree: Any) -> Any:
         """Return the tree with slots in place of tensors.

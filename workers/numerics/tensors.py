@@ -42,8 +42,8 @@ def cut(values: Tensor, size: int | Tensor, filler: float) -> Tensor:
     return values.masked_fill(torch.arange(values.shape[-1], device=values.device) >= size, filler)
 
 
-def mean_of(values: Tensor, size: int | Tensor) -> Tensor:
-    """Mean over the first `size` of the last axis; a plain number says that nothing is padded."""
+def mean_unpadded(values: Tensor, size: int | Tensor) -> Tensor:
+    """Return the mean over the first `size` of the last axis; an int means no padding: the whole axis counts."""
     if isinstance(size, int):
         return values.mean(-1)
     return cut(values, size, 0.0).sum(-1) / size.to(values.dtype)

@@ -294,7 +294,7 @@ class Worker:
         pack, shared = lanes.pack, lanes.shared
 
         def place() -> None:
-            width = choose_width(pack.width, lanes.busy + len(trials), shared.free_lane_seconds, pack.width_seconds)
+            width = choose_width(pack.width, lanes.busy + len(trials), shared.free_lane_seconds, pack.setup_seconds)
             if width != pack.width:
                 shared.free_lane_seconds = 0.0
             pack.resize(width)

@@ -214,7 +214,7 @@ SCALARS = 10
 
 
 def _of_optimizer(optimizer: Optimizer, rate: Tensor, step: Tensor) -> list[Tensor]:
-    """From RATE to MATRIX_MOMENTUM of update.hpp."""
+    """From STEP_SIZE to MATRIX_MOMENTUM of update.hpp."""
     zero = torch.zeros_like(rate)
     if isinstance(optimizer, StochasticGradientDescent):
         return [rate, exact(optimizer.weight_decay), exact(optimizer.momentum), *[zero] * 6]

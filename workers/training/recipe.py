@@ -1,7 +1,7 @@
 """One trial: what its configuration says, and one optimizer step of it as a pure function.
 
-Nothing here knows of lanes. `workers.engine.pack` stacks these functions with vmap.
-Legend: P parameters in one flat vector.
+Only `evaluation_sets` knows of lanes. On the traced step `workers.engine.step` stacks `advance` with vmap; other steps
+compute the same formulas. Legend: P parameters in one flat vector.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from workers.training.averaging import Averaging, Shadow
 from workers.training.learning import Learning, Loss
 from workers.training.optimizers import Descent, Moments, Optimizer
 
+Masks = Mapping[str, Tensor]
+"""Dropout site -> bool, False where it drops; of the sites that are on."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -54,7 +56,7 @@ class Recipe:
         recipe.model.check(recipe.task)
         recipe.learning.check(recipe.model, recipe.task, padded=recipe.training.pad_shapes)
         recipe.optimizer.check(recipe.model.parameters(recipe.task).values())
-        recipe._check_precision()
+        recipe._check_accumulation_and_autocast()
         if recipe.training.pad_shapes and recipe.training.diagnostics:
             raise PluginError(
                 "training.pad_shapes: true, but diagnostics do not know padding; set one of the two to false"
@@ -67,7 +69,7 @@ class Recipe:
                 )
         return recipe
 
-    def _check_precision(self) -> None:
+    def _check_accumulation_and_autocast(self) -> None:
         """Raise PluginError for parts of a batch, or an autocast, that the trial cannot be trained with."""
         training, parts = self.training, self.training.accumulate
         if parts > 1 and training.batch % parts:
@@ -144,20 +146,20 @@ def initial_state(recipe: Recipe, layout: Layout, parameters: Tensor) -> State:
     )
 
 
-def advance(recipe: Recipe, layout: Layout, state: State, batch: Batch, keep: Parameters) -> State:
+def advance(recipe: Recipe, layout: Layout, state: State, batch: Batch, masks: Masks) -> State:
     """One optimizer step: gradient, clipping, optimizer, average."""
-    gradient, loss = gradient_of(recipe, layout, state.parameters, batch, keep)
+    gradient, loss = gradient_of(recipe, layout, state.parameters, batch, masks)
     return apply_gradient(recipe, layout, state, gradient, loss)
 
 
-def gradient_of(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, keep: Parameters) -> tuple[Tensor, Tensor]:
+def gradient_of(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, masks: Masks) -> tuple[Tensor, Tensor]:
     """Gradient [P], not clipped, and training loss, a scalar, at parameters [P]."""
     if recipe.training.accumulate == 1:
-        return recipe.learning.gradient(layout, flat, batch, _loss(recipe, keep))
-    return _accumulate(recipe, layout, flat, batch, keep)
+        return recipe.learning.gradient(layout, flat, batch, _loss(recipe, masks))
+    return _accumulate(recipe, layout, flat, batch, masks)
 
 
-def _accumulate(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, keep: Parameters) -> tuple[Tensor, Tensor]:
+def _accumulate(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, masks: Masks) -> tuple[Tensor, Tensor]:
     """Gradient and loss of a batch [N, ...] from those of its parts, of which one is in memory at a time.
 
     A loss is a mean with weights of its own; what a part has of them all is the part's share.
@@ -174,23 +176,23 @@ def _accumulate(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, keep
     for number in range(count):
         part = {name: tensor.chunk(count)[number] for name, tensor in batch.items()}
         # A mask that is drawn for tokens and not for sequences is the same for all parts.
-        masks = {name: mask if whole[name] == small[name] else mask.chunk(count)[number] for name, mask in keep.items()}
-        of_part, part_loss = recipe.learning.gradient(layout, flat, part, _loss(recipe, masks))
+        own = {name: mask if whole[name] == small[name] else mask.chunk(count)[number] for name, mask in masks.items()}
+        of_part, part_loss = recipe.learning.gradient(layout, flat, part, _loss(recipe, own))
         gradient, loss = gradient + shares[number] * of_part, loss + shares[number] * part_loss
     return gradient, loss
 
 
-def _loss(recipe: Recipe, keep: Parameters) -> Loss:
+def _loss(recipe: Recipe, masks: Masks) -> Loss:
     """Return the training loss, with these dropout masks."""
 
     def loss_of(parameters: Parameters, batch: Batch) -> Tensor:
         device = batch["inputs"].device
         # torch has no autocast on the meta device, where the cost of a step is estimated, as that of float32.
         if recipe.training.autocast == "none" or device.type == "meta":
-            return recipe.task.loss(recipe.model.outputs(parameters, batch, keep), batch)
+            return recipe.task.loss(recipe.model.outputs(parameters, batch, masks), batch)
         # Without torch's cache of weights that were cast before: a recording would keep those of one step.
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
-            outputs = recipe.model.outputs(parameters, batch, keep)
+            outputs = recipe.model.outputs(parameters, batch, masks)
         return recipe.task.loss(outputs.to(recipe.dtype), batch)
 
     return loss_of

@@ -66,7 +66,7 @@ def trained(pack: Pack, trials: dict[int, Trial], most: int, reports: Reports, w
         report = replace(told, fence=0)
         assert reports.setdefault((report.number, report.step), report) == report
         if report.state != "running":
-            weights[report.number] = pack.weights(places[report.number], trials[report.number])
+            weights[report.number] = pack.parameters_by_variant(places[report.number], trials[report.number])
 
 
 def uninterrupted(one: Trial) -> tuple[Reports, Weights]:

@@ -320,7 +320,7 @@ def test_without_a_passed_check_the_traced_step_trains(
     there = torch.device("cuda", 0)
     forget_verdicts()
     for _ in range(2):
-        assert fused.obstacle(recipe, there, 1000) == "parameters differ by 0.1"
+        assert fused.find_obstacle(recipe, there, 1000) == "parameters differ by 0.1"
     assert [record.message for record in caplog.records] == [
         "the fused step is not used on NVIDIA H100, training goes on with the traced one: parameters differ by 0.1"
     ]
@@ -328,7 +328,7 @@ def test_without_a_passed_check_the_traced_step_trains(
     monkeypatch.setattr(minimal, "key", lambda _: "another key")
     said["check"] = None
     forget_verdicts()
-    assert fused.obstacle(recipe, there, 1000) is None
+    assert fused.find_obstacle(recipe, there, 1000) is None
     faster = "fused, 3 times the traced step's speed (900 and 300 model-steps/s, 1,024 lanes)"
     assert describe_step(config(dtype="float32"), "cuda:0") == faster
     assert method_of(config(dtype="float32"), "cuda:0") == "fused cuda"
@@ -336,7 +336,7 @@ def test_without_a_passed_check_the_traced_step_trains(
     rates["fused"] = 60.0
     forget_verdicts()
     slower = "the fused step has 0.2 times the traced step's speed (60 and 300 model-steps/s, 1,024 lanes)"
-    assert fused.obstacle(recipe, there, 1000) == slower
+    assert fused.find_obstacle(recipe, there, 1000) == slower
     assert describe_step(config(dtype="float32"), "cuda:0") == f"traced: {slower}"
     assert method_of(config(dtype="float32"), "cuda:0") == "traced cuda"
     monkeypatch.setattr(minimal, "key", lambda _: "the key of one that cannot be timed")
@@ -344,10 +344,10 @@ def test_without_a_passed_check_the_traced_step_trains(
         trust, "run_check", lambda command, _: Answer(failure=command[3] if command[3] == "rates" else None)
     )
     forget_verdicts()
-    assert fused.obstacle(recipe, there, 1000) is None
+    assert fused.find_obstacle(recipe, there, 1000) is None
     assert describe_step(config(dtype="float32"), "cuda:0") == "fused"
     monkeypatch.setattr(device, "limits_of", lambda _: Limits(1 << 10, 1 << 10))
-    assert fused.obstacle(recipe, there, 1000) == "its arrays do not fit into the GPU's shared memory"
+    assert fused.find_obstacle(recipe, there, 1000) == "its arrays do not fit into the GPU's shared memory"
     forget_verdicts()
 
 
@@ -367,7 +367,7 @@ def forget_verdicts() -> None:
 def test_what_it_does_not_know_has_a_reason(change: dict[str, Any], reason: str) -> None:
     recipe = Recipe.of(config(**{"dtype": "float32", **change}))
     assert (find_obstacle(recipe) or "").startswith(reason)
-    assert fused.obstacle(recipe, CPU, 8) == "the fused step runs on a GPU, not on cpu"
+    assert fused.find_obstacle(recipe, CPU, 8) == "the fused step runs on a GPU, not on cpu"
 
 
 @pytest.mark.fast

@@ -66,7 +66,7 @@ def settings(**training: Any) -> dict[str, Any]:
 
 def test_the_step_that_is_faster_at_about_the_packs_width_trains(gpu: Gpu) -> None:
     recipe = Recipe.of(settings()).pad()
-    reasons = {lanes: fused.obstacle(recipe, THERE, lanes) for lanes in (2, 40, 90, 256, 1000, 4096)}
+    reasons = {lanes: fused.find_obstacle(recipe, THERE, lanes) for lanes in (2, 40, 90, 256, 1000, 4096)}
     assert [lanes for lanes, reason in reasons.items() if reason] == [2, 40]
     assert reasons[2] == "the fused step has 0.16 times the traced step's speed (32 and 200 model-steps/s, 16 lanes)"
     assert gpu.asked == [16, 128, 1024]
@@ -81,19 +81,19 @@ def test_trials_of_one_structure_are_timed_once(gpu: Gpu) -> None:
     others[2]["optimizer"]["learning_rate"] = 0.5
     for one in others:
         forget()
-        fused.obstacle(Recipe.of(one).pad(), THERE, 1000)
+        fused.find_obstacle(Recipe.of(one).pad(), THERE, 1000)
     assert gpu.asked == [1024]
-    fused.obstacle(Recipe.of(settings(batch=17)).pad(), THERE, 1000)
+    fused.find_obstacle(Recipe.of(settings(batch=17)).pad(), THERE, 1000)
     assert gpu.asked == [1024, 1024]
 
 
 def test_rates_at_fewer_lanes_than_asked_for_are_used_and_not_kept(gpu: Gpu) -> None:
     gpu.room = 64
     recipe = Recipe.of(settings()).pad()
-    assert "(128 and 200 model-steps/s, 64 lanes)" in (fused.obstacle(recipe, THERE, 1000) or "")
+    assert "(128 and 200 model-steps/s, 64 lanes)" in (fused.find_obstacle(recipe, THERE, 1000) or "")
     gpu.room = 4096
     forget()
-    assert fused.obstacle(recipe, THERE, 1000) is None
+    assert fused.find_obstacle(recipe, THERE, 1000) is None
     assert gpu.asked == [1024, 1024]
 
 
@@ -101,7 +101,7 @@ def test_a_trial_that_a_gpu_trained_tells_what_was_timed_there(gpu: Gpu, tmp_pat
     conditions = [StoredFingerprint(processor="cuda 9.0, NVIDIA H100", step_kind="fused cuda 9.0", sources={})]
     assert list(describe_gpu_rates(settings(), conditions)) == []
     for lanes in (1000, 16):
-        fused.obstacle(Recipe.of(settings()).pad(), THERE, lanes)
+        fused.find_obstacle(Recipe.of(settings()).pad(), THERE, lanes)
     (tmp_path / "fused-broken.json").write_text("{")
     assert list(describe_gpu_rates(settings(), conditions)) == [
         "on NVIDIA H100 the fused step has 0.16 times the traced step's speed (32 and 200 model-steps/s, 16 lanes)",

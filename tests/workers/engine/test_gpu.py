@@ -21,7 +21,7 @@ from workers.engine.pack import Pack, stepping
 from workers.numerics import stream_kernels
 from workers.numerics.fusion.fusions import Fusion
 from workers.numerics.tracing import tree_leaves
-from workers.training.fused_update import fused_update_of
+from workers.training.cuda_update import cuda_update_of
 from workers.training.recipe import layout_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")]
@@ -37,7 +37,7 @@ def test_random_numbers_are_those_of_integers_in_python():
 @pytest.mark.parametrize("optimizer", [one for one in OPTIMIZERS if one["name"] != "muon"], ids=str)
 def test_the_update_by_one_kernel_is_the_traced_one(optimizer: dict[str, Any], averaging: dict[str, Any]):
     recipe = recipe_of(optimizer, averaging, "float32")
-    assert fused_update_of(recipe, layout_of(recipe, GPU), GPU) is not None
+    assert cuda_update_of(recipe, layout_of(recipe, GPU), GPU) is not None
 
 
 def test_the_fused_step_is_the_traced_one_with_bits_that_do_not_depend_on_the_width():

@@ -30,11 +30,12 @@ from workers.engine.pack import Pack
 from workers.engine.step import TracedStep, describe_step, method_of, step_of
 from workers.networks.activations._spline import interpolate
 from workers.networks.attention import fused_causal_attention
-from workers.numerics.fusion.values import CannotFuse
+from workers.numerics.codegen.values import CannotGenerate
 from workers.numerics.programs.indices import Index, Variable, linear, unravel
-from workers.numerics.programs.lowering import Lowering, knows
+from workers.numerics.programs.lowering import Lowering
 from workers.numerics.programs.recording import record
-from workers.numerics.programs.running import Program
+from workers.numerics.programs.rules import RULES, knows
+from workers.numerics.programs.running import LaneProgram
 from workers.numerics.programs.scheduling import Kernel, schedule
 from workers.numerics.randomness import Purpose, Streams
 from workers.numerics.tracing import tree_leaves, tree_map
@@ -140,7 +141,7 @@ def test_a_program_gives_what_its_operations_give_and_their_gradients(dtype: tor
 
     given_ = arguments(dtype)
     expected = every(*given_)
-    program = Program(every, given_)
+    program = LaneProgram(every, given_)
     assert program.load()
     found = iter(program([torch.stack([one, one.flip(0)]) for one in given_]))
     turned = every(*(one.flip(0) for one in given_))
@@ -161,7 +162,7 @@ def test_what_is_no_number_and_infinity_stay_what_they_are() -> None:
     def function(x: Tensor) -> list[Tensor]:
         return [x.exp(), x.tanh(), x.sigmoid(), x.erf(), x.abs().log(), x.amax(-1), x[:, 1:].amax(-1), x.relu()]
 
-    program = Program(function, [x])
+    program = LaneProgram(function, [x])
     assert program.load()
     for one, other in zip(program([x[None]]), function(x), strict=True):
         torch.testing.assert_close(one[0], other, rtol=1e-5, atol=1e-30, equal_nan=True)
@@ -176,8 +177,8 @@ def test_what_is_no_number_and_infinity_stay_what_they_are() -> None:
     ],
 )
 def test_what_no_program_does_is_named(function: Callable[[Tensor], Tensor], reason: str) -> None:
-    with pytest.raises(CannotFuse, match=reason):
-        Program(function, [torch.ones(3, 4)])
+    with pytest.raises(CannotGenerate, match=reason):
+        LaneProgram(function, [torch.ones(3, 4)])
 
 
 def test_memory_that_is_in_use_at_the_same_time_does_not_overlap() -> None:
@@ -186,8 +187,8 @@ def test_memory_that_is_in_use_at_the_same_time_does_not_overlap() -> None:
             x = (x @ x.mT).softmax(-1) @ x + x
         return x
 
-    program = Program(function, [torch.randn(5, 7)])
-    lowering = Lowering(record(function, [torch.randn(5, 7)], knows))
+    program = LaneProgram(function, [torch.randn(5, 7)])
+    lowering = Lowering(record(function, [torch.randn(5, 7)], knows), RULES)
     assert sum(isinstance(one, Kernel) for one in schedule(lowering.steps, [lowering.results[0].buffer])) >= 4
     uses: dict[int, list[int]] = {}
     for number, one in enumerate(program._schedule):
@@ -366,7 +367,7 @@ def test_the_first_stage_of_transfers_is_generated() -> None:
 
 def check_calls(function: Callable[..., Any], lanes: list[Tensor], bound: float = 1e-5) -> None:
     """Call a program twice with all lanes [L, ...] on memory full of NaN: each gives what its operations give."""
-    program = Program(function, [one[0] for one in lanes])
+    program = LaneProgram(function, [one[0] for one in lanes])
     assert program.load()
     for _ in range(2):
         found = program(lanes, spoil=True)
@@ -399,7 +400,7 @@ def test_gradients_of_embeddings_are_added_up_from_zero(shape: tuple[int, ...], 
     ids=["embedding", "gather"],
 )
 def test_an_index_that_is_out_of_bounds_is_an_error(function: Callable[..., Tensor]) -> None:
-    program = Program(function, [numbers(5, 2), torch.tensor([0, 1, 2])])
+    program = LaneProgram(function, [numbers(5, 2), torch.tensor([0, 1, 2])])
     assert program.load()
     for wrong in (5, -1, 1 << 40):
         with pytest.raises(IndexError, match=f"index {wrong} is out of bounds for dimension with size 5"):
@@ -427,14 +428,14 @@ KEPT = torch.zeros(4)
         (lambda x: x * KEPT.add_(1), "add_ into a tensor that is kept from step to step"),
         (lambda x: x.view(torch.int32).to(torch.float32), "aten.view.dtype"),
         (lambda x: x.round(decimals=2), "round with decimals"),
-        (lambda x: x.to(torch.uint8).all().to(x), "all.default of torch.uint8"),
+        (lambda x: x.to(torch.uint8).all().to(x), "all of torch.uint8"),
         (lambda x: (x.long() % (x.long() + 1)).to(x), "remainder of whole numbers by a tensor"),
         (lambda x: (x.long() // x.long()).to(x), "floor_divide of whole numbers by a tensor"),
     ],
 )
 def test_what_would_be_frozen_or_wrong_is_refused(function: Callable[[Tensor], Tensor], reason: str) -> None:
-    with pytest.raises(CannotFuse, match=re.escape(reason)):
-        Program(function, [torch.ones(4)])
+    with pytest.raises(CannotGenerate, match=re.escape(reason)):
+        LaneProgram(function, [torch.ones(4)])
 
 
 def test_numbers_at_the_edge_are_torchs() -> None:
@@ -463,19 +464,22 @@ def test_sums_along_an_axis_are_as_exact_as_torchs() -> None:
 
 # -- the check before a program is used --------------------------------------------------------------------------------
 
-_RIGHT = Program.__call__
+_RIGHT = LaneProgram.__call__
 
 
 def _fault_of(tmp_path: Path, changed: Callable[[list[Tensor]], None]) -> Any:
     """Return what the check says of a program whose results are changed."""
 
-    def call(program: Program, leaves: Any, *, spoil: bool = False) -> list[Tensor]:
+    def call(program: LaneProgram, leaves: Any, *, spoil: bool = False) -> list[Tensor]:
         assert spoil, "memory is full of NaN"
         results = _RIGHT(program, leaves, spoil=spoil)
         changed(results)
         return results
 
-    with using(plugins_asked_for([str(write(tmp_path, "layer_norm_plain"))])), patch.object(Program, "__call__", call):
+    with (
+        using(plugins_asked_for([str(write(tmp_path, "layer_norm_plain"))])),
+        patch.object(LaneProgram, "__call__", call),
+    ):
         recipe = Recipe.of(module_config("layer_norm_plain")).pad()
         return lane_programs.LaneGradient(recipe, "one").find_fault()
 

@@ -19,7 +19,7 @@ from tests.support.plug_ins import example
 from tests.support.trials import config, trial
 from workers.data.tasks import Batch, Task
 from workers.engine.pack import Pack, evaluation
-from workers.engine.pack.evaluation import describe_evaluation, obstacle
+from workers.engine.pack.evaluation import describe_evaluation, find_obstacle
 from workers.networks.gradients.native_models import native_model
 from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams
@@ -40,7 +40,7 @@ def sets_of(case: Case, count: int) -> dict[str, Batch]:
 def native_outputs(case: Case, batch: Batch, lanes: slice = slice(None), label: str = "") -> Tensor:
     recipe = case.recipe.bind({path: values[lanes] for path, values in case.knobs.items()})
     computed = native_model(case.recipe.model.evaluations()[label], case.recipe.task, case.recipe.dtype, CPU)
-    assert computed, obstacle(case.recipe, label, CPU)
+    assert computed, find_obstacle(case.recipe, label, CPU)
     own = {name: tensor[lanes] for name, tensor in batch.items()}
     return computed.outputs(recipe.model.evaluations()[label], recipe.task, case.parameters[lanes], own)
 
@@ -55,7 +55,7 @@ def models_outputs(case: Case, batch: Batch, label: str = "") -> Tensor:
 
 def labels_of(recipe: Recipe) -> list[str]:
     """Return the evaluations whose outputs are native."""
-    return [label for label in recipe.model.evaluations() if obstacle(recipe, label, CPU) is None]
+    return [label for label in recipe.model.evaluations() if find_obstacle(recipe, label, CPU) is None]
 
 
 def assert_models_outputs(recipe: Recipe, seed: int = 0, count: int = 5, tolerance: float = 1e-10) -> None:
@@ -178,7 +178,7 @@ def metrics_of(trials: list[Any], monkeypatch: pytest.MonkeyPatch, *, traced: bo
     """Return validation of initial parameters, which is the same whatever trains them."""
     with monkeypatch.context() as patched:
         if traced:
-            patched.setattr(evaluation, "obstacle", lambda *_: "asked for")
+            patched.setattr(evaluation, "find_obstacle", lambda *_: "asked for")
         pack = Pack(trials[0], width=len(trials))
         pack.fill(trials)
         return {number: list(found) for number, found in pack.evaluate([one.number for one in trials]).items()}

@@ -29,8 +29,9 @@ from tests.support.native_layered import (
 )
 from tests.support.trials import config, trial
 from workers.data.tasks import Task
-from workers.engine.step import NativeStep, obstacle, step_of
-from workers.networks.gradients.native_models import find_obstacle, native_model
+from workers.engine.step import NativeStep, find_obstacle, step_of
+from workers.networks.gradients.native_models import find_obstacle as find_native_obstacle
+from workers.networks.gradients.native_models import native_model
 from workers.networks.scorers import Scorer
 from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams
@@ -147,7 +148,7 @@ def test_trials_train_alike_alone_and_together(model: dict[str, Any]) -> None:
 
 def test_a_pack_trains_by_it() -> None:
     recipe = recipe_of(COMPLEMENT, {"name": "transformer"})
-    assert obstacle(recipe, CPU) is None
+    assert find_obstacle(recipe, CPU) is None
     assert isinstance(step_of(recipe, "one", CPU), NativeStep)
 
 
@@ -202,7 +203,7 @@ def test_a_loss_is_the_sum_over_positions_that_its_task_says(name: str, task: di
 )
 def test_what_is_not_covered_says_why(model: dict[str, Any], reason: str) -> None:
     recipe = recipe_of(COMPLEMENT, {"name": "transformer", **model})
-    assert reason in (obstacle(recipe, CPU) or "")
+    assert reason in (find_obstacle(recipe, CPU) or "")
     assert not isinstance(step_of(recipe, "one", CPU), NativeStep)
 
 
@@ -210,11 +211,11 @@ def test_every_scorer_is_covered_or_says_why() -> None:
     for name in plugins.names(Scorer):
         recipe = recipe_of(COMPLEMENT, {"name": "transformer", "scorer": {"name": name}})
         found = native_model(recipe.model, recipe.task, recipe.dtype, CPU)
-        assert (obstacle(recipe, CPU) is None) == (found is not None)
+        assert (find_obstacle(recipe, CPU) is None) == (found is not None)
 
 
 def test_another_device_has_no_native_step() -> None:
     recipe, device = recipe_of(COMPLEMENT, {"name": "transformer"}), torch.device("cuda")
-    found = find_obstacle(recipe.model, recipe.task, recipe.dtype, device)
+    found = find_native_obstacle(recipe.model, recipe.task, recipe.dtype, device)
     assert found == "the native step runs on a CPU, not on cuda"
-    assert obstacle(recipe, device) == "the fused step knows the minimal transformer on set complement alone"
+    assert find_obstacle(recipe, device) == "the fused step knows the minimal transformer on set complement alone"

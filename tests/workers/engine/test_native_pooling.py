@@ -17,7 +17,7 @@ from tests.support.native_pooling import recipe_of
 from tests.support.trials import config, trial
 from workers.data.tasks import Batch
 from workers.data.tasks.linear_regression import LinearRegression
-from workers.engine.step import NativeStep, obstacle, step_of
+from workers.engine.step import NativeStep, find_obstacle, step_of
 from workers.numerics import native
 from workers.numerics.randomness import Streams
 
@@ -129,7 +129,7 @@ def test_what_is_no_number_shows_in_the_loss(task: dict[str, Any], model: dict[s
 
 @pytest.mark.parametrize(("task", "model"), CASES, ids=str)
 def test_a_pack_trains_by_it(task: dict[str, Any], model: dict[str, Any]) -> None:
-    assert obstacle(recipe_of(task, model), CPU) is None
+    assert find_obstacle(recipe_of(task, model), CPU) is None
     assert isinstance(step_of(recipe_of(task, model), "one", CPU), NativeStep)
 
 
@@ -147,5 +147,5 @@ def test_a_pack_trains_by_it(task: dict[str, Any], model: dict[str, Any]) -> Non
 )
 def test_what_is_not_covered_says_why(task: dict[str, Any], model: dict[str, Any], reason: str) -> None:
     recipe = recipe_of(task, model)
-    assert reason in (obstacle(recipe, CPU) or "")
+    assert reason in (find_obstacle(recipe, CPU) or "")
     assert not isinstance(step_of(recipe, "one", CPU), NativeStep)

@@ -23,7 +23,7 @@ from tests.support.native_layered import ADDITION, AFFINE, COMPLEMENT, COPYING, 
 from tests.support.native_layered import recipe_of as layered_recipe
 from tests.support.trials import config, trial
 from workers.engine.pack import Pack
-from workers.engine.step import obstacle
+from workers.engine.step import find_obstacle
 from workers.networks.models import Model
 from workers.numerics import native
 from workers.training.recipe import Recipe
@@ -52,7 +52,7 @@ def gradient_of_pieces(recipe: Recipe, case: Case, lane: int) -> tuple[Tensor, T
 
 
 def assert_equal_gradients(recipe: Recipe, seed: int, tolerance: float = 1e-10) -> None:
-    assert obstacle(recipe, CPU) is None
+    assert find_obstacle(recipe, CPU) is None
     case = Case(recipe, seed=seed)
     gradient, loss = case.native()
     exact = Case(recipe, seed=seed)
@@ -132,7 +132,7 @@ def test_whole_trainings(
             state, _ = stage.step(state, step)
         values, _, shadow = state
         expected = [values, *(average for _, _, average in stage.averaging.variants(shadow, values, 29))]
-        for found, truth in zip(pack.weights(index, own).values(), expected, strict=True):
+        for found, truth in zip(pack.parameters_by_variant(index, own).values(), expected, strict=True):
             assert difference(found, truth) <= tolerance
 
 

@@ -42,7 +42,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "native" and not native.available():
         pytest.skip("no C++ compiler here")
     if request.param == "traced":
-        monkeypatch.setattr(step, "native_model", lambda *_: None)
+        monkeypatch.setattr(step, "find_obstacle", lambda *_: "asked for")
         monkeypatch.setattr(randomness, "library", lambda _: None)
     return request.param
 

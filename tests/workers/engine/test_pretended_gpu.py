@@ -130,7 +130,7 @@ def test_a_checkpoint_and_weights_leave_the_device_and_return(tmp_path: Path):
         resumed.fill([replace(one, checkpoints=(saved,))])
         assert [lane.step for lane in resumed.lanes if lane] == [4]
         assert resumed.train(1000) == expected
-        weights = resumed.weights(0, one)
+        weights = resumed.parameters_by_variant(0, one)
         assert {name: value.cpu().numbers for name, value in weights["raw"].items() if value.device.type == "cpu"} == {}
         assert {value.cpu().device.type for value in weights["raw"].values()} == {"cpu"}
 

@@ -40,7 +40,7 @@ class Costly(Pack):
     """A pack whose other widths would cost it dear."""
 
     @property
-    def width_seconds(self) -> float:
+    def setup_seconds(self) -> float:
         return math.inf
 
 

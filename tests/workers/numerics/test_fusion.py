@@ -24,9 +24,9 @@ from tests.support.trials import traced_step, trial
 from workers.engine.pack import Pack
 from workers.numerics.cuda.compiler import CompilerError, compile_cubin, compiler_version
 from workers.numerics.fusion import fusions, kernels
+from workers.numerics.fusion.cuts import Cut
 from workers.numerics.fusion.fusions import Fusion
 from workers.numerics.fusion.rules import Product
-from workers.numerics.fusion.values import Cut
 from workers.numerics.tracing import tree_leaves
 
 CASES = {name: case for name, case in step_cases() if "entmax" not in name and "sparsemax" not in name}

@@ -15,8 +15,9 @@ from torch import Tensor
 from tests.support import emulated_kernels
 from tests.support.emulated_fusion import emulated_fusion, launch
 from tests.support.fusion import numbers, of_function
+from workers.numerics.codegen import formulas
 from workers.numerics.cuda.compiler import CompilerError
-from workers.numerics.fusion import formulas, fusions
+from workers.numerics.fusion import fusions
 from workers.numerics.fusion.fusions import Fusion
 from workers.numerics.tracing import Traced
 

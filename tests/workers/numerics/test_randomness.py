@@ -13,7 +13,14 @@ from scipy import special, stats
 
 from workers.networks.models import HIGHEST_RATE
 from workers.numerics import randomness
-from workers.numerics.randomness import GOLDEN, Purpose, Streams, drop_bytes, keep_mask, truncated_normal
+from workers.numerics.randomness import (
+    GOLDEN,
+    Purpose,
+    Streams,
+    dropout_streams_and_thresholds,
+    keep_mask,
+    truncated_normal,
+)
 
 pytestmark = pytest.mark.fast
 
@@ -80,12 +87,12 @@ def test_compiled_streams_are_torchs(seeds: list[int], step: int, site: int, rat
     own, steps = torch.tensor(seeds), torch.full((len(seeds),), step) + torch.arange(len(seeds))
     rates = torch.full((len(seeds),), rate, dtype=torch.float64)
     found = Streams.of(own, Purpose.DROPOUT, steps, site)
-    state, threshold = drop_bytes(found, rates)
+    state, threshold = dropout_streams_and_thresholds(found, rates)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(randomness, "library", lambda _: None)
         expected = Streams.of(own, Purpose.DROPOUT, steps, site)
         assert torch.equal(found.state, expected.state)
-        for ours, torchs in zip((state, threshold), drop_bytes(expected, rates), strict=True):
+        for ours, torchs in zip((state, threshold), dropout_streams_and_thresholds(expected, rates), strict=True):
             assert torch.equal(ours, torchs)
 
 

@@ -297,7 +297,7 @@ def test_a_frozen_spline_keeps_its_bits_while_another_trial_of_its_pack_has_othe
     pack.train(STEPS - 1)
     pack.train(STEPS - 1)
     for number, text in enumerate(values[:2]):
-        knots = pack.weights(number, trials[number])["raw"]["activation.knots"]
+        knots = pack.parameters_by_variant(number, trials[number])["raw"]["activation.knots"]
         assert torch.equal(knots, before[number])
         assert torch.equal(knots, torch.tensor([*map(float, text.split())]))
     assert_equal_to_the_bit(trials)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from spaces.records import Params, Scalar
 from workers.numerics.randomness import Streams
-from workers.numerics.tensors import IMPOSSIBLE, cross_entropy, cut, mean_of
+from workers.numerics.tensors import IMPOSSIBLE, cross_entropy, cut, mean_unpadded
 
 Batch = dict[str, Tensor]
 """Named tensors. The model reads `inputs`, and where they are there `lengths` (how many of a sequence's positions, or
@@ -187,7 +187,7 @@ class NextToken(TokenTask):
         """Cross entropy, averaged over positions and sequences."""
         losses = cross_entropy(cut(outputs, self.actual_tokens, IMPOSSIBLE), batch["targets"])
         context = self.actual_context
-        return losses.mean() if isinstance(context, int) else mean_of(losses, context).mean()
+        return losses.mean() if isinstance(context, int) else mean_unpadded(losses, context).mean()
 
     @property
     def position_loss(self) -> str | None:

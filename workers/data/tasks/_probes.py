@@ -64,7 +64,7 @@ def next_token(sentence: Sequence[int], end: int) -> Sequence[Row]:
 def whole(sentence: Sequence[int], end: int) -> Sequence[Row]:
     """Return each token from the whole sentence, itself included: the "holistic" score of BabyBERTa."""
     framed = [end, *sentence, end]
-    return [Row(framed, framed, _inside(framed))]
+    return [Row(framed, framed, [False, *[True] * len(sentence), False])]
 
 
 def one_masked(sentence: Sequence[int], end: int) -> Sequence[Row]:
@@ -72,10 +72,6 @@ def one_masked(sentence: Sequence[int], end: int) -> Sequence[Row]:
     framed = [end, *sentence, end]
     hidden = [[*framed[:place], end + 1, *framed[place + 1 :]] for place in range(1, len(framed) - 1)]
     return [Row(inputs, framed, [token == end + 1 for token in inputs]) for inputs in hidden]
-
-
-def _inside(framed: Sequence[int]) -> Sequence[bool]:
-    return [False, *[True] * (len(framed) - 2), False]
 
 
 def pairs_of(folder: str | FilePath, *, good_first: bool) -> Mapping[str, Sequence[Pair]]:

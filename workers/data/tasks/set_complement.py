@@ -13,7 +13,7 @@ from spaces.plugins.fields import size
 from spaces.records import Params
 from workers.data.tasks import Batch, NextToken
 from workers.numerics.randomness import Streams
-from workers.numerics.tensors import IMPOSSIBLE, cut, mean_of, one_hot
+from workers.numerics.tensors import IMPOSSIBLE, cut, mean_unpadded, one_hot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class SetComplement(NextToken):
     Training sequences have `length` + 1 tokens out of `vocabulary`, drawn uniformly: each of the prefixes of length
     1 .. s predicts the token that follows it (paper 003, 4.4; its loss, 5.3, is the mean over all prefixes). Validation
     sequences have v - 1 tokens; every prefix is compared with the exact answer, 1 / (v - s') on each absent token
-    (5.2, 5.3). The generalisation gap is v - 1 - s (5.5).
+    (5.2, 5.3). The generalisation gap is v - 1 - s (5.5). s: `length`, v: `vocabulary`, s': the length of a prefix.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"length": 5, "vocabulary": 9},)
@@ -58,6 +58,8 @@ class SetComplement(NextToken):
     def longest(self) -> int:
         return self.vocabulary - 1
 
+    # Padding, which is -1, becomes token 0: loss and metrics leave it out.
+
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
         sequences = self._sequences(streams, batch, self.actual_context + 1, self.length + 1).clamp(min=0)
         return {"inputs": sequences[..., :-1], "targets": sequences[..., 1:]}
@@ -74,7 +76,10 @@ class SetComplement(NextToken):
         return streams.padded_permutations(batch, tokens, length, self.vocabulary, padded_length)
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """TVD, ITP, ITR (paper 003, eq. 16-18), averaged over the prefixes of each sequence.
+        """Return three metrics (paper 003, eq. 16-18), averaged over the prefixes of each sequence.
+
+        TVD: the total variation distance from the exact answer. ITP: the probability of illegal tokens, those that the
+        prefix has. ITR, the illegal token rate: the share of prefixes whose most likely token is illegal.
 
         A tie for the largest logit goes to the lowest token, as numpy's argmax has it.
         """
@@ -86,9 +91,9 @@ class SetComplement(NextToken):
         exact = absent / absent.sum(-1, keepdim=True)
         best = one_hot(logits.argmax(-1), self.vocabulary, logits.dtype)
         return {
-            "tvd": mean_of(0.5 * (probabilities - exact).abs().sum(-1), tokens - 1),
-            "itp": mean_of((probabilities * seen).sum(-1), tokens - 1),
-            "itr": mean_of((best * seen).sum(-1), tokens - 1),
+            "tvd": mean_unpadded(0.5 * (probabilities - exact).abs().sum(-1), tokens - 1),
+            "itp": mean_unpadded((probabilities * seen).sum(-1), tokens - 1),
+            "itr": mean_unpadded((best * seen).sum(-1), tokens - 1),
         }
 
     def facts(self) -> Params:

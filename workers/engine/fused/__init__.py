@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workers.engine.fused.device import describe, describe_kept_rates, make_step, obstacle, rates_of
+    from workers.engine.fused.device import describe, describe_kept_rates, find_obstacle, make_step, rates_of
 
-__all__ = ["describe", "describe_kept_rates", "make_step", "obstacle", "rates_of"]
+__all__ = ["describe", "describe_kept_rates", "find_obstacle", "make_step", "rates_of"]
 
 
 def __getattr__(name: str) -> Any:

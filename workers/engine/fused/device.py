@@ -10,7 +10,8 @@ import torch
 
 from spaces import plugins
 from workers.engine.fused.plan import THREADS, Limits, Plan, Workspace
-from workers.engine.fused.step import FusedStep, arrange, find_obstacle
+from workers.engine.fused.step import FusedStep, arrange
+from workers.engine.fused.step import find_obstacle as find_step_obstacle
 from workers.engine.fused.trust import TIMED, Rates, Timing, find_fault, find_rates, kept_rates
 from workers.engine.machine.devices import gpus, is_usable
 from workers.numerics.cuda import minimal
@@ -20,7 +21,7 @@ from workers.numerics.processors import instruction_set
 from workers.training.recipe import SECTIONS, Recipe
 
 
-def obstacle(recipe: Recipe, device: torch.device, lanes: int) -> str | None:
+def find_obstacle(recipe: Recipe, device: torch.device, lanes: int) -> str | None:
     """Return why packs of this recipe, with padded sizes, have no fused step here; None if they have one.
 
     The first trial that could have one costs a check of the device, of a minute or so, and the first pack of each
@@ -28,7 +29,7 @@ def obstacle(recipe: Recipe, device: torch.device, lanes: int) -> str | None:
     """
     if device.type != "cuda":
         return f"the fused step runs on a GPU, not on {device.type}"
-    if reason := find_obstacle(recipe):
+    if reason := find_step_obstacle(recipe):
         return reason
     if arrange(recipe, limits_of(device)) is None:
         return "its arrays do not fit into the GPU's shared memory"
@@ -46,7 +47,7 @@ def rates_of(recipe: Recipe, device: torch.device, lanes: int) -> Rates | None:
 
 def describe_kept_rates(recipe: Recipe, gpu: str) -> list[str]:
     """Return a line for each width at which both steps were timed on this machine, on a GPU of this name."""
-    if find_obstacle(recipe):
+    if find_step_obstacle(recipe):
         return []
     return [rates.describe() for rates in kept_rates(_timing_of(recipe, TIMED[0]), gpu)]
 

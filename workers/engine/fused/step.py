@@ -84,7 +84,7 @@ class FusedStep:
         }
 
     @property
-    def width_seconds(self) -> float:
+    def setup_seconds(self) -> float:
         """The seconds that the last new number of lanes took to record its scalars."""
         return self._scalars.seconds
 

@@ -65,21 +65,21 @@ class Pack:
         self._step = step_of(self._recipe, self.structure, self._device, self.width)
         self._stepper = stepper_of(self._recipe, self._step, self._device)
         self._reporting = Reporting(self._recipe, self._layout, self._step.kind, self._device)
-        self._model_steps, self._room = Counter[int](), Counter[int]()
+        self._model_steps, self._capacity = Counter[int](), Counter[int]()
 
     @property
     def lanes(self) -> Sequence[LaneTrial | None]:
         """The trial in each lane, by lane index; None where a lane is free."""
-        return self._lanes.slots
+        return self._lanes.trials
 
     @property
     def width(self) -> int:
         return len(self.lanes)
 
     @property
-    def width_seconds(self) -> float:
+    def setup_seconds(self) -> float:
         """Seconds that the step took to adapt to the last new width, as by being recorded; 0 if none."""
-        return self._step.width_seconds
+        return self._step.setup_seconds
 
     @property
     def running(self) -> dict[int, int]:
@@ -93,7 +93,7 @@ class Pack:
     @property
     def free(self) -> int:
         """The number of free lanes."""
-        return self._lanes.slots.count(None)
+        return self._lanes.trials.count(None)
 
     def fill(self, trials: Iterable[Trial], study: int = 0, archive: Archive | None = None) -> None:
         """Start trials of this pack's structure in free lanes; `archive`: where their checkpoints are read.
@@ -125,7 +125,7 @@ class Pack:
                 parameters = initial_parameters(first, self._recipe, self._layout, self._device)
                 self._tensors.set_state(index, initial_state(running.recipe, self._layout, parameters))
             running.start_step = running.step
-            self._lanes.slots[index] = running
+            self._lanes.trials[index] = running
 
     def release(self, numbers: Iterable[int], study: int = 0) -> None:
         """Free the lanes of these trials; numbers of trials that are not in the pack are ignored."""
@@ -136,7 +136,7 @@ class Pack:
         moved = [(index, running) for index, running in self._lanes.occupied if running.study == study]
         pack = copy.copy(self)
         pack._lanes = Lanes(max(len(moved), NARROWEST))
-        pack._lanes.slots[: len(moved)] = [running for _, running in moved]
+        pack._lanes.trials[: len(moved)] = [running for _, running in moved]
         pack._tensors = self._tensors.select(([index for index, _ in moved] + [0] * NARROWEST)[: pack.width])
         pack._make_step()
         self.release([running.number for _, running in moved], study)
@@ -183,7 +183,7 @@ class Pack:
         studies = {index: running.study for index, running in self._lanes.occupied}
         for index, report in (diverged | due).items():
             if report.state != "running":
-                self._lanes.slots[index] = None
+                self._lanes.trials[index] = None
         for index, running in self._lanes.occupied:
             if running.takeovers and running.takeovers[0].step == running.step:
                 self._take_over(index, running, running.takeovers.pop(0).trial)
@@ -191,12 +191,12 @@ class Pack:
         return [(studies[index], report) for index, report in (diverged | due).items()]
 
     def take_counts(self, study: int = 0) -> tuple[int, int]:
-        """Return a study's model-steps since the last call, and their room: the same with no lane free.
+        """Return a study's model-steps since the last call, and their capacity: the same with no lane free.
 
         A model-step is an optimizer step of one lane. A study's part of the free lanes is its part of the
         others.
         """
-        return self._model_steps.pop(study, 0), self._room.pop(study, 0)
+        return self._model_steps.pop(study, 0), self._capacity.pop(study, 0)
 
     def snapshot(self, study: int = 0) -> Snapshot | None:
         """Return the states of a study's trials that have trained here, for `Archive.write`, or None."""
@@ -208,7 +208,7 @@ class Pack:
         return self._layout.crop(running.layout, self._tensors.state.parameters[index])
 
     @flush_subnormals()
-    def weights(self, index: int, trial: Trial) -> dict[str, dict[str, Tensor]]:
+    def parameters_by_variant(self, index: int, trial: Trial) -> dict[str, dict[str, Tensor]]:
         """Return variant (`raw`, `bema kappa=0.3 eta=0.1`) -> name -> tensor of a lane's last trial."""
         layout = layout_of(Recipe.of(trial.config))
         variants = self._reporting.evaluation.variants(self._tensors.select(pad_to_power_of_two([index])))
@@ -228,8 +228,9 @@ class Pack:
         for study, count in lanes.items():
             self._model_steps[study] += steps * count
             # Rounded running totals are subtracted, so that the studies' parts add up to the whole exactly.
-            room = steps * self.width
-            self._room[study] += room * (counted + count) // lanes.total() - room * counted // lanes.total()
+            capacity = steps * self.width
+            before, after = capacity * counted // lanes.total(), capacity * (counted + count) // lanes.total()
+            self._capacity[study] += after - before
             counted += count
 
     def _take_over(self, index: int, running: LaneTrial, trial: Trial | Ancestor) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, Protocol, final
 
 import torch
@@ -34,12 +33,12 @@ LEAST_POSITIONS = 1 << 13
 def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
     """Describe how trials of this configuration are evaluated on this device: `native`, or what is `traced` and why."""
     recipe = Recipe.of(config).pad()
-    reasons = {label: obstacle(recipe, label, torch.device(device)) for label in recipe.model.evaluations()}
+    reasons = {label: find_obstacle(recipe, label, torch.device(device)) for label in recipe.model.evaluations()}
     found = [f"{label}: {reason}" if label else reason for label, reason in reasons.items() if reason]
     return f"traced: {'; '.join(dict.fromkeys(found))}" if found else "native"
 
 
-def obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
+def find_obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
     """Return why this evaluation of the recipe's model is traced on this device; None if its outputs are native."""
     if not recipe.learning.is_plain:
         return "the native outputs are those of one model"
@@ -89,11 +88,16 @@ class Evaluation:
     def _evaluation(self, label: str, key: str) -> EvaluateLanes:
         """Return the fastest evaluation with the model of this label; traced ones of equal keys share recordings."""
         recipe, device = self._recipe, self._device
-        if obstacle(recipe, label, device) is None:
+        if find_obstacle(recipe, label, device) is None:
             computed = native_model(recipe.model.evaluations()[label], recipe.task, recipe.dtype, device)
-            if computed:
-                return NativeEvaluation(recipe, label, computed, device)
-        return Traced(("evaluate", label, key, str(device)), vmap(partial(self._evaluate_one, label)))
+            assert computed, "there is no obstacle"
+            return NativeEvaluation(recipe, label, computed, device)
+
+        def evaluate_one(knobs: Batch, flat: Tensor, batch: Batch) -> dict[str, Tensor]:
+            bound = recipe.bind(knobs)
+            return evaluate(bound, self._layout, bound.model.evaluations()[label], flat, batch)
+
+        return Traced(("evaluate", label, key, str(device)), vmap(evaluate_one))
 
     def metrics(self, tensors: LaneTensors, sets: Mapping[str, Batch]) -> list[tuple[Metric, ...]]:
         """Metrics of each lane on its sets, by condition; under the empty one the validation set."""
@@ -129,7 +133,3 @@ class Evaluation:
         columns = {name: (total / count).tolist() for name, total in sums.items()}
         lanes = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
         return [self._recipe.task.summary(means) for means in lanes]
-
-    def _evaluate_one(self, label: str, knobs: Batch, flat: Tensor, batch: Batch) -> dict[str, Tensor]:
-        recipe = self._recipe.bind(knobs)
-        return evaluate(recipe, self._layout, recipe.model.evaluations()[label], flat, batch)

@@ -85,13 +85,13 @@ class Lanes:
     """The lanes of a pack by lane index."""
 
     def __init__(self, width: int) -> None:
-        self.slots: list[LaneTrial | None] = [None] * width
+        self.trials: list[LaneTrial | None] = [None] * width
         """The trial of each lane, by lane index; None where it is free."""
 
     @property
     def occupied(self) -> list[tuple[int, LaneTrial]]:
         """Lane index and trial of each lane that has one."""
-        return [(index, running) for index, running in enumerate(self.slots) if running]
+        return [(index, running) for index, running in enumerate(self.trials) if running]
 
     def indices(self, study: int) -> dict[int, int]:
         """Map the numbers of a study's trials in training to their lanes."""
@@ -99,12 +99,12 @@ class Lanes:
 
     @property
     def first_free(self) -> int:
-        return self.slots.index(None)
+        return self.trials.index(None)
 
     def find(self, number: int, study: int) -> tuple[int, LaneTrial]:
         """Return a trial in training and its lane index, by number; raises KeyError for any other."""
         index = self.indices(study)[number]
-        running = self.slots[index]
+        running = self.trials[index]
         assert running, "a trial in training has a lane"
         return index, running
 
@@ -113,12 +113,12 @@ class Lanes:
         indices = self.indices(study)
         for number in numbers:
             if number in indices:
-                self.slots[indices[number]] = None
+                self.trials[indices[number]] = None
 
     def resize(self, width: int) -> None:
         """Move the lanes that are occupied to the front, in their order, and have `width` in all."""
         kept = [running for _, running in self.occupied]
-        self.slots = [*kept, *[None] * (width - len(kept))]
+        self.trials = [*kept, *[None] * (width - len(kept))]
 
     def find_parent(self, trial: Trial, study: int) -> int | None:
         """Return the index of the lane whose state the trial can copy; None if there is none.

@@ -42,7 +42,7 @@ class Reporting:
         """Metrics of these lanes on each one's validation or test set, and on the task's shifted sets."""
         padded = pad_to_power_of_two(indices)
         tensors = tensors.select(padded)
-        sets = draw_evaluation_sets(self._recipe, [lanes.slots[index] for index in padded], tensors, purpose)
+        sets = draw_evaluation_sets(self._recipe, [lanes.trials[index] for index in padded], tensors, purpose)
         return self.evaluation.metrics(tensors, sets)[: len(indices)]
 
     def report_due(self, lanes: Lanes, tensors: LaneTensors, *, without: Collection[int]) -> dict[int, Report]:

@@ -81,13 +81,13 @@ def count_fused_step(recipe: Recipe, gpu: Gpu) -> FusedCost | None:
     rows, seen, parameters = batch * s, batch * s * (s + 1) / 2, layout_of(recipe, "meta").total
     blocks = -(-batch // workspace.sequences)
     occurrences = bool(model.embedding_dropout) and model.dropout_unit == "occurrence"
-    thinned = bool(model.residual_dropout) and model.dropout_unit == "occurrence"
+    drops_rows = bool(model.residual_dropout) and model.dropout_unit == "occurrence"
     mapped = rows if occurrences else v  # what is mapped, and learnt from: each position, or each token once
     maps = 3 * mapped * (2 * d * k + d * d) + 3 * d * d * u + (0 if occurrences else 3 * v * v * k)
     products, attention = 3 * rows * v * d + maps, 3 * seen * (d + (k if occurrences else 0))
     entries = rows * (3 * d + 2 * s + 2 * v / s + 4) + blocks * v * (d + (0 if occurrences else v)) + 4 * parameters
-    entries += rows * (2 * d + 2 * k) * occurrences + rows * 2 * d * thinned
-    phases = 50 + blocks * (31 if occurrences else 16) + 3 * blocks * thinned + (0 if occurrences else 19)
+    entries += rows * (2 * d + 2 * k) * occurrences + rows * 2 * d * drops_rows
+    phases = 50 + blocks * (31 if occurrences else 16) + 3 * blocks * drops_rows + (0 if occurrences else 19)
     return FusedCost(
         multiplications=products + attention,
         instructions=PRODUCT_INSTRUCTIONS * products

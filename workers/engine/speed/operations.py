@@ -43,7 +43,7 @@ def is_kernel(operation: Any) -> bool:
     return not operation.is_view and operation.overloadpacket.__name__ not in _NO_KERNELS
 
 
-_KERNELS = {"fusion", "fused_update", "stream_states", "stream_words", "stream_mask", "stream_permutations"}
+_KERNELS = {"fusion", "cuda_update", "stream_states", "stream_words", "stream_mask", "stream_permutations"}
 """Operations of ours that are one kernel."""
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from spaces import plugins
 from workers.networks.activations import Activation
 from workers.networks.activations.spline import Spline
-from workers.networks.gradients.generated import (
-    Generated,
+from workers.networks.gradients.row_function_cache import (
+    CompiledRowFunctions,
     Number,
     addresses_of,
     example_knobs,
@@ -20,11 +20,11 @@ from workers.networks.gradients.generated import (
     starts,
 )
 from workers.numerics.native.building import Unit
-from workers.numerics.rows.activations import ActivationProgram, write_activation
+from workers.numerics.rows.activations import ActivationCode, write_activation
 from workers.numerics.rows.running import run_activation
 
 
-def _write(activation: Activation, dtype: torch.dtype) -> ActivationProgram:
+def _write(activation: Activation, dtype: torch.dtype) -> ActivationCode:
     learned = {name: value.to(dtype) for name, value in starts(activation.parameters()).items()}
 
     def apply(values: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
@@ -34,7 +34,7 @@ def _write(activation: Activation, dtype: torch.dtype) -> ActivationProgram:
 
 
 def _compare(
-    activation: Activation, program: ActivationProgram, library: ctypes.CDLL, dtype: torch.dtype
+    activation: Activation, code: ActivationCode, library: ctypes.CDLL, dtype: torch.dtype
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Values, and gradients by the numbers given and by what is learned."""
     generator = torch.Generator().manual_seed(2)
@@ -43,7 +43,7 @@ def _compare(
     learned = {name: value.to(dtype).requires_grad_() for name, value in starts(activation.parameters()).items()}
     knobs = example_knobs(activation)
     given = [*(float(one.detach()) for one in learned.values()), *knobs.values()]
-    computed = run_activation(program, library, given, hidden.detach(), gradient)
+    computed = run_activation(code, library, given, hidden.detach(), gradient)
     told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
     with torch.enable_grad():
         values = plugins.bind(activation, told).apply(hidden, learned)
@@ -52,7 +52,7 @@ def _compare(
     yield from zip(computed, (values.detach(), by[0], by_learned), strict=True)
 
 
-FUNCTIONS = Generated("activation", _write, _compare)
+FUNCTIONS = CompiledRowFunctions("activation", _write, _compare)
 
 
 def packaged_units() -> list[Unit]:
@@ -76,9 +76,9 @@ def described(activation: Activation | None, dtype: torch.dtype) -> Tensor:
         return torch.zeros(7, dtype=torch.int64)
     if isinstance(activation, Spline):
         return torch.tensor([0, 0, 0, 0, int(not activation.frozen), 0, activation.knots])
-    program, library = FUNCTIONS.load(activation, dtype)
+    code, library = FUNCTIONS.load(activation, dtype)
     addresses = addresses_of(library, ("activate_rows", "learn_rows", "finish"))
-    return torch.tensor([*addresses, program.given, program.learned, program.totals, 0])
+    return torch.tensor([*addresses, code.given, code.learned, code.totals, 0])
 
 
 def knobs_of(activation: Activation | None) -> list[Number]:

@@ -1,7 +1,8 @@
 """Loss and gradient of the layered transformers in C++, and outputs, on a CPU; layered.hpp says how it is laid out.
 
 The same function as `workers.networks.models._layers` differentiated by torch, to 1e-10 in float64, from the same
-random bytes (tests/workers/engine/test_native_layered.py). It covers most plug-ins; `obstacle` says what it does not.
+random bytes (tests/workers/engine/test_native_layered.py). It covers most plug-ins; `find_obstacle` says what it does
+not.
 
 Legend: L lanes, P parameters, N sequences, s positions, d width, h heads, c channels of a head.
 """
@@ -19,9 +20,7 @@ from spaces import plugins
 from spaces.plugins import name_of
 from workers.data.tasks import Batch, Task, VectorTask
 from workers.networks.activations import Activation
-from workers.networks.activations.spline import Spline
 from workers.networks.gradients import activating
-from workers.networks.gradients.generated import Number
 from workers.networks.gradients.plans import (
     LOSSES,
     PlannedModel,
@@ -30,6 +29,7 @@ from workers.networks.gradients.plans import (
     starts_of,
     unknown_loss,
 )
+from workers.networks.gradients.row_function_cache import Number
 from workers.networks.gradients.scoring import (
     begin_compiling,
     described,
@@ -47,23 +47,23 @@ from workers.networks.positions.learned import Learned
 from workers.networks.positions.none import NoPosition
 from workers.networks.positions.rotary import Rotary
 from workers.networks.positions.sinusoidal import Sinusoidal
-from workers.numerics.randomness import Streams, drop_bytes
+from workers.numerics.randomness import Streams, dropout_streams_and_thresholds
 from workers.numerics.tensors import Versions, are_of, versions_of
 
 # Parameters in the order of plan.hpp, which is told where each starts in the flat vector; -1: nowhere.
-_LAYER_PLACES = (
+_LAYER_PARAMETERS = (
     *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value", "query_key_value_bias", "canon_B"),
     *("output", "output_bias", "mlp_norm", "mlp_norm_bias", "canon_C", "mlp_in", "mlp_in_bias", "canon_D"),
-    *("activation.knots", "mlp_out", "mlp_out_bias"),
+    *("mlp_out", "mlp_out_bias"),
 )
-_END_PLACES = (
+_END_PARAMETERS = (
     *(("embedding", "read_in"), ("read_in_bias",), ("position.table",), ("norm",), ("norm_bias",)),
     *(("unembedding", "read_out"), ("read_out_bias",)),
 )
 _SIZES = (
     *("lanes", "batch", "length", "width", "heads", "depth", "hidden", "gates", "outputs", "features", "total"),
     *("causal", "pre_norm", "centred", "query_key_norm", "canon", "tied"),
-    *("capped", "loss", "own_knobs", "own_places", "dropout"),
+    *("capped", "loss", "own_knobs", "own_offsets", "dropout"),
 )
 _TENSORS = (
     *("layers", "ends", "scorers", "phi", "activation", "learned", "parameters", "gradient"),
@@ -73,7 +73,7 @@ _TENSORS = (
 
 
 def find_obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Return why the model's gradient on this task is not computed here, or None."""
+    """Compile its scorer and activation; return why the gradient on this task is not computed here, or None."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
         activating.begin_compiling(_activation_of(model), dtype)
@@ -106,12 +106,9 @@ class _Tables:
     """The model's knobs: a trial that takes a lane writes into them."""
     lanes: int
     length: int
-    knobs: Tensor  # [L, 8 + knobs of the scorers, of their features and of the activation]
     rates: Tensor  # [4, L] float64
-    placed: Tensor | None  # [L, s, d]
-    cosines: Tensor | None  # [L, s, c / 2]
-    sines: Tensor | None
-    placing: Tensor | None  # [s, s]
+    tensors: Mapping[str, Tensor | None]
+    """`knobs`, `placed`, `cosines`, `sines` and `placing` of plan.hpp."""
 
     def serve(self, model: Layered, lanes: int, length: int) -> bool:
         """Return whether they are those of this model's knobs."""
@@ -128,21 +125,22 @@ class NativeLayered(PlannedModel):
         super().__init__("layered", dtype, _SIZES, _TENSORS)
         self._tables: _Tables | None = None
         parameters = model.parameters(task)
-        places, total = starts_of(parameters)
+        offsets, total = starts_of(parameters)
         layers = range(model.depth)
-        self._layers = torch.tensor([[_of_layer(places, layer, name) for name in _LAYER_PLACES] for layer in layers])
-        ends = (next((places[name] for name in names if name in places), -1) for names in _END_PLACES)
-        self._ends = torch.tensor([*ends])
-        heads = scorers_of_heads(model.scorer, model.heads)
-        self._scorers = described(heads, dtype)
         phi, activation = features_of(model.scorer), _activation_of(model)
-        self._phi, self._activation = activating.described(phi, dtype), activating.described(activation, dtype)
         learned = [one for names in learned_by(model.scorer, model.heads) for one in names]
         learned += activating.learned_by(phi, "scorer.phi") + activating.learned_by(activation, "activation")
-        own = [[_of_layer(places, layer, name) + head for name, head in learned] for layer in layers]
-        self._learned = torch.tensor(own, dtype=torch.int64)
-        alibi = isinstance(model.position, Alibi)
-        self._slopes = torch.tensor(slopes(model.heads), dtype=dtype) if alibi else None
+        own = [[_of_layer(offsets, layer, name) + head for name, head in learned] for layer in layers]
+        ends = [next((offsets[name] for name in names if name in offsets), -1) for names in _END_PARAMETERS]
+        self._tensors = {
+            "layers": torch.tensor([[_of_layer(offsets, one, name) for name in _LAYER_PARAMETERS] for one in layers]),
+            "ends": torch.tensor(ends),
+            "scorers": described(scorers_of_heads(model.scorer, model.heads), dtype),
+            "phi": activating.described(phi, dtype),
+            "activation": activating.described(activation, dtype),
+            "learned": torch.tensor(own, dtype=torch.int64),
+            "slopes": torch.tensor(slopes(model.heads), dtype=dtype) if isinstance(model.position, Alibi) else None,
+        }
         rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
         on = [bool(rate) and (bit != 2 or model.mlp_multiple > 0) for bit, rate in enumerate(rates)]
         self._sites = _sites(model, task, on)
@@ -150,7 +148,7 @@ class NativeLayered(PlannedModel):
             **_structure_of(model, task),
             "total": total,
             "own_knobs": len(_own_knobs(model)),
-            "own_places": len(learned),
+            "own_offsets": len(learned),
         }
         self._dropout = sum(1 << bit for bit, used in enumerate(on) if used)
 
@@ -160,31 +158,13 @@ class NativeLayered(PlannedModel):
     def _describe(
         self, model: Layered, batch: Batch, streams: Sequence[Streams] | None
     ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
-        tables = self._tables_of(model, batch)
-        lanes, _, length = batch["inputs"].shape[:3]
-        states, thresholds = (None, None) if streams is None else self._draw_sites(streams, tables.rates, lanes)
-        return {"length": length, "dropout": 0 if streams is None else self._dropout}, {
-            "layers": self._layers,
-            "ends": self._ends,
-            "scorers": self._scorers,
-            "phi": self._phi,
-            "activation": self._activation,
-            "learned": self._learned,
-            "placed": tables.placed,
-            "cosines": tables.cosines,
-            "sines": tables.sines,
-            "slopes": self._slopes,
-            "placing": tables.placing,
-            "knobs": tables.knobs,
-            "states": states,
-            "thresholds": thresholds,
-        }
-
-    def _tables_of(self, model: Layered, batch: Batch) -> _Tables:
         lanes, _, length = batch["inputs"].shape[:3]
         if self._tables is None or not self._tables.serve(model, lanes, length):
             self._tables = _tables_of(model, lanes, length, self._dtype)
-        return self._tables
+        tables = self._tables
+        states, thresholds = (None, None) if streams is None else self._draw_sites(streams, tables.rates, lanes)
+        sizes = {"length": length, "dropout": 0 if streams is None else self._dropout}
+        return sizes, {**self._tensors, **tables.tensors, "states": states, "thresholds": thresholds}
 
     def _draw_sites(self, streams: Sequence[Streams], rates: Tensor, lanes: int) -> tuple[Tensor | None, Tensor | None]:
         """States and thresholds [L, sites] of the dropout sites; None where all are off."""
@@ -192,10 +172,10 @@ class NativeLayered(PlannedModel):
             return None, None
         used = torch.stack([streams[site.stream].state for site in self._sites])  # [k, L]
         own = rates[[site.family for site in self._sites]]
-        state, threshold = drop_bytes(Streams(state=used.flatten()), own.flatten())
+        state, threshold = dropout_streams_and_thresholds(Streams(state=used.flatten()), own.flatten())
         count = 1 + 3 * int(self._sizes["depth"])
         states, thresholds = used.new_zeros(lanes, count), threshold.new_zeros(lanes, count)
-        index = [site.place for site in self._sites]
+        index = [site.number for site in self._sites]
         states[:, index], thresholds[:, index] = state.view(-1, lanes).T, threshold.view(-1, lanes).T
         return states, thresholds
 
@@ -205,7 +185,7 @@ class _Site(NamedTuple):
 
     stream: int
     """Its number among the model's sites."""
-    place: int
+    number: int
     """Its number in plan.hpp."""
     family: int
     """Of its rate: embedding, attention, mlp, weights."""
@@ -245,9 +225,9 @@ def _structure_of(model: Layered, task: Task) -> dict[str, int]:
     }
 
 
-def _of_layer(places: Mapping[str, int], layer: int, name: str) -> int:
+def _of_layer(offsets: Mapping[str, int], layer: int, name: str) -> int:
     """Return where a layer's own parameter, or a shared one, starts; -1 if there is none."""
-    return places.get(f"layers.{layer}.{name}", places.get(name, -1))
+    return offsets.get(f"layers.{layer}.{name}", offsets.get(name, -1))
 
 
 # -- what knobs give --------------------------------------------------------------------------------------------------
@@ -267,39 +247,29 @@ def _own_knobs(model: Layered) -> list[Number]:
 def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _Tables:
     """Return the tables of a model with knobs [L]."""
     rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
-    spline = model.activation if isinstance(model.activation, Spline) else Spline()
     columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
-    columns += [spline.low, (spline.knots - 1) / (spline.high - spline.low)]
     columns += _own_knobs(model)
-    placed, cosines, sines = _positions(model, lanes, length, dtype)
-    return _Tables(
-        model=model,
-        seen=versions_of(_tensors_of(model)),
-        lanes=lanes,
-        length=length,
-        knobs=torch.stack([per_lane(number, lanes) for number in columns], -1).to(dtype),
-        rates=torch.stack([per_lane(rate, lanes) for rate in rates]),
-        placed=placed,
-        cosines=cosines,
-        sines=sines,
-        placing=placing_of(model.scorer, length, length, dtype),
-    )
+    tensors = {
+        "knobs": torch.stack([per_lane(number, lanes) for number in columns], -1).to(dtype),
+        "placing": placing_of(model.scorer, length, length, dtype),
+        **_positions(model, lanes, length, dtype),
+    }
+    rates_of_lanes = torch.stack([per_lane(rate, lanes) for rate in rates])
+    return _Tables(model, versions_of(_tensors_of(model)), lanes, length, rates_of_lanes, tensors)
 
 
-def _positions(
-    model: Layered, lanes: int, length: int, dtype: torch.dtype
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return what positions add to the stream [L, s, d], and cosines and sines [L, s, c / 2] for queries and keys."""
+def _positions(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Return what positions add to the stream [L, s, d], or cosines and sines [L, s, c / 2] for queries and keys."""
     position, channels = model.position, model.width // model.heads
     if isinstance(position, Sinusoidal):
         nothing = torch.zeros(1, length, model.width, dtype=dtype)
-        return torch.cat([one.add_to(nothing, {}) for one in _of_each_lane(position, lanes)]), None, None
+        return {"placed": torch.cat([one.add_to(nothing, {}) for one in _of_each_lane(position, lanes)])}
     if isinstance(position, Rotary):
         along = torch.cat([torch.ones(length, channels // 2), torch.zeros(length, channels // 2)], -1)[None, None]
         turned = torch.cat([one.rotate(along.to(dtype))[0] for one in _of_each_lane(position, lanes)])
         first, second = turned.split(channels // 2, dim=-1)
-        return None, first.contiguous(), second.contiguous()
-    return None, None, None
+        return {"cosines": first.contiguous(), "sines": second.contiguous()}
+    return {}
 
 
 def _of_each_lane(position: Position, lanes: int) -> list[Any]:

@@ -25,7 +25,7 @@ from workers.numerics.randomness import Streams
 _PARAMETERS = ("score_of_inputs", "score_of_label", "value_of_inputs", "value_of_label")
 _SIZES = ("lanes", "batch", "length", "features", "total", "loss", "centred")
 _TENSORS = (
-    *("places", "parameters", "gradient", "loss_values", "inputs", "targets", "weights", "lengths"),
+    *("offsets", "parameters", "gradient", "loss_values", "inputs", "targets", "weights", "lengths"),
     *("temperatures", "outputs_values"),
 )
 
@@ -46,7 +46,7 @@ class NativeLinearisedAttention(PlannedModel):
         assert task.position_loss, "find_obstacle() knows all others"
         super().__init__("linearised", dtype, _SIZES, _TENSORS)
         starts, total = starts_of(model.parameters(task))
-        self._places = torch.tensor([starts[name] for name in _PARAMETERS])
+        self._offsets = torch.tensor([starts[name] for name in _PARAMETERS])
         self._sizes = {"total": total, "loss": LOSSES.index(task.position_loss)}
 
     def _shape_of_outputs(self, inputs: Tensor) -> tuple[int, ...]:
@@ -58,4 +58,4 @@ class NativeLinearisedAttention(PlannedModel):
         lanes, _, length, features = batch["inputs"].shape
         temperatures = per_lane(model.temperature, lanes).to(self._dtype).contiguous()
         sizes = {"length": length, "features": features, "centred": int(model.centred)}
-        return sizes, {"places": self._places, "temperatures": temperatures}
+        return sizes, {"offsets": self._offsets, "temperatures": temperatures}

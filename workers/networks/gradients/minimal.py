@@ -31,7 +31,7 @@ from workers.networks.gradients.scoring import find_obstacle as find_scorer_obst
 from workers.networks.models.minimal import Minimal
 from workers.networks.scorers import KernelScorer
 from workers.numerics.native import address
-from workers.numerics.randomness import Streams, drop_bytes
+from workers.numerics.randomness import Streams, dropout_streams_and_thresholds
 from workers.numerics.tensors import Versions, are_of, versions_of
 
 _SITES, _WHOLE_TOKENS = (1, 2), 4
@@ -39,7 +39,7 @@ _SITES, _WHOLE_TOKENS = (1, 2), 4
 
 
 def find_obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Return why the model's gradient on this task is not computed here, or None."""
+    """Compile its scorer; return why the model's gradient on this task is not computed here, or None."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
     if reason := find_library_obstacle("minimal", dtype, device):
@@ -81,9 +81,9 @@ class NativeMinimal:
         self._dtype = dtype
         starts, self._total = starts_of(model.parameters(task))
         phi, [own] = features_of(model.scorer), learned_by(model.scorer, heads=1)
-        places = [starts[name] for name, _ in own + activating.learned_by(phi, "scorer.phi")]
+        offsets = [starts[name] for name, _ in own + activating.learned_by(phi, "scorer.phi")]
         of_scorer = described([model.scorer], dtype)[0]
-        self._scorer = torch.cat([of_scorer, activating.described(phi, dtype), torch.tensor(places).long()])
+        self._scorer = torch.cat([of_scorer, activating.described(phi, dtype), torch.tensor(offsets).long()])
         self._sizes = task.tokens, model.width, model.key_width, model.value_width
         rates = model.embedding_dropout, model.residual_dropout
         self._on = [number for number, rate in enumerate(rates) if rate]
@@ -99,7 +99,7 @@ class NativeMinimal:
         tables = self._tables_of(model, task, lanes, length, task.actual_context)
         states, thresholds = torch.zeros(lanes, 2, dtype=torch.int64), torch.zeros(lanes, 2, dtype=torch.uint8)
         for site, rates in tables.rates.items():
-            states[:, site], thresholds[:, site] = drop_bytes(streams[site], rates)
+            states[:, site], thresholds[:, site] = dropout_streams_and_thresholds(streams[site], rates)
         gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
         tensors = tables.sizes, parameters, gradient, loss, inputs, targets, tables.knobs, states, thresholds
         told, dropout = self._told(sequences, length, lanes, tables), sum(_SITES[site] for site in self._on)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from spaces.plugins import name_of
 from workers.data.tasks import Batch, Task
-from workers.networks.gradients.generated import Number
+from workers.networks.gradients.row_function_cache import Number
 from workers.numerics.blocks import Blocks
 from workers.numerics.native import address, library
 from workers.numerics.parameters import Parameter

@@ -35,7 +35,7 @@ from workers.numerics.randomness import Streams
 _MAPS = ("item_in", "item_out", "query_in", "query_out", "query", "key_value", "output", "class_in", "class_out")
 _SIZES = ("lanes", "batch", "items", "width", "features", "asked", "classes", "total")
 _TENSORS = (
-    *("places", "scorer", "learned", "phi", "placing", "activation", "parameters", "gradient"),
+    *("offsets", "scorer", "learned", "phi", "placing", "activation", "parameters", "gradient"),
     *("loss_values", "inputs", "queries", "lengths"),
     *("targets", "weights", "knobs", "outputs_values"),
 )
@@ -46,7 +46,7 @@ _ACTIVATION = Gelu(form="tanh")
 
 
 def find_obstacle(model: AttentionPooling, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Return why the model's gradient on this task is not computed here, or None."""
+    """Compile its scorer and activation; return why the gradient on this task is not computed here, or None."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
         activating.begin_compiling(_ACTIVATION, dtype)
@@ -64,15 +64,15 @@ class NativeAttentionPooling(PlannedModel):
         assert isinstance(task, SetTask), "the model checked its task"
         super().__init__("pooling", dtype, _SIZES, _TENSORS)
         starts, total = starts_of(model.parameters(task))
-        places: list[int] = []
+        offsets: list[int] = []
         for name in _MAPS:
-            places += [starts[name], starts[f"{name}_bias"]]
+            offsets += [starts[name], starts[f"{name}_bias"]]
             if name == "key_value":  # two maps side by side
-                places += [starts[name] + model.width, starts[f"{name}_bias"] + model.width]
+                offsets += [starts[name] + model.width, starts[f"{name}_bias"] + model.width]
         (learned,), phi = learned_by(model.scorer, heads=1), features_of(model.scorer)
         learned += activating.learned_by(phi, "scorer.phi")
         self._tables = {
-            "places": torch.tensor(places),
+            "offsets": torch.tensor(offsets),
             "scorer": described([model.scorer], dtype),
             "activation": activating.described(_ACTIVATION, dtype),
             "phi": activating.described(phi, dtype),

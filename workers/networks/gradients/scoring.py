@@ -12,8 +12,8 @@ from torch import Tensor
 from spaces import plugins
 from workers.networks.activations import Activation
 from workers.networks.gradients import activating
-from workers.networks.gradients.generated import (
-    Generated,
+from workers.networks.gradients.row_function_cache import (
+    CompiledRowFunctions,
     Number,
     addresses_of,
     example_knobs,
@@ -25,8 +25,8 @@ from workers.networks.scorers.mixed import Mixed
 from workers.numerics.native.building import Unit
 from workers.numerics.parameters import Parameter
 from workers.numerics.rows.nodes import NotOfRows
-from workers.numerics.rows.programs import Program, write_scorer
 from workers.numerics.rows.running import run
+from workers.numerics.rows.scorers import ScorerCode, write_scorer
 
 _FUNCTIONS = ("weigh_along", "weigh_beside", "gradient_along", "gradient_beside", "finish")
 
@@ -35,13 +35,13 @@ _FUNCTIONS = ("weigh_along", "weigh_beside", "gradient_along", "gradient_beside"
 class RowFunctions:
     """A scorer's compiled functions."""
 
-    program: Program
+    code: ScorerCode
     library: ctypes.CDLL
 
     @property
     def described(self) -> list[int]:
         """What a native step is told of them, in the order of ScorerField (workers/numerics/native/scores.hpp)."""
-        own = self.program
+        own = self.code
         numbers = own.given, own.learned, own.kept, own.totals, int(own.reads_logits)
         return [*addresses_of(self.library, _FUNCTIONS), *numbers]
 
@@ -119,7 +119,7 @@ def _own_parameters(scorer: Scorer, heads: int) -> dict[str, Parameter]:
     return {name: one for name, one in scorer.parameters(heads).items() if not name.startswith(of_features)}
 
 
-def _write(scorer: Scorer, dtype: torch.dtype) -> Program:
+def _write(scorer: Scorer, dtype: torch.dtype) -> ScorerCode:
     if not isinstance(scorer, LogitScorer | KernelScorer):
         raise NotOfRows("it reads queries and keys")
     parameters = _own_parameters(scorer, 1)
@@ -135,17 +135,17 @@ def _write(scorer: Scorer, dtype: torch.dtype) -> Program:
 
 
 def _compare(
-    scorer: Scorer, program: Program, library: ctypes.CDLL, dtype: torch.dtype
+    scorer: Scorer, code: ScorerCode, library: ctypes.CDLL, dtype: torch.dtype
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows of one, of some and of all visible keys; sums over keys alone differ, by a few roundings."""
-    assert isinstance(scorer, LogitScorer | KernelScorer), "it has a program"
+    assert isinstance(scorer, LogitScorer | KernelScorer), "it has a code"
     visible, keys = (1, 3, 8, 19, 21), 21
     generator = torch.Generator().manual_seed(2)
     logits, gradient = (2 * torch.randn(5, keys, dtype=dtype, generator=generator) for _ in range(2))
     own = {name: value.to(dtype).requires_grad_() for name, value in starts(_own_parameters(scorer, 1)).items()}
     knobs = example_knobs(scorer)
     given = [*(float(one.detach()) for one in own.values()), *knobs.values()]
-    found = run(program, library, given, logits, gradient, visible)
+    found = run(code, library, given, logits, gradient, visible)
     mask = torch.arange(keys) < torch.tensor(visible)[:, None]
     leaf = logits.clone().requires_grad_()
     told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
@@ -157,7 +157,7 @@ def _compare(
     yield from ((found.by_learned[n : n + 1], one) for n, one in enumerate(exact[1:]))
 
 
-_GENERATED = Generated("scorer", _write, _compare)
+_GENERATED = CompiledRowFunctions("scorer", _write, _compare)
 
 
 def described(scorers: Sequence[Scorer], dtype: torch.dtype) -> Tensor:

@@ -57,7 +57,8 @@ class Kernel:
         An int is the kernel's `int`; a tensor is contiguous, a null pointer if it has no numbers; an address is passed
         on; a structure is copied before this returns. Raises RuntimeError.
         """
-        values = [_passed(one) for one in arguments]
+        passed = [address(one) if isinstance(one, Tensor) else one for one in arguments]
+        values = [ctypes.c_int(one) if isinstance(one, int) else one for one in passed]
         places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         with torch.cuda.device(self._device):
             stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)
@@ -65,14 +66,6 @@ class Kernel:
             # torch binds a context to a thread at its own first call there, which a launch of ours may come before.
             _call("cuCtxSetCurrent", self._context)
             _call("cuLaunchKernel", self._function, *sizes, stream, places, None)
-
-
-def _passed(
-    argument: int | Tensor | ctypes.c_void_p | ctypes.Structure,
-) -> ctypes.c_int | ctypes.c_void_p | ctypes.Structure:
-    if isinstance(argument, Tensor):
-        return address(argument)
-    return ctypes.c_int(argument) if isinstance(argument, int) else argument
 
 
 @functools.cache

@@ -20,13 +20,13 @@ __device__ inline Word stream_of(Word seed, Purpose purpose, int site, Word step
     return mixed(tagged + step * GOLDEN);
 }
 
-// A dropout site of a lane at a step, as drop_bytes: an element is kept if its byte of the stream is not below the
-// threshold.
-struct Site {
+// A dropout site of a lane at a step, as dropout_streams_and_thresholds: an element is kept if its byte of the stream is
+// not below the threshold.
+struct DropoutSite {
     Word state = 0;
     int threshold = 0;
-    __device__ Site() {}
-    __device__ Site(Word stream, double rate) : state(stream + GOLDEN) {
+    __device__ DropoutSite() {}
+    __device__ DropoutSite(Word stream, double rate) : state(stream + GOLDEN) {
         const double dither = (double(word_of(stream, 0) >> 11) + 0.5) * (1.0 / 9007199254740992.0); // 2^-53
         threshold = int(256 * rate + dither);
     }
@@ -36,7 +36,7 @@ struct Site {
 };
 
 // What a site keeps of so many elements from `start` on, a byte each: eight bytes of a word at a time.
-__device__ inline void draw_mask(Byte *keep, const Site &site, int start, int count) {
+__device__ inline void draw_mask(Byte *keep, const DropoutSite &site, int start, int count) {
     const int first = start >> 3, last = (start + count - 1) >> 3;
     each(last - first + 1, [&](int n) {
         const Word word = word_of(site.state, Word(first + n));

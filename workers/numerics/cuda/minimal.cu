@@ -45,8 +45,10 @@ class Lane : public Sequences {
     __device__ float compute_gradient(Word step) {
         const Word seed = Word(plan.seeds[lane]);
         const Word data = stream_of(seed, TRAINING_DATA, 0, step);
-        if (plan.dropped & OF_EMBEDDING) embedding_site = Site(stream_of(seed, DROPOUT, 0, step), plan.rates[lane * 2]);
-        if (plan.dropped & OF_ROWS) rows_site = Site(stream_of(seed, DROPOUT, 1, step), plan.rates[lane * 2 + 1]);
+        if (plan.dropped & OF_EMBEDDING)
+            embedding_site = DropoutSite(stream_of(seed, DROPOUT, 0, step), plan.rates[lane * 2]);
+        if (plan.dropped & OF_ROWS)
+            rows_site = DropoutSite(stream_of(seed, DROPOUT, 1, step), plan.rates[lane * 2 + 1]);
         combine_weights();
         if (!occurrences) fill_tables();
         for (int first = 0; first < N; first += int(plan.sequences)) {

@@ -30,7 +30,7 @@ class Sequences : public Weights {
     }
     __device__ void draw_masks(int first, int count) const {
         if (occurrences) draw_mask(kept(KEPT_EMBEDDING), embedding_site, first * s * d, count * s * d);
-        if (thin_rows) draw_mask(kept(KEPT_ROWS), rows_site, first * s * d, count * s * d);
+        if (drops_rows) draw_mask(kept(KEPT_ROWS), rows_site, first * s * d, count * s * d);
     }
     __device__ void drop_rows(Matrix rows, int count) const {
         const Byte *keep = kept(KEPT_ROWS);
@@ -51,7 +51,7 @@ class Sequences : public Weights {
             const int first = by_s.quotient(row) * s;
             if (j <= row - first) weights(row, j) = logits(token(row), token(first + j));
         });
-        if (thin_rows) drop_rows(rows, count);
+        if (drops_rows) drop_rows(rows, count);
     }
     __device__ void make_occurrences(int count) const {
         const Matrix stream = matrix(STREAM, d), normed = matrix(NORMED_ROWS, d), rows = matrix(ROWS, d);
@@ -69,7 +69,7 @@ class Sequences : public Weights {
             const int first = by_s.quotient(row) * s;
             if (j <= row - first) weights(row, j) = add_products(0, queries.at(row, 0), 1, keys.at(first + j, 0), 1, k);
         });
-        if (thin_rows) drop_rows(rows, count);
+        if (drops_rows) drop_rows(rows, count);
     }
 
     // Softmax of each row's logits, and what it mixes added to the stream.
@@ -129,7 +129,7 @@ class Sequences : public Weights {
             ROLLED for (int j = 0; j <= i; j++) weights_g(row, j) = weights(row, j) * (weights_g(row, j) - inner);
         });
         mix_back(rows_g, weights, stream_g, d, count);
-        if (thin_rows) drop_rows(rows_g, count);
+        if (drops_rows) drop_rows(rows_g, count);
     }
     // to[j] = sum over the later positions i of weights[i][j] from[i], of each sequence.
     __device__ void mix_back(Matrix to, Matrix weights, Matrix from, int columns, int count) const {

@@ -11,7 +11,7 @@ class Update {
         : plan(given), lane(number), scalars(given.scalars + (n * given.lanes + number) * (SCALARS + given.averages)) {
         const float ratio = float(scalars[CLIP_NORM]) / (length + 1e-6f);
         share = ratio > 1.0f ? 1.0f : ratio;
-        rate = float(scalars[RATE]), first_share = float(scalars[FIRST_SHARE]);
+        rate = float(scalars[STEP_SIZE]), first_share = float(scalars[FIRST_SHARE]);
         correction = float(scalars[CORRECTION2]), epsilon = float(scalars[ADAM_EPSILON]);
     }
     // `index`: among the parameters of all lanes; `decays`: 1 where weight decay applies, else 0.

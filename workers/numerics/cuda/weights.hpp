@@ -55,7 +55,7 @@ class Weights : public Workspace {
         product(matrix(TOKEN_KEY, k), normed, matrix(KEY_BY_GAIN, k), v, k, d);
         product(rows, normed, matrix(MIXED, d), v, d, d);
         product(matrix(LOGITS, v), matrix(TOKEN_QUERY, k), matrix(TOKEN_KEY, k).turned(), v, v, k);
-        if (plan.dropped & OF_ROWS && !thin_rows) thin(rows, rows_site);
+        if (plan.dropped & OF_ROWS && !drops_rows) drop_tokens(rows, rows_site);
         const Matrix rows_g = matrix(TOKEN_ROWS_G, d), logits_g = matrix(LOGITS_G, v);
         each_of(v, d, [&](int t, int c) { rows_g(t, c) = 0; });
         each_of(v, v, [&](int t, int other) { logits_g(t, other) = 0; });
@@ -63,18 +63,18 @@ class Weights : public Workspace {
     __device__ void return_through_tables() const {
         const Matrix normed = matrix(NORMED, d), normed_g = matrix(NORMED_G, d), rows_g = matrix(TOKEN_ROWS_G, d);
         const Matrix query_g = matrix(TOKEN_QUERY_G, k), key_g = matrix(TOKEN_KEY_G, k), logits_g = matrix(LOGITS_G, v);
-        if (plan.dropped & OF_ROWS && !thin_rows) thin(rows_g, rows_site);
+        if (plan.dropped & OF_ROWS && !drops_rows) drop_tokens(rows_g, rows_site);
         product(query_g, logits_g, matrix(TOKEN_KEY, k), v, k, v);
         product(key_g, logits_g.turned(), matrix(TOKEN_QUERY, k), v, k, v);
         return_to_weights(normed, query_g, key_g, rows_g, normed_g, v);
         const Matrix embedding_g = gradient(EMBEDDING);
         return_through_norm(normed, normed_g, at(FACTORS), embedding_g, v);
         if (plan.dropped & OF_EMBEDDING) {
-            thin(embedding_g, embedding_site);
+            drop_tokens(embedding_g, embedding_site);
             each_of(v, d, [&](int t, int c) { embedding_g(t, c) *= knobs[EMBEDDING_SCALE]; });
         }
     }
-    __device__ void thin(Matrix of_tokens, const Site &site) const {
+    __device__ void drop_tokens(Matrix of_tokens, const DropoutSite &site) const {
         each_of(v, d, [&](int t, int c) { of_tokens(t, c) = site.keeps(t * d + c) ? of_tokens(t, c) : 0.0f; });
     }
 

@@ -13,7 +13,7 @@ class Workspace {
         : plan(given), lane(number), N(int(given.batch)), s(size(0)), v(size(1)), d(size(2)), k(size(3)), u(size(4)), by_s(s),
           knobs(given.knobs + number * KNOBS),
           occurrences(given.dropped & OF_EMBEDDING && !(given.dropped & WHOLE_TOKENS)),
-          thin_rows(given.dropped & OF_ROWS && !(given.dropped & WHOLE_TOKENS)) {}
+          drops_rows(given.dropped & OF_ROWS && !(given.dropped & WHOLE_TOKENS)) {}
 
   protected:
     const Plan &plan;
@@ -22,8 +22,8 @@ class Workspace {
     const Divisor by_s;
     const float *const knobs;
     const bool occurrences; // of one token differ, by dropout of their embeddings
-    const bool thin_rows;   // by dropout of each occurrence's row
-    Site embedding_site, rows_site;
+    const bool drops_rows;  // by dropout of each occurrence's row
+    DropoutSite embedding_site, rows_site;
 
     __device__ int size(int n) const { return int(plan.sizes[lane * 5 + n]); }
     __device__ Start start(Array array) const {

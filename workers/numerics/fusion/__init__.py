@@ -2,7 +2,7 @@
 
 A step's operations between two large products (sums, softmax, attention of few positions, dropout, norms, casts) start
 a kernel each, which reads and writes memory; here those that may run together become one. `partition` says which,
-`operations` and `formulas` what each is in C++, `kernels` what is stored and in which order, and `fusions` runs them.
+`operations` what each is in C++, `kernels` what is stored and in which order, and `fusions` runs them.
 On a CPU nothing is fused.
 """
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from workers.numerics.codegen.values import CannotGenerate, Kind
 from workers.numerics.fusion.fusions import Fusion, compile_all
 from workers.numerics.fusion.partition import Part, Partition
-from workers.numerics.fusion.values import CannotFuse, Kind
 from workers.numerics.simplifying import Operation, Slot
 
 
@@ -47,7 +47,7 @@ def fuse(
         try:
             made.append(Fusion(one, dict(kinds), lanes))
             fused.append(made[-1].as_operation())
-        except CannotFuse:
+        except CannotGenerate:
             fused += one.operations
     if device.type == "cuda":
         compile_all(made, device)

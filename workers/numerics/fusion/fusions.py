@@ -25,12 +25,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from spaces.messages import shorten
+from workers.numerics.codegen.values import Kind
 from workers.numerics.cuda.compiler import load_cubin
 from workers.numerics.cuda.driver import Kernel, architecture_of
-from workers.numerics.fusion.kernels import THREADS, write_program
+from workers.numerics.fusion.kernels import THREADS, write_kernel
 from workers.numerics.fusion.partition import Part
 from workers.numerics.fusion.rules import Product, View
-from workers.numerics.fusion.values import Kind
 from workers.numerics.simplifying import Operation, Slot, replace
 
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6
@@ -44,9 +44,9 @@ class Fusion:
     """Operations that are one kernel."""
 
     def __init__(self, part: Part, kinds: dict[Slot, Kind], lanes: int) -> None:
-        """Make the fusion of a part; raises CannotFuse."""
+        """Make the fusion of a part; raises CannotGenerate."""
         self._part, self._kinds, self._lanes = part, kinds, lanes
-        self.program = write_program(part.rules, kinds, part.results, lanes)
+        self.program = write_kernel(part.rules, kinds, part.results, lanes)
         self.given = _find_given(part.operations)
         """The slots and constants that the operations read; the kernel may need fewer."""
         names = [_name(one) for one in self.given]

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from workers.numerics.codegen.formulas import FUNCTIONS
+from workers.numerics.codegen.values import TYPES, CannotGenerate, Kind, contiguous_strides
+from workers.numerics.fusion.cuts import Cut, Place
 from workers.numerics.fusion.rules import LONG, PARTS, Product, Reduction, Summed, View
-from workers.numerics.fusion.values import TYPES, CannotFuse, Cut, Kind, Place, contiguous_strides
 from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Slot
 
@@ -28,13 +30,12 @@ CHEAP = 8
 _CHEAP_PER_ELEMENT = 2
 """The same limit for values that belong to many elements."""
 _BLOCKS_OF_LANE = 1024
-ARITHMETIC = Path(__file__).with_name("arithmetic.hpp").read_text()
-_PREAMBLE = Path(__file__).with_name("fusion.hpp").read_text() + "\n" + ARITHMETIC
+_PREAMBLE = Path(__file__).with_name("fusion.hpp").read_text() + "\n" + FUNCTIONS
 
 Tensors = Sequence[Slot | Tensor]
 
 
-class Program(NamedTuple):
+class KernelCode(NamedTuple):
     """A kernel, and what a launch of it needs."""
 
     text: str
@@ -47,18 +48,18 @@ class Program(NamedTuple):
     blocks: int
 
 
-def write_program(
+def write_kernel(
     rules: Mapping[Slot, Rule], kinds: Mapping[Slot, Kind], results: Sequence[Slot], lanes: int
-) -> Program:
+) -> KernelCode:
     """Return the kernel that computes `results` by these rules, in the order in which they are given; raises
-    CannotFuse.
+    CannotGenerate.
 
     With as many blocks as leave each some work, as far as no block then needs what another one stores.
     """
     for count in _block_counts([kinds[slot] for slot in results], lanes):
         try:
-            return _Layout(rules, kinds, results, Cut(lanes, count)).program()
-        except CannotFuse:
+            return _Layout(rules, kinds, results, Cut(lanes, count)).code()
+        except CannotGenerate:
             if count == 1:
                 raise
     raise AssertionError("the last count is 1")
@@ -102,7 +103,7 @@ class _Layout:
         # What the blocks of a lane cannot share out is computed where it is needed, if it can be.
         self._kept = {slot: None for slot in kept if cut.depth(kinds[slot].shape) is not None}
         if any(slot in self._results or isinstance(rules[slot], Summed) for slot in kept.keys() - self._kept.keys()):
-            raise CannotFuse("too few numbers for the blocks")
+            raise CannotGenerate("too few numbers for the blocks")
         self._stored: dict[Any, _Stored] = {}
         for slot in self._kept:
             rule = self._rules[slot]
@@ -114,7 +115,7 @@ class _Layout:
         self._given: list[Slot | Tensor] = []
         self._buffers: dict[Any, str] = {}
 
-    def program(self) -> Program:
+    def code(self) -> KernelCode:
         needed = self._find_buffers()
         self._buffers = {key: f"s{number}" for number, key in enumerate(needed)}
         self._buffers |= {slot: f"o{number}" for number, slot in enumerate(self._results)}
@@ -124,14 +125,14 @@ class _Layout:
             kind = self._kinds[key[1] if isinstance(key, tuple) else key]
             scratch.append(Kind((kind.numel * PARTS,), (1,), kind.dtype) if isinstance(key, tuple) else kind)
         if not self._given:
-            raise CannotFuse("nothing is read")
+            raise CannotGenerate("nothing is read")
         parameters = [f"const {TYPES[self._kind(one).dtype]} *g{number}" for number, one in enumerate(self._given)]
         for letter, kinds in (("o", [self._kinds[slot] for slot in self._results]), ("s", scratch)):
             parameters += [f"{TYPES[kind.dtype]} *{letter}{number}" for number, kind in enumerate(kinds)]
         names = ", ".join(one.rpartition("*")[2] for one in parameters)
         head = f"#define PARAMETERS {', '.join(parameters)}\n#define NAMES {names}\n"
         text = "\n".join([head + _PREAMBLE, "KERNEL {", *(f"    {line}" for line in lines), "}", ""])
-        return Program(text, self._given, self._results, scratch, self._cut.blocks)
+        return KernelCode(text, self._given, self._results, scratch, self._cut.blocks)
 
     def _kind(self, operand: Slot | Tensor) -> Kind:
         return Kind.of(operand) if isinstance(operand, Tensor) else self._kinds[operand]
@@ -173,7 +174,7 @@ class _Layout:
         if place.aligned:
             return True
         if isinstance(self._rules[slot], Summed):
-            raise CannotFuse("another block's sums")
+            raise CannotGenerate("another block's sums")
         return False
 
     def _find_buffers(self) -> list[Any]:

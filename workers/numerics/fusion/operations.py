@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from workers.numerics.fusion.formulas import COMPARISONS, common_type, formula_of, take_operands
+from workers.numerics.codegen.formulas import COMPARISONS, common_type, formula_of, take_operands
+from workers.numerics.codegen.values import TYPES, CannotGenerate, Kind
+from workers.numerics.fusion.cuts import Place
 from workers.numerics.fusion.rules import (
     SHORT_SCATTER,
     SMALL_PRODUCT,
@@ -23,7 +25,6 @@ from workers.numerics.fusion.rules import (
     Scattered,
     View,
 )
-from workers.numerics.fusion.values import TYPES, CannotFuse, Kind, Place
 from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Operation, Slot
 
@@ -58,7 +59,7 @@ class Call(NamedTuple):
 def _reshaped(call: Call) -> Rule:
     source = call.positional[0]
     if call.kind(source).dtype != call.result.dtype:
-        raise CannotFuse("the same memory as numbers of another kind")
+        raise CannotGenerate("the same memory as numbers of another kind")
     return View(source, Writer.reshape)
 
 
@@ -93,7 +94,11 @@ def _shifted(source: Any, axis: int, start: int, step: int) -> Rule:
     return View(source, move)
 
 
-def _selected(source: Any, axis: int, index: int) -> Rule:
+def _selected(call: Call) -> Rule:
+    source = call.positional[0]
+    axis = call.axis(call.argument(1, 0), source)
+    index = call.number if call.name == "unbind" else call.positional[2] % call.shape(source)[axis]
+
     def move(writer: Writer, scope: Scope, place: Place, shape: tuple[int, ...]) -> Place:
         axes = [*writer.axes(scope, place)]
         axes.insert(axis, str(index))
@@ -109,21 +114,11 @@ def _sliced(call: Call) -> Rule:
     return _shifted(source, axis, max(0, min(size, start + size if start < 0 else start)), call.argument(4, 1))
 
 
-def _of_select(call: Call) -> Rule:
-    source, axis = call.positional[0], call.axis(call.positional[1], call.positional[0])
-    return _selected(source, axis, call.positional[2] % call.shape(source)[axis])
-
-
 def _of_split(call: Call) -> Rule:
     source, sizes = call.positional[0], call.positional[1]
     axis = call.axis(call.argument(2, 0), source)
     start = sizes * call.number if isinstance(sizes, int) else sum(sizes[: call.number])
     return _shifted(source, axis, start, 1)
-
-
-def _masked(call: Call) -> Rule:
-    source, mask, value = call.positional
-    return Choice(mask, value, source, dtype=call.result.dtype)
 
 
 def _reduced(call: Call) -> Rule:
@@ -132,27 +127,22 @@ def _reduced(call: Call) -> Rule:
     axes = range(len(shape)) if axes is None or axes == [] else [axes] if isinstance(axes, int) else axes
     own = tuple(sorted(axis % max(1, len(shape)) for axis in axes))
     if not own or 0 in [shape[axis] for axis in own]:
-        raise CannotFuse("a sum of nothing")
+        raise CannotGenerate("a sum of nothing")
     if call.name in ("amax", "amin") and not call.result.dtype.is_floating_point:
-        raise CannotFuse("an extreme of whole numbers")
+        raise CannotGenerate("an extreme of whole numbers")
     return Reduction(source, own, bool(call.argument(2, False)), call.name, call.result.dtype)
 
 
 def _multiplied(call: Call) -> Rule:
     if len(call.positional) != 2:
-        raise CannotFuse("a product of another kind")
+        raise CannotGenerate("a product of another kind")
     left, right = call.positional
     if (
         math.prod(call.shape(left)[1:]) * call.shape(right)[2] > SMALL_PRODUCT
         or not call.result.dtype.is_floating_point
     ):
-        raise CannotFuse("a large product")
+        raise CannotGenerate("a large product")
     return Product(left, right, call.shape(left)[2], call.result.dtype)
-
-
-def _gathered(call: Call) -> Rule:
-    source, axis, index = call.positional[:3]
-    return Gathered(source, call.axis(axis, source), index)
 
 
 def _scattered(call: Call) -> Rule:
@@ -161,14 +151,14 @@ def _scattered(call: Call) -> Rule:
     shape, own = call.shape(source), call.shape(index)
     others = [number for number in range(len(shape)) if number != axis]
     if own[axis] > SHORT_SCATTER or any(shape[number] != own[number] for number in others):
-        raise CannotFuse("a long scatter")
+        raise CannotGenerate("a long scatter")
     return Scattered(source, axis, index, added, call.result.dtype)
 
 
 def _concatenated(call: Call) -> Rule:
     parts = call.positional[0]
     if any(len(call.shape(part)) != len(call.result.shape) for part in parts):
-        raise CannotFuse("a joint of other shapes")
+        raise CannotGenerate("a joint of other shapes")
     axis = call.axis(call.argument(1, 0), parts[0])
     ends = list(itertools.accumulate(call.shape(part)[axis] for part in parts))
     starts = [0, *ends[:-1]]
@@ -195,7 +185,7 @@ def _padded(call: Call) -> Rule:
     shape = call.shape(source)
     padded = [number for number in range(len(widths) // 2) if widths[2 * number] or widths[2 * number + 1]]
     if len(padded) != 1 or min(widths) < 0:
-        raise CannotFuse("padding of several axes")
+        raise CannotGenerate("padding of several axes")
     axis, before = len(shape) - 1 - padded[0], widths[2 * padded[0]]
     return Joined(axis, [(source, before, before + shape[axis], 1)], call.argument(2, 0), call.result.dtype)
 
@@ -207,16 +197,17 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
     "expand": lambda call: View(call.positional[0], Writer.broadcast),
     **dict.fromkeys(("transpose", "permute", "t"), _permuted),
     "slice": _sliced,
-    "select": _of_select,
+    **dict.fromkeys(("select", "unbind"), _selected),
     **dict.fromkeys(("split", "split_with_sizes"), _of_split),
-    "unbind": lambda call: _selected(
-        call.positional[0], call.axis(call.argument(1, 0), call.positional[0]), call.number
-    ),
     "where": lambda call: Choice(*call.positional[:3], dtype=call.result.dtype),
-    "masked_fill": _masked,
+    "masked_fill": lambda call: Choice(
+        call.positional[1], call.positional[2], call.positional[0], dtype=call.result.dtype
+    ),
     **dict.fromkeys(("sum", "mean", "amax", "amin"), _reduced),
     "bmm": _multiplied,
-    "gather": _gathered,
+    "gather": lambda call: Gathered(
+        call.positional[0], call.axis(call.positional[1], call.positional[0]), call.positional[2]
+    ),
     "embedding": lambda call: Embedded(*call.positional[:2]),
     "scatter_add": _scattered,
     "cat": _concatenated,
@@ -228,14 +219,14 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
 
 
 def rule_of(operation: Operation, number: int, kinds: Mapping[Slot, Kind]) -> Rule:
-    """Return the rule of a recorded operation's result of this number; raises CannotFuse."""
+    """Return the rule of a recorded operation's result of this number; raises CannotGenerate."""
     function: Any = operation.function
     packet = getattr(function, "overloadpacket", None)
     name = packet.__name__ if packet else ""
     positional, keywords = operation.arguments
     result = kinds.get(operation.results[number])
     if result is None or result.dtype not in TYPES:
-        raise CannotFuse(name)
+        raise CannotGenerate(name)
     if name in MAKERS:
         return MAKERS[name](Call(name, positional, keywords, number, result, kinds))
     if name in COMPARISONS:

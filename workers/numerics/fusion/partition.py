@@ -16,10 +16,11 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from workers.numerics.codegen.values import CannotGenerate, Kind
+from workers.numerics.fusion.cuts import Cut, Place
 from workers.numerics.fusion.kernels import CHEAP, operands_of
 from workers.numerics.fusion.operations import rule_of
 from workers.numerics.fusion.rules import Product, Summed, View
-from workers.numerics.fusion.values import CannotFuse, Cut, Kind, Place
 from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Operation, Slot, find_written, slots_in
 
@@ -98,7 +99,7 @@ class Partition:
         try:
             rules = {slot: rule_of(operation, number, self.kinds) for number, slot in enumerate(operation.results)}
             edges = {slot: self._edges(slot, rule) for slot, rule in rules.items()}
-        except CannotFuse:
+        except CannotGenerate:
             return False
         if len(rules) != len(operation.results) or not rules:
             return False
@@ -108,15 +109,15 @@ class Partition:
         return True
 
     def _edges(self, slot: Slot, rule: Rule) -> dict[Slot, bool]:
-        """Return for each operand whether a block reads only its own part; raises CannotFuse."""
+        """Return for each operand whether a block reads only its own part; raises CannotGenerate."""
         kind, cut = self.kinds[slot], Cut(self.lanes)
         if not kind.numel or kind.numel >= 1 << 31:
-            raise CannotFuse("too many numbers, or none")
+            raise CannotGenerate("too many numbers, or none")
         if not isinstance(rule, View) and cut.depth(kind.shape) is None:
-            raise CannotFuse("it is not made of lanes")
+            raise CannotGenerate("it is not made of lanes")
         if isinstance(rule, Product) and kind.shape[0] == self.lanes:
             # A sum over the lane behind a product has that effect, too, and is not looked for.
-            raise CannotFuse("one product a lane: fused, it would leave all that follows to one block")
+            raise CannotGenerate("one product a lane: fused, it would leave all that follows to one block")
         found: dict[Slot, bool] = {}
 
         def look(other: Slot, place: Place) -> bool:

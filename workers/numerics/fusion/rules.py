@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.formulas import cost_of
-from workers.numerics.fusion.values import TYPES, Place, spell
+from workers.numerics.codegen.formulas import cost_of
+from workers.numerics.codegen.values import TYPES, spell
+from workers.numerics.fusion.cuts import Place
 from workers.numerics.fusion.writing import Scope, Writer
 from workers.numerics.simplifying import Slot
 

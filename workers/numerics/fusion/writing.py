@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.values import TYPES, CannotFuse, Cut, Kind, Place, contiguous_strides, spell
+from workers.numerics.codegen.values import TYPES, CannotGenerate, Kind, contiguous_strides, spell
+from workers.numerics.fusion.cuts import Cut, Place
 from workers.numerics.simplifying import Slot
 
 
@@ -61,7 +62,7 @@ class Writer:
     ) -> None:
         """`load`: the expression for an element in memory, of a tensor and an offset.
 
-        `stored`: whether what a rule would compute is loaded instead; it may refuse by CannotFuse.
+        `stored`: whether what a rule would compute is loaded instead; it may refuse by CannotGenerate.
         """
         self.cut, self._rules, self._kinds = cut, rules, kinds
         self._load, self._stored = load, stored
@@ -94,7 +95,7 @@ class Writer:
             return known
         kind = self.kind(operand)
         if kind.dtype not in TYPES:
-            raise CannotFuse(str(kind.dtype))
+            raise CannotGenerate(str(kind.dtype))
         rule = self._rules.get(operand) if isinstance(operand, Slot) else None
         if rule and isinstance(operand, Slot) and not self._stored(operand, place):
             expression = rule.write(self, scope, place)

@@ -23,18 +23,18 @@ template <typename T> class Activation : public Given<T> {
   public:
     bool on() const { return activate_ || spline_.knots; }
     bool learns() const { return this->learned || (spline_.knots && spline_.learned); }
-    int places() const { return spline_.knots ? 1 : this->learned; } // of which it is told where they lie
+    int offsets() const { return spline_.knots ? 1 : this->learned; } // of which it is told where they lie
 
-    void take(const int64_t *described, const int64_t *places) {
+    void take(const int64_t *described, const int64_t *offsets) {
         if (described[ACTIVATION_KNOTS]) {
             spline_.knots = int(described[ACTIVATION_KNOTS]), spline_.learned = described[ACTIVATION_LEARNED];
-            knots_ = places[0], this->knobs = 2;
+            knots_ = offsets[0], this->knobs = 2;
             return;
         }
         activate_ = reinterpret_cast<Activate>(described[ACTIVATE]);
         learn_ = reinterpret_cast<Learn>(described[LEARN_ACTIVATION]);
         this->lay_out(described[FINISH_ACTIVATION], described[ACTIVATION_GIVEN], described[ACTIVATION_LEARNED],
-                      described[ACTIVATION_TOTALS], places);
+                      described[ACTIVATION_TOTALS], offsets);
     }
     void read_knobs(const T *values) {
         if (spline_.knots)

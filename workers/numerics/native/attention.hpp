@@ -28,7 +28,7 @@ struct Sequence {
     int first = 0, keys = 0;      // its rows
     int first_query = 0, queries = 0;
     int seen = 0;                 // positions that may be seen
-    const int *places = nullptr;  // [queries] positions of the queries, ascending
+    const int *positions = nullptr; // [queries] positions of the queries, ascending
 };
 
 struct Strip {
@@ -38,7 +38,7 @@ struct Strip {
 template <typename T> class Attention {
   public:
     Heads sizes;
-    Site<T> dropout; // of single weights
+    DropoutSite<T> dropout; // of single weights
     const T *placing = nullptr; // [length][length] factors of products by the positions of query and key; null: none
 
     void lay_out(Memory &memory, const Heads &heads) {
@@ -46,7 +46,7 @@ template <typename T> class Attention {
         const std::size_t channels = padded(sizes.channels, W<T>);
         turned_ = memory.take<T>(channels * sizes.row);
         gradient_ = memory.take<T>(std::size_t(sizes.length) * sizes.row);
-        thinned_ = memory.take<T>(std::size_t(sizes.length) * sizes.row);
+        dropped_ = memory.take<T>(std::size_t(sizes.length) * sizes.row);
         bytes_ = memory.take<uint8_t>(std::size_t(sizes.length) * sizes.length + 16);
     }
 
@@ -75,13 +75,13 @@ template <typename T> class Attention {
             for (int i = 0; i < strip.height; i++) {
                 seen[i] = visible(one, strip.first + i);
                 T *line = scaled + std::ptrdiff_t(i) * row;
-                if (placing) place(line, one.places[strip.first + i], seen[i]);
+                if (placing) place(line, one.positions[strip.first + i], seen[i]);
                 if (slope == T(0)) continue;
-                for (int j = 0; j < seen[i]; j++) line[j] -= slope * T(one.places[strip.first + i] - j);
+                for (int j = 0; j < seen[i]; j++) line[j] -= slope * T(one.positions[strip.first + i] - j);
             }
             scorer.weigh(scaled, own, kept + std::ptrdiff_t(strip.first) * scorer.kept, row, seen, strip.height,
                          sizes.length, row);
-            const T *by = dropout.on ? thinned(one, head, weights, strip) : own;
+            const T *by = dropout.on ? dropped(one, head, weights, strip) : own;
             multiply_strip<T, Side::rows>(strip.height, mixed + std::ptrdiff_t(strip.first) * stride, stride, by, row,
                                           value, stride, PANEL<T>, end, padded(c, W<T>));
         }
@@ -105,12 +105,12 @@ template <typename T> class Attention {
             T *own = gradient_ + std::ptrdiff_t(strip.first) * row;
             multiply_strip<T, Side::rows>(strip.height, own, row, mixed_gradient + at, stride, turned_, row, PANEL<T>, c,
                                           padded(end, W<T>));
-            if (dropout.on) by = thinned(one, head, weights, strip) - std::ptrdiff_t(strip.first) * row;
+            if (dropout.on) by = dropped(one, head, weights, strip) - std::ptrdiff_t(strip.first) * row;
             int seen[TILE_ROWS];
             for (int i = 0; i < strip.height; i++) {
                 seen[i] = visible(one, strip.first + i);
                 if (dropout.on)
-                    dropout.thin(own + std::ptrdiff_t(i) * row, bytes_ + std::ptrdiff_t(strip.first + i) * sizes.length,
+                    dropout.drop(own + std::ptrdiff_t(i) * row, bytes_ + std::ptrdiff_t(strip.first + i) * sizes.length,
                                  seen[i]);
             }
             const std::ptrdiff_t from = std::ptrdiff_t(strip.first) * row;
@@ -119,7 +119,7 @@ template <typename T> class Attention {
                                   sizes.length, row);
             for (int i = 0; i < strip.height; i++) {
                 T *line = own + std::ptrdiff_t(i) * row;
-                if (placing) place(line, one.places[strip.first + i], seen[i]);
+                if (placing) place(line, one.positions[strip.first + i], seen[i]);
                 for (int j = 0; j < seen[i]; j += W<T>) store<T>(line + j, load<T>(line + j) * scale);
             }
             multiply_strip<T, Side::rows>(strip.height, query_gradient + at, stride, own, row, key + keys, stride,
@@ -129,7 +129,7 @@ template <typename T> class Attention {
         for (int n = 0, first = 0; n < key_strips.count; n++) {
             const Strip strip{key_strips.first(n), key_strips.height_of(n)};
             if (sizes.causal) // earlier queries do not see these keys
-                while (first < one.queries && one.places[first] < strip.first) first++;
+                while (first < one.queries && one.positions[first] < strip.first) first++;
             if (first == one.queries) { // no query sees them
                 for (int i = strip.first; i < one.keys; i++)
                     for (T *rows : {key_gradient, value_gradient})
@@ -149,10 +149,10 @@ template <typename T> class Attention {
   private:
     T *turned_ = nullptr;   // [channels][row] keys or values of the sequence, transposed
     T *gradient_ = nullptr; // [queries][row]
-    T *thinned_ = nullptr;  // [queries][row] weights after dropout
+    T *dropped_ = nullptr;  // [queries][row] weights after dropout
     uint8_t *bytes_ = nullptr;
 
-    int visible(const Sequence &one, int query) const { return sizes.causal ? one.places[query] + 1 : one.seen; }
+    int visible(const Sequence &one, int query) const { return sizes.causal ? one.positions[query] + 1 : one.seen; }
 
     void place(T *__restrict line, int query, int count) const {
         const T *__restrict factors = placing + std::ptrdiff_t(query) * sizes.length;
@@ -164,22 +164,22 @@ template <typename T> class Attention {
     }
 
     // The strip's rows of weights after dropout.
-    const T *thinned(const Sequence &one, int head, const T *weights, const Strip &strip) {
+    const T *dropped(const Sequence &one, int head, const T *weights, const Strip &strip) {
         const std::size_t length = sizes.length;
         for (int i = strip.first; i < strip.first + strip.height; i++) {
             uint8_t *bytes = bytes_ + i * length;
-            const std::size_t line = (std::size_t(one.number) * sizes.heads + head) * length + one.places[i];
+            const std::size_t line = (std::size_t(one.number) * sizes.heads + head) * length + one.positions[i];
             draw_row(bytes, line * length, visible(one, i));
-            T *to = thinned_ + std::ptrdiff_t(i) * sizes.row;
+            T *to = dropped_ + std::ptrdiff_t(i) * sizes.row;
             std::memcpy(to, weights + std::ptrdiff_t(i) * sizes.row, sizeof(T) * sizes.row);
-            dropout.thin(to, bytes, visible(one, i));
+            dropout.drop(to, bytes, visible(one, i));
         }
-        return thinned_ + std::ptrdiff_t(strip.first) * sizes.row;
+        return dropped_ + std::ptrdiff_t(strip.first) * sizes.row;
     }
     void draw_row(uint8_t *to, std::size_t first, int count) const {
         for (int j = 0; j < count; j++) { // rows are short and start anywhere in a word
-            const std::size_t place = first + j;
-            to[j] = uint8_t(splitmix_word(dropout.state, place / 8) >> (8 * (place % 8)));
+            const std::size_t byte = first + j;
+            to[j] = uint8_t(splitmix_word(dropout.state, byte / 8) >> (8 * (byte % 8)));
         }
     }
 };

@@ -1,11 +1,12 @@
 // Dropout by counter: byte i of a lane's stream decides element i of a site's mask (workers/numerics/randomness.py, keep_mask).
+// minimal.hpp draws the same bytes of a whole site at once, in `Dropout`.
 #pragma once
 #include "registers.hpp"
 #include "splitmix.hpp"
 
 namespace registers {
 
-template <typename T> struct Site {
+template <typename T> struct DropoutSite {
     bool on = false;
     uint64_t state = 0;
     uint8_t threshold = 0; // an element is dropped if its byte is below
@@ -31,7 +32,7 @@ template <typename T> struct Site {
     }
 
     // A row's numbers, scaled or dropped.
-    void thin(T *__restrict row, const uint8_t *__restrict bytes, int count) const {
+    void drop(T *__restrict row, const uint8_t *__restrict bytes, int count) const {
         const uint8_t least = threshold;
         const T factor = scale;
         for (int c = 0; c < count; c++) row[c] = bytes[c] >= least ? row[c] * factor : T(0);

@@ -15,7 +15,7 @@ template <typename T> class Given {
         for (int n = 0; n < knobs; n++) given_[learned + n] = all(values[n]);
     }
     void read(const T *parameters) {
-        for (int n = 0; n < learned; n++) given_[n] = all(parameters[places_[n]]);
+        for (int n = 0; n < learned; n++) given_[n] = all(parameters[offsets_[n]]);
         totals_.assign(totals_.size(), 0.0);
     }
     // Adds the gradient of what is learned to the lane's.
@@ -24,21 +24,21 @@ template <typename T> class Given {
         std::vector<V<T>> totals(totals_.size() + 1), found(learned + 1);
         for (std::size_t n = 0; n < totals_.size(); n++) totals[n] = all(T(totals_[n]));
         finish_(numbers(given_), numbers(totals), reinterpret_cast<T *>(found.data()));
-        for (int n = 0; n < learned; n++) gradient[places_[n]] += found[n][0];
+        for (int n = 0; n < learned; n++) gradient[offsets_[n]] += found[n][0];
     }
 
   protected:
     typedef void (*Finish)(const T *, const T *, T *);
     Finish finish_ = nullptr;
-    std::vector<int64_t> places_; // [learned] in the lane's parameters
+    std::vector<int64_t> offsets_; // [learned] in the lane's parameters
     std::vector<V<T>> given_;     // [learned + knobs], and one to spare: an empty vector has no address
     std::vector<V<T>> added_;
     std::vector<double> totals_;
 
-    void lay_out(int64_t finish, int64_t given, int64_t learned_, int64_t totals, const int64_t *places) {
+    void lay_out(int64_t finish, int64_t given, int64_t learned_, int64_t totals, const int64_t *offsets) {
         finish_ = reinterpret_cast<Finish>(finish);
         learned = int(learned_), knobs = int(given) - learned;
-        places_.assign(places, places + learned);
+        offsets_.assign(offsets, offsets + learned);
         given_.resize(given + 1);
         added_.resize(totals + 1), totals_.resize(totals);
     }

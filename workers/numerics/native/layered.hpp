@@ -8,7 +8,7 @@
 //
 // What is left out: positions after the last one that carries loss, where no position sees later ones; and in the last
 // layer queries, MLP and outputs of all positions without loss, unless a convolution in that layer looks back at them.
-// In the first layer queries, keys and values are made once for each distinct row of the batch (lane_table.hpp).
+// In the first layer queries, keys and values are made once for each distinct row of the batch (layered_lane_table.hpp).
 //
 // Legend: L lanes, N sequences, s positions, d width, h heads, c channels of a head, f hidden channels of the MLP,
 // v outputs. Suffix _g: gradient. R rows of a block are its sequences' positions, Q of them pass a layer's end.
@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "driver.hpp"
-#include "lane_backward.hpp"
-#include "lane_block.hpp"
-#include "lane_forward.hpp"
-#include "lane_memory.hpp"
-#include "lane_table.hpp"
+#include "layered_lane_backward.hpp"
+#include "layered_lane_block.hpp"
+#include "layered_lane_forward.hpp"
+#include "layered_lane_memory.hpp"
+#include "layered_lane_table.hpp"
 
 namespace layered {
 
@@ -43,8 +43,8 @@ template <typename T> int all_lanes(const Plan &plan) {
         const int64_t rows = Room<T>::wanted(plan.total) ? LARGE_BLOCK_ROWS : BLOCK_ROWS;
         const int most = int(std::max<int64_t>(plan.length, std::min<int64_t>(plan.batch * plan.length, rows)));
         Memory counted;
-        const Lane<T> sketch(plan, counted, most);
-        return Lane<T>(plan, begin_memory<T>(plan, counted.used()), most);
+        const LayeredLane<T> sketch(plan, counted, most);
+        return LayeredLane<T>(plan, begin_memory<T>(plan, counted.used()), most);
     });
 }
 

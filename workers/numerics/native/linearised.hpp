@@ -20,7 +20,7 @@
 // As `_Plan` of workers/networks/gradients/linearised.py, in the same order.
 struct LinearisedPlan {
     int64_t lanes, batch, length, features, total, loss, centred;
-    const int64_t *places;   // [4] the scores' rows of inputs and label, then the values'
+    const int64_t *offsets;  // [4] the scores' rows of inputs and label, then the values'
     const void *parameters;  // [L][P]
     void *gradient;          // [L][P]
     void *loss_values;       // [L]
@@ -53,7 +53,7 @@ template <typename T> class Linearised {
         std::fill(score_g_.begin(), score_g_.end(), T(0)), std::fill(value_g_.begin(), value_g_.end(), T(0));
         double loss = 0;
         each_position(lane, [&](int64_t number, int n) { loss += learn(number, n); });
-        const int64_t *at = plan_.places;
+        const int64_t *at = plan_.offsets;
         T *to = static_cast<T *>(plan_.gradient) + lane * plan_.total;
         std::copy_n(score_g_.begin(), x * x, to + at[0]);
         std::copy_n(score_g_.begin() + x * x, x, to + at[1]);
@@ -88,7 +88,7 @@ template <typename T> class Linearised {
 
     void open(int64_t lane) {
         const T *parameters = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
-        const int64_t *at = plan_.places;
+        const int64_t *at = plan_.offsets;
         std::copy_n(parameters + at[0], x * x, score_.begin());
         std::copy_n(parameters + at[1], x, score_.begin() + x * x);
         std::copy_n(parameters + at[2], x, value_.begin());
@@ -112,7 +112,7 @@ template <typename T> class Linearised {
             }
         }
     }
-    bool weighs(int64_t number) const { // what is no number counts
+    bool weighs(int64_t number) const { // with a weight of NaN too, so that it reaches the loss
         return !plan_.weights || number_at(plan_.weights, number) != T(0);
     }
 
@@ -199,7 +199,7 @@ template <typename T> class Linearised {
         T output = output_[n];
         const T *own = row_at(number);
         const T weight = number_at(plan_.weights, number), target = number_at(plan_.targets, number);
-        const double loss = error(Loss(plan_.loss), &output, target, weight); // its gradient in its place
+        const double loss = regression_loss(Loss(plan_.loss), &output, target, weight); // its gradient in its place
         for (int e = 0; e < f; e++) {
             value_g_[e] += output * reached_[e * W<T> + n];
             const T g = output * asked_g_[e * W<T> + n];

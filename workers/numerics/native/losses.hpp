@@ -6,7 +6,7 @@
 
 namespace registers {
 
-// In the order of workers/networks/gradients/layered.py: cross entropy of a token, squared error, and log(1 + e^-m) of the margin m.
+// In the order of `LOSSES` of workers/networks/gradients/plans.py: cross entropy of a token, squared error, and log(1 + e^-m) of the margin m.
 enum class Loss { cross_entropy, squared, margin };
 
 // Cross entropy times `weight` under softmax(logits [count]), which become its gradient.
@@ -31,8 +31,8 @@ template <typename T> inline double cross_entropy(T *logits, int count, int64_t 
     return double(weight) * (std::log(double(powers)) - double(picked));
 }
 
-// The error of output 0, times `weight`; it becomes its gradient.
-template <typename T> inline double error(Loss kind, T *output, T target, T weight) {
+// Squared error or log(1 + e^-m) of output 0, times `weight`; its gradient takes its place.
+template <typename T> inline double regression_loss(Loss kind, T *output, T target, T weight) {
     const double y = double(*output), t = double(target);
     if (kind == Loss::squared) {
         *output = T(2 * double(weight) * (y - t));

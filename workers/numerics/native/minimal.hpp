@@ -141,7 +141,8 @@ template <typename T> void from_registers(T *rows, int stride, const V<T> *in, i
     }
 }
 
-// One dropout site of a lane: an element is kept if its byte of the stream is not below the threshold.
+// One dropout site of a lane with all its bytes, which `DropoutSite` of dropout.hpp draws in parts: an element is kept if its
+// byte of the stream is not below the threshold.
 struct Dropout {
     std::vector<uint64_t> words;
     const uint8_t *bytes = nullptr;
@@ -225,9 +226,9 @@ template <typename T> class Minimal {
         open(gradient_out);
         loss_ = V<T>{};
         if (whole_tokens) {
-            if (embedding) thin_embedding(*embedding);
+            if (embedding) drop_embedding(*embedding);
             per_token(inputs, targets, nullptr, residual);
-            if (embedding) thin(E_g, *embedding, knobs.embedding_scale);
+            if (embedding) drop(E_g, *embedding, knobs.embedding_scale);
         } else if (embedding) {
             per_occurrence(inputs, targets, *embedding, residual);
         } else {
@@ -516,7 +517,7 @@ template <typename T> class Minimal {
         std::memset(at.table, 0, (at.direct_g + v * vp - at.table) * sizeof(T));
         return at;
     }
-    void fill_tables(const Tables &at, const Dropout *thinned_rows) {
+    void fill_tables(const Tables &at, const Dropout *token_rows) {
         normalise_tokens();
         add_product(at.q, k, N_t, d, 1, Q, k, v, d, k);
         add_product(at.key, k, N_t, d, 1, K, k, v, d, k);
@@ -524,7 +525,7 @@ template <typename T> class Minimal {
         transposed(at.key_T, at.key, v, k, k);
         add_product(at.A, v, at.q, k, 1, at.key_T, v, v, k, v);
         add_product(at.rows, d, N_t, d, 1, R, d, v, d, d);
-        if (thinned_rows) thin(at.rows, *thinned_rows, 1);
+        if (token_rows) drop(at.rows, *token_rows, 1);
         add_product(at.direct, vp, E, d, 1, U, v, v, d, v);
     }
     void gather_logits(const T *A) {
@@ -535,7 +536,7 @@ template <typename T> class Minimal {
     }
 
     // Without embedding dropout queries, keys, rows and direct logits are tables.
-    void per_token(const int64_t *inputs, const int64_t *targets, const Dropout *residual, const Dropout *thinned_rows) {
+    void per_token(const int64_t *inputs, const int64_t *targets, const Dropout *residual, const Dropout *token_rows) {
         const int columns = residual ? d : v;  // what attention mixes: rows before, or after the unembedding
         const int stride = residual ? dp : vp, line_stride = residual ? row_d : row_v;
         const int sm = padded(s * columns, W<T>), sv = padded(s * v, W<T>), ss = s * s;
@@ -546,7 +547,7 @@ template <typename T> class Minimal {
 
         const Tables at = lay_out_tables(stride);
         const auto [q, key, key_T, A, A_g, T_t, T_g, q_g, key_g, flip, line, table, table_g, direct, direct_g] = at;
-        fill_tables(at, thinned_rows);
+        fill_tables(at, token_rows);
         if (residual)
             for (int t = 0; t < v; t++) std::memcpy(table + t * stride, T_t + t * d, d * sizeof(T));
         else
@@ -599,7 +600,7 @@ template <typename T> class Minimal {
             add_product(T_g, d, table_g, stride, 1, flip, d, v, v, d);
             add_product(U_g, v, T_t, 1, d, table_g, stride, d, v, v);
         }
-        if (thinned_rows) thin(T_g, *thinned_rows, 1);
+        if (token_rows) drop(T_g, *token_rows, 1);
         add_product(Q_g, k, N_t, 1, d, q_g, k, d, v, k);
         add_product(K_g, k, N_t, 1, d, key_g, k, d, v, k);
         add_product(R_g, d, N_t, 1, d, T_g, d, d, v, d);
@@ -617,13 +618,13 @@ template <typename T> class Minimal {
     }
 
     // Entries of a per-token matrix [v][d], scaled or dropped.
-    void thin(T *matrix, const Dropout &site, T scale) {
+    void drop(T *matrix, const Dropout &site, T scale) {
         for (int c = 0; c < v * d; c++) matrix[c] = site.bytes[c] >= site.threshold ? matrix[c] * scale : T(0);
     }
-    void thin_embedding(const Dropout &site) {
+    void drop_embedding(const Dropout &site) {
         T *own = embedding_buffer.get(v * d);
         std::memcpy(own, E, v * d * sizeof(T));
-        thin(own, site, knobs_.embedding_scale);
+        drop(own, site, knobs_.embedding_scale);
         E = own;
     }
     void normalise_tokens() {
@@ -637,13 +638,13 @@ template <typename T> class Minimal {
 };
 
 // One lane, whose parameters may be padded: it is computed at its own sizes.
-template <typename T> class Lane {
+template <typename T> class MinimalLane {
   public:
-    Lane(int batch, const Shape &all, bool whole_tokens, std::size_t parameters, const int64_t *described, const T *placing)
+    MinimalLane(int batch, const Shape &all, bool whole_tokens, std::size_t parameters, const int64_t *described, const T *placing)
         : model_(batch, all.length), all_(all), N(batch), whole_tokens_(whole_tokens), parameters_count_(parameters) {
-        const int64_t *places = described + SCORER_FIELDS + ACTIVATION_FIELDS;
-        model_.scorer.take(described, places);
-        model_.phi.take(described + SCORER_FIELDS, places + model_.scorer.learned);
+        const int64_t *offsets = described + SCORER_FIELDS + ACTIVATION_FIELDS;
+        model_.scorer.take(described, offsets);
+        model_.phi.take(described + SCORER_FIELDS, offsets + model_.scorer.learned);
         model_.placing = placing;
     }
     int knobs() const { return 4 + model_.scorer.knobs + model_.phi.knobs; }
@@ -705,7 +706,7 @@ template <typename T>
 void all_lanes(int batch, const Shape &all, int lanes, int64_t P, const int64_t *described, const T *placing,
                const int64_t *sizes, const T *parameters, T *gradient, T *loss, const int64_t *inputs,
                const int64_t *targets, const T *knobs, const int64_t *states, const uint8_t *thresholds, int sites) {
-    Lane<T> one(batch, all, sites & 4, P, described, placing);
+    MinimalLane<T> one(batch, all, sites & 4, P, described, placing);
     const std::size_t line = std::size_t(batch) * all.length;
     for (std::size_t lane = 0; lane < std::size_t(lanes); lane++) {
         const int64_t *n = sizes + 5 * lane;
@@ -718,7 +719,7 @@ void all_lanes(int batch, const Shape &all, int lanes, int64_t P, const int64_t 
 template <typename T>
 void outputs_of_all_lanes(int batch, const Shape &all, int lanes, int64_t P, const int64_t *described, const T *placing,
                           const int64_t *sizes, const T *parameters, T *outputs, const int64_t *inputs, const T *knobs) {
-    Lane<T> one(batch, all, false, P, described, placing);
+    MinimalLane<T> one(batch, all, false, P, described, placing);
     const std::size_t line = std::size_t(batch) * all.length;
     for (std::size_t lane = 0; lane < std::size_t(lanes); lane++) {
         const int64_t *n = sizes + 5 * lane;

@@ -19,24 +19,24 @@ constexpr int KERNEL = 4; // positions that a Canon layer's convolution reads
 template <typename T> struct Vector {
     T *values = nullptr, *gradient = nullptr; // null: the model has none
     int part = 0, parts = 1, step = 1;
-    int64_t place = -1;
+    int64_t offset = -1;
 
     int count() const { return parts * padded(part, W<T>); }
-    void lay_out(Memory &memory, int64_t place_, int part_, int parts_ = 1, int step_ = 1) {
-        place = place_, part = part_, parts = parts_, step = step_;
-        if (place < 0) return;
+    void lay_out(Memory &memory, int64_t offset_, int part_, int parts_ = 1, int step_ = 1) {
+        offset = offset_, part = part_, parts = parts_, step = step_;
+        if (offset < 0) return;
         values = memory.take<T>(count());
         gradient = memory.take<T>(count());
     }
     void read(const T *parameters) {
         for (int n = 0; values && n < parts; n++)
             for (int e = 0; e < part; e++)
-                values[n * padded(part, W<T>) + e] = parameters[place + (n * part + e) * step];
+                values[n * padded(part, W<T>) + e] = parameters[offset + (n * part + e) * step];
         if (values) std::memset(gradient, 0, sizeof(T) * count());
     }
     void write(T *to) const {
         for (int n = 0; values && n < parts; n++)
-            for (int e = 0; e < part; e++) to[place + (n * part + e) * step] += gradient[n * padded(part, W<T>) + e];
+            for (int e = 0; e < part; e++) to[offset + (n * part + e) * step] += gradient[n * padded(part, W<T>) + e];
     }
     void learn(const T *rows, int stride, int count_) {
         if (!values) return;
@@ -61,13 +61,14 @@ template <typename T> struct Vector {
     }
 };
 
-// A causal convolution of each channel by itself, added to its input. tap[KERNEL - 1] meets the position itself.
+// A Canon layer: a causal convolution of each channel by itself, added to its input (Allen-Zhu 2025, "Physics of Language
+// Models: Part 4.1"). tap[KERNEL - 1] meets the position itself.
 template <typename T> struct Convolution {
     Vector<T> taps[KERNEL];
 
     bool on() const { return taps[0].values; }
-    void lay_out(Memory &memory, int64_t place, int part, int parts = 1) {
-        for (int n = 0; n < KERNEL; n++) taps[n].lay_out(memory, place < 0 ? -1 : place + n, part, parts, KERNEL);
+    void lay_out(Memory &memory, int64_t offset, int part, int parts = 1) {
+        for (int n = 0; n < KERNEL; n++) taps[n].lay_out(memory, offset < 0 ? -1 : offset + n, part, parts, KERNEL);
     }
     void read(const T *parameters) { for (auto &tap : taps) tap.read(parameters); }
     void write(T *to) const { for (auto &tap : taps) tap.write(to); }

@@ -6,14 +6,14 @@
 struct Plan {
     int64_t lanes, batch, length, width, heads, depth, hidden, gates, outputs, features, total;
     int64_t causal, pre_norm, centred, query_key_norm, canon, tied, capped, loss;
-    int64_t own_knobs, own_places; // of the scorers of all heads, of their features and of the activation
+    int64_t own_knobs, own_offsets; // of the scorers of all heads, of their features and of the activation
     int64_t dropout;         // bits: embedding, attention, mlp, weights
-    const int64_t *layers;   // [depth][LAYER_PLACES] where a layer's parameters start; -1: there are none
-    const int64_t *ends;     // [END_PLACES] the same of what stands before and after the layers
+    const int64_t *layers;   // [depth][LAYER_OFFSETS] where a layer's parameters start; -1: there are none
+    const int64_t *ends;     // [END_OFFSETS] the same of what stands before and after the layers
     const int64_t *scorers;  // [h][SCORER_FIELDS]
     const int64_t *phi;      // [ACTIVATION_FIELDS] of the scorers' features; all 0: they read logits
     const int64_t *activation; // [ACTIVATION_FIELDS]; all 0: there is no MLP
-    const int64_t *learned;  // [depth][own_places] where what the heads' scorers learn lies, one head's after another's, then
+    const int64_t *learned;  // [depth][own_offsets] where what the heads' scorers learn lies, one head's after another's, then
                              // what the features and the activation learn
     const void *parameters;  // [L][P]
     void *gradient;          // [L][P]
@@ -32,11 +32,11 @@ struct Plan {
     const uint8_t *thresholds;
     void *outputs_values;    // [L][N][s][v] where positions weigh anything, else 0; null: the gradient is computed
 };
-enum LayerPlace {
+enum LayerOffset {
     ATTENTION_NORM, ATTENTION_NORM_BIAS, CANON_A, QUERY_KEY_VALUE, QUERY_KEY_VALUE_BIAS, CANON_B, OUTPUT, OUTPUT_BIAS,
-    MLP_NORM, MLP_NORM_BIAS, CANON_C, MLP_IN, MLP_IN_BIAS, CANON_D, KNOTS, MLP_OUT, MLP_OUT_BIAS, LAYER_PLACES
+    MLP_NORM, MLP_NORM_BIAS, CANON_C, MLP_IN, MLP_IN_BIAS, CANON_D, MLP_OUT, MLP_OUT_BIAS, LAYER_OFFSETS
 };
-enum EndPlace { READING, READING_BIAS, POSITIONS, NORM, NORM_BIAS, WRITING, WRITING_BIAS, END_PLACES };
-enum Knob { EPSILON, CAP, EMBEDDING_SCALE, ATTENTION_SCALE, MLP_SCALE, WEIGHTS_SCALE, SPLINE_LOW, SPLINE_SCALE, KNOBS };
+enum EndOffset { READING, READING_BIAS, POSITIONS, NORM, NORM_BIAS, WRITING, WRITING_BIAS, END_OFFSETS };
+enum Knob { EPSILON, CAP, EMBEDDING_SCALE, ATTENTION_SCALE, MLP_SCALE, WEIGHTS_SCALE, KNOBS };
 enum Canon { AT_A = 1, AT_B = 2, AT_C = 4, AT_D = 8 };
-enum Thinned { EMBEDDING = 1, ATTENTION = 2, MLP = 4, WEIGHTS = 8 };
+enum DropoutFamily { EMBEDDING = 1, ATTENTION = 2, MLP = 4, WEIGHTS = 8 };

@@ -20,7 +20,7 @@
 // As `_Plan` of workers/networks/gradients/pooling.py, in the same order.
 struct PoolingPlan {
     int64_t lanes, batch, items, width, features, asked, classes, total;
-    const int64_t *places;   // [2 POOLING_MAPS] where the maps' matrices and biases start
+    const int64_t *offsets;  // [2 POOLING_MAPS] where the maps' matrices and biases start
     const int64_t *scorer;   // [SCORER_FIELDS]
     const int64_t *learned;  // where what the scorer and its features learn lies
     const int64_t *phi;      // [ACTIVATION_FIELDS] of its features; all 0: it reads logits
@@ -45,16 +45,16 @@ namespace layered {
 template <typename T> struct Map {
     Matrix<T> matrix;
     Vector<T> bias;
-    int64_t place = 0;
+    int64_t offset = 0;
     int step = 0; // from one row of the matrix to the next
 
-    void lay_out(Memory &memory, int64_t place_, int64_t bias_place, int inputs, int outputs, int step_) {
-        place = place_, step = step_;
+    void lay_out(Memory &memory, int64_t offset_, int64_t bias_offset, int inputs, int outputs, int step_) {
+        offset = offset_, step = step_;
         matrix.lay_out(memory, inputs, outputs);
-        bias.lay_out(memory, bias_place, outputs);
+        bias.lay_out(memory, bias_offset, outputs);
     }
-    void read(const T *parameters) { matrix.read(parameters + place, nullptr, step), bias.read(parameters); }
-    void write(T *gradient) const { matrix.write(gradient + place, step), bias.write(gradient); }
+    void read(const T *parameters) { matrix.read(parameters + offset, nullptr, step), bias.read(parameters); }
+    void write(T *gradient) const { matrix.write(gradient + offset, step), bias.write(gradient); }
     void apply(T *out, int out_stride, const T *in, int in_stride, int rows) const {
         matrix.apply(out, out_stride, in, in_stride, rows, bias.values);
     }
@@ -71,7 +71,7 @@ template <typename T> class Pooling {
         for (int number = 0; number < POOLING_MAPS; number++) {
             const int inputs = number == ITEM_IN ? plan.features : number == QUERY_IN ? plan.asked : d;
             const int outputs = number == CLASS_OUT ? plan.classes : d;
-            maps_[number].lay_out(memory, plan.places[2 * number], plan.places[2 * number + 1], inputs, outputs,
+            maps_[number].lay_out(memory, plan.offsets[2 * number], plan.offsets[2 * number + 1], inputs, outputs,
                                   number == KEY || number == VALUE ? 2 * d : outputs);
         }
         const std::size_t rows = std::size_t(N) * n;
@@ -112,7 +112,7 @@ template <typename T> class Pooling {
     }
 
   private:
-    static constexpr int ROWS = 112; // of a chunk of items, as BLOCK_ROWS of lane.hpp
+    static constexpr int ROWS = 112; // of a chunk of items, as BLOCK_ROWS of layered_lane.hpp
 
     const PoolingPlan &plan_;
     const int N, n, d, D, C;
@@ -123,7 +123,7 @@ template <typename T> class Pooling {
     const int64_t *targets_ = nullptr;
     std::vector<int> starts_; // [N + 1] a set's first row
     std::vector<T> totals_;   // [N] sums of a set's weights
-    std::ptrdiff_t place(int set) const { return starts_[set] + std::ptrdiff_t(set) * W<T>; } // of its weights: with room
+    std::ptrdiff_t weights_offset(int set) const { return starts_[set] + std::ptrdiff_t(set) * W<T>; } // of its weights: with room
 
     T *inputs_;                                  // [R][f]
     T *first_, *first_slopes_, *items_, *slopes_; // [R][D] after the first map, and after the second
@@ -216,9 +216,9 @@ template <typename T> class Pooling {
     }
     void pool() {
         for (int set = 0; set < N; set++) {
-            T *row = weights_ + place(set), *pooled = pooled_ + std::ptrdiff_t(set) * D;
+            T *row = weights_ + weights_offset(set), *pooled = pooled_ + std::ptrdiff_t(set) * D;
             const T *items = items_ + std::ptrdiff_t(starts_[set]) * D;
-            T *logits = logits_ + place(set);
+            T *logits = logits_ + weights_offset(set);
             score_items(set, logits);
             const int seen = count(set);
             scorer_.weigh(logits, row, kept_ + std::ptrdiff_t(set) * scorer_.kept, 0, &seen, 1, n, padded(seen, W<T>));
@@ -257,12 +257,12 @@ template <typename T> class Pooling {
         std::memset(spare_g_, 0, sizeof(T) * N * D); // by `scaled_`
         for (int set = 0; set < N; set++) {
             const std::ptrdiff_t at = std::ptrdiff_t(set) * D;
-            const T *row = weights_ + place(set), by_total = dot(set_g_ + at, value_bias.values);
+            const T *row = weights_ + weights_offset(set), by_total = dot(set_g_ + at, value_bias.values);
             T *items = items_ + std::ptrdiff_t(starts_[set]) * D, *key_g = key_g_ + at;
             add(value_bias.gradient, totals_[set], set_g_ + at);
             for (int i = 0; i < count(set); i++) score_g_[i] = dot(pooled_g_ + at, items + i * D) + by_total;
             const int seen = count(set);
-            scorer_.weigh_gradient(logits_ + place(set), row, kept_ + std::ptrdiff_t(set) * scorer_.kept, score_g_, 0, &seen,
+            scorer_.weigh_gradient(logits_ + weights_offset(set), row, kept_ + std::ptrdiff_t(set) * scorer_.kept, score_g_, 0, &seen,
                                    1, n, padded(seen, W<T>));
             if (phi_.on()) {
                 place_row(score_g_, seen);
@@ -288,7 +288,7 @@ template <typename T> class Pooling {
     // The same of one set, where the scorer reads features; `asked_g` is the gradient by those of its query.
     void pool_keys_gradient(int set, T *asked_g) {
         const std::ptrdiff_t at = std::ptrdiff_t(set) * D, first = std::ptrdiff_t(starts_[set]) * D;
-        const T *row = weights_ + place(set);
+        const T *row = weights_ + weights_offset(set);
         T *items = items_ + first, *keys = keys_ + first;
         for (int i = 0; i < count(set); i++) {
             T *key = keys + std::ptrdiff_t(i) * D;

@@ -1,5 +1,5 @@
 // Rows of numbers as generated functions go through them (workers/numerics/rows): the registers of a row, sums over it, and
-// the functions of one number under the names that workers/numerics/fusion/formulas.py has.
+// the functions of one number under the names that workers/numerics/codegen/formulas.py has.
 //
 // A row's keys lie along registers, W of them in each, or W rows lie beside one another, one key of each in a register. What
 // belongs to a whole row is a register too, the same number in every place or each row's own: both need the same text.

@@ -19,13 +19,13 @@ template <typename T> class Scorer : public Given<T> {
     int kept = 0;              // numbers of a row that the gradient needs beside weights
     bool reads_logits = false; // the gradient needs them
 
-    void take(const int64_t *described, const int64_t *places) {
+    void take(const int64_t *described, const int64_t *offsets) {
         weigh_[0] = reinterpret_cast<Weigh>(described[WEIGH_ALONG]);
         weigh_[1] = reinterpret_cast<Weigh>(described[WEIGH_BESIDE]);
         gradient_[0] = reinterpret_cast<Gradient>(described[GRADIENT_ALONG]);
         gradient_[1] = reinterpret_cast<Gradient>(described[GRADIENT_BESIDE]);
         kept = int(described[KEPT]), reads_logits = described[READS_LOGITS];
-        this->lay_out(described[FINISH], described[GIVEN], described[LEARNED], described[TOTALS], places);
+        this->lay_out(described[FINISH], described[GIVEN], described[LEARNED], described[TOTALS], offsets);
     }
     bool is_like(const Scorer &other) const { return weigh_[0] == other.weigh_[0]; }
 

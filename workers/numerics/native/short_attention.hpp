@@ -23,9 +23,9 @@ template <typename T> class ShortAttention {
     void lay_out(Memory &memory, const Heads &heads) {
         sizes_ = heads;
         if (sizes_.length > FEW_POSITIONS) return;
-        const std::size_t places = sizes_.length, channels = padded(sizes_.channels, W<T>);
-        for (T **turned : {&asked_, &seen_}) *turned = memory.take<T>(places * channels * W<T>);
-        gradient_ = memory.take<T>(places * places * W<T>);
+        const std::size_t positions = sizes_.length, channels = padded(sizes_.channels, W<T>);
+        for (T **turned : {&asked_, &seen_}) *turned = memory.take<T>(positions * channels * W<T>);
+        gradient_ = memory.take<T>(positions * positions * W<T>);
     }
 
     // Whether heads with these scorers may lie side by side.
@@ -39,7 +39,7 @@ template <typename T> class ShortAttention {
         if (!on) return 0;
         const Sequence *next = first + 1;
         while (next != end && next->keys == first->keys && next->queries == first->queries && next->seen == first->seen &&
-               std::equal(first->places, first->places + first->queries, next->places))
+               std::equal(first->positions, first->positions + first->queries, next->positions))
             next++;
         const int count = int(next - first);
         return 2 * count * sizes_.heads >= W<T> ? count : 0;
@@ -127,16 +127,16 @@ template <typename T> class ShortAttention {
         }
     };
 
-    int visible(const Sequence &one, int query) const { return sizes_.causal ? one.places[query] + 1 : one.seen; }
+    int visible(const Sequence &one, int query) const { return sizes_.causal ? one.positions[query] + 1 : one.seen; }
     int last_seen(const Sequence &one) const { return one.queries ? visible(one, one.queries - 1) : 0; }
 
-    void turn_rows(T *to, const T *from, const std::ptrdiff_t *places, int rows, T factor) const {
+    void turn_rows(T *to, const T *from, const std::ptrdiff_t *offsets, int rows, T factor) const {
         const int channels = padded(sizes_.channels, W<T>);
         for (int i = 0; i < rows; i++, from += sizes_.stride)
             for (int c = 0; c < channels; c += W<T>, to += W<T> * W<T>) {
                 V<T> block[W<T>];
 #pragma GCC unroll 16
-                for (int n = 0; n < W<T>; n++) block[n] = load<T>(from + places[n] + c);
+                for (int n = 0; n < W<T>; n++) block[n] = load<T>(from + offsets[n] + c);
                 turn<T>(block);
 #pragma GCC unroll 16
                 for (int n = 0; n < W<T>; n++) store<T>(to + n * W<T>, block[n] * factor);
@@ -158,7 +158,7 @@ template <typename T> class ShortAttention {
     void place(T *rows, const Sequence &one, int end) const {
         for (int i = 0; i < one.queries; i++)
             for (int j = 0; j < end; j++, rows += W<T>)
-                store<T>(rows, load<T>(rows) * placing[std::ptrdiff_t(one.places[i]) * sizes_.length + j]);
+                store<T>(rows, load<T>(rows) * placing[std::ptrdiff_t(one.positions[i]) * sizes_.length + j]);
     }
     // Register j of the line: the sum over channels of `asked_` at i times `seen_` at j.
     void multiply_channels(T *line, int i, int end) const {

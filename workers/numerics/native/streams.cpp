@@ -11,8 +11,8 @@ extern "C" void stream_states(int lanes, int64_t tag, const int64_t *seeds, cons
     }
 }
 
-// `out` [L] and `thresholds` [L]: drop_bytes of streams with these states and rates.
-extern "C" void drop_bytes(int lanes, const int64_t *states, const double *rates, int64_t *out, uint8_t *thresholds) {
+// `out` [L] and `thresholds` [L]: dropout_streams_and_thresholds of streams with these states and rates.
+extern "C" void dropout_streams_and_thresholds(int lanes, const int64_t *states, const double *rates, int64_t *out, uint8_t *thresholds) {
     for (int lane = 0; lane < lanes; lane++) {
         const double dither = (double(splitmix_word(uint64_t(states[lane]), 0) >> 11) + 0.5) * 0x1p-53;
         out[lane] = int64_t(uint64_t(states[lane]) + GOLDEN);

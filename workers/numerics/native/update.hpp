@@ -45,10 +45,11 @@ struct Update {
     double *loss_sum_after;
 };
 enum Optimizer { ADAMW, ADAM, SGD, MUON };
-// What follows is the weights of the averages. FIRST_SHARE is 1 - beta1, or SGD's momentum. The last three are Muon's, of
+// What follows is the weights of the averages. STEP_SIZE is SGD's rate, or Adam's over its bias correction 1 - beta1^n; FIRST_SHARE
+// is 1 - beta1, or SGD's momentum. The last three are Muon's, of
 // its matrices; the others are of the AdamW that moves all else.
 enum Scalar {
-    CLIP_NORM, RATE, DECAY, FIRST_SHARE, SECOND_SHARE, CORRECTION2, EPSILON,
+    CLIP_NORM, STEP_SIZE, DECAY, FIRST_SHARE, SECOND_SHARE, CORRECTION2, EPSILON,
     MATRIX_RATE, MATRIX_DECAY, MATRIX_MOMENTUM, SCALARS
 };
 
@@ -84,7 +85,7 @@ template <typename T> struct Clipped {
     T operator()(std::ptrdiff_t i) const { return (learns ? gradient[i] * learns[i] : gradient[i]) * share; }
 };
 
-template <typename T> struct Lane {
+template <typename T> struct LanePointers {
     const T *__restrict decays, *__restrict before, *first;
     const double *second;
     T *__restrict after, *first_after; // moments may be written where they lie
@@ -92,10 +93,10 @@ template <typename T> struct Lane {
 };
 
 template <typename T, bool DECOUPLED>
-void two_moments(const Lane<T> &lane, const Clipped<T> &clipped, const double *scalars, std::ptrdiff_t count) {
-    const Lane<T> own = lane;
+void two_moments(const LanePointers<T> &lane, const Clipped<T> &clipped, const double *scalars, std::ptrdiff_t count) {
+    const LanePointers<T> own = lane;
     const Clipped<T> gradient = clipped;
-    const T rate = T(scalars[RATE]), decay = T(scalars[DECAY]), first_share = T(scalars[FIRST_SHARE]);
+    const T rate = T(scalars[STEP_SIZE]), decay = T(scalars[DECAY]), first_share = T(scalars[FIRST_SHARE]);
     const double second_share = scalars[SECOND_SHARE];
     const T correction = T(scalars[CORRECTION2]), epsilon = T(scalars[EPSILON]);
 #pragma GCC ivdep
@@ -115,10 +116,10 @@ void two_moments(const Lane<T> &lane, const Clipped<T> &clipped, const double *s
 }
 
 template <typename T, bool NESTEROV>
-void momentum(const Lane<T> &lane, const Clipped<T> &clipped, const double *scalars, std::ptrdiff_t count) {
-    const Lane<T> own = lane;
+void momentum(const LanePointers<T> &lane, const Clipped<T> &clipped, const double *scalars, std::ptrdiff_t count) {
+    const LanePointers<T> own = lane;
     const Clipped<T> gradient = clipped;
-    const T rate = T(scalars[RATE]), decay = T(scalars[DECAY]), share = T(scalars[FIRST_SHARE]);
+    const T rate = T(scalars[STEP_SIZE]), decay = T(scalars[DECAY]), share = T(scalars[FIRST_SHARE]);
 #pragma GCC ivdep
     for (std::ptrdiff_t i = 0; i < count; i++) {
         const T g = gradient(i) + decay * own.decays[i] * own.before[i];
@@ -145,7 +146,7 @@ void accumulate(T *__restrict to, const T *__restrict from, const Clipped<T> &cl
 
 // Moves a matrix by its orthogonalised direction; `lane` and `gradient` begin with the parameters, as does `buffer`.
 template <typename T, bool NESTEROV>
-void move_matrix(const Turned &one, const Lane<T> &lane, const T *buffer, const Clipped<T> &gradient,
+void move_matrix(const Turned &one, const LanePointers<T> &lane, const T *buffer, const Clipped<T> &gradient,
                  const double *scalars, int iterations, NewtonSchulz<T> &turning) {
     const T rate = T(scalars[MATRIX_RATE]), decay = T(scalars[MATRIX_DECAY]), momentum = T(scalars[MATRIX_MOMENTUM]);
     const T adjustment = T(one.adjustment);
@@ -211,7 +212,7 @@ template <typename T> class Updated {
             work(i, plan_.parameters - i < PIECE ? plan_.parameters - i : PIECE);
     }
     Clipped<T> clipped(std::ptrdiff_t i) const { return {read(plan_.gradient, at_ + i), read(plan_.learns, i), share_}; }
-    Lane<T> lane(std::ptrdiff_t i) const {
+    LanePointers<T> lane(std::ptrdiff_t i) const {
         const bool two = plan_.second; // SGD has no second moments
         return {read(plan_.decays, i),           read(plan_.before, at_ + i),
                 read(plan_.first, at_ + i),      two ? plan_.second + at_ + i : nullptr,
@@ -220,7 +221,7 @@ template <typename T> class Updated {
     }
 
     void optimize(std::ptrdiff_t i, std::ptrdiff_t count) {
-        const Lane<T> own = lane(i);
+        const LanePointers<T> own = lane(i);
         const Clipped<T> gradient = clipped(i);
         switch (plan_.optimizer) {
         case ADAMW:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from workers.numerics.fusion.values import CannotFuse, Kind
+from workers.numerics.codegen.values import CannotGenerate, Kind
 from workers.numerics.simplifying import Operation, Slot, join_gradients, replace, simplify, slots_in
 from workers.numerics.tape import Tape
 from workers.numerics.tracing import ONE_TRACE
@@ -61,7 +61,7 @@ class _SimplerTape(Tape):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         name = name_of(func)
         if torch.Tag.nondeterministic_seeded in func.tags and func not in _SIMPLER:
-            raise CannotFuse(f"{name}, whose random numbers would be the same in every step")
+            raise CannotGenerate(f"{name}, whose random numbers would be the same in every step")
         if not self._knows(name):
             from torch._decomp import decomposition_table  # 800 modules, which taking a gradient has loaded by now
 
@@ -78,7 +78,7 @@ class _SimplerTape(Tape):
         return returned
 
     def _note_constants(self, func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
-        """Note which constants an operation reads; raises CannotFuse where it writes into one that was read before.
+        """Note which constants an operation reads; raises CannotGenerate where it writes into one that was read before.
 
         A program has one value of a constant, its last.
         """
@@ -88,9 +88,9 @@ class _SimplerTape(Tape):
         for argument, one in zip(func._schema.arguments, args, strict=False):
             if argument.alias_info and argument.alias_info.is_write and isinstance(one, Tensor):
                 if not isinstance(self.slots(one), Slot):
-                    raise CannotFuse(f"{name} into a tensor that is kept from step to step")
+                    raise CannotGenerate(f"{name} into a tensor that is kept from step to step")
                 if all(constants) and one.untyped_storage().data_ptr() in self._read:
-                    raise CannotFuse(f"{name} into a constant that was read before")
+                    raise CannotGenerate(f"{name} into a constant that was read before")
         if not all(constants):
             for one, is_constant in zip(tensors, constants, strict=True):
                 if is_constant:
@@ -109,9 +109,9 @@ def name_of(function: Any) -> str:
 def _attention(
     query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0, causal: bool = False, *, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute torch's attention for CPUs: its results, and the logarithms of its sums; raises CannotFuse."""
+    """Compute torch's attention for CPUs: its results, and the logarithms of its sums; raises CannotGenerate."""
     if dropout:
-        raise CannotFuse(f"attention with dropout {dropout}")
+        raise CannotGenerate(f"attention with dropout {dropout}")
     logits = _logits(query, key, causal, scale)
     largest = logits.amax(-1, keepdim=True)
     powers = (logits - largest).exp()

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from workers.numerics import native
-from workers.numerics.fusion.values import CannotFuse
+from workers.numerics.codegen.values import CannotGenerate
 from workers.numerics.native.building import Unit
-from workers.numerics.programs.lowering import Lowering, knows
+from workers.numerics.programs.lowering import Lowering
 from workers.numerics.programs.recording import record
+from workers.numerics.programs.rules import RULES, knows
 from workers.numerics.programs.scheduling import PREAMBLE, Kernel, schedule
 from workers.numerics.programs.values import Buffer, Call
 
@@ -31,12 +32,12 @@ _FLAGS = ("-fopenmp-simd", "-fno-trapping-math")
 """Sums of a row are of vectors, and what is chosen by a comparison is, too."""
 
 
-class Program:
+class LaneProgram:
     """A function of one lane's tensors, compiled for lanes that come one after another."""
 
     def __init__(self, function: Callable[..., Any], leaves: Sequence[Tensor]) -> None:
-        """Record the function of one lane's tensors of these shapes; raises CannotFuse, CannotRecord."""
-        lowering = Lowering(record(function, leaves, knows))
+        """Record the function of one lane's tensors of these shapes; raises CannotGenerate, CannotRecord."""
+        lowering = Lowering(record(function, leaves, knows), RULES)
         self._results = lowering.results
         results = [one.buffer for one in self._results]
         self._schedule = schedule(lowering.steps, results)
@@ -49,9 +50,9 @@ class Program:
         self._bytes, self._offsets = self._plan_memory()
         texts = dict.fromkeys(one.text for one in self._schedule if isinstance(one, Kernel))
         if (length := sum(map(len, texts))) > _LONGEST:
-            raise CannotFuse(f"a step whose code has {length} characters, more than {_LONGEST}")
+            raise CannotGenerate(f"a step whose code has {length} characters, more than {_LONGEST}")
         if (most := max([0, *(len(_buffers_of(one)) for one in self._schedule)])) > _ARGUMENTS:
-            raise CannotFuse(f"a kernel of {most} tensors, more than {_ARGUMENTS}")
+            raise CannotGenerate(f"a kernel of {most} tensors, more than {_ARGUMENTS}")
         self._units, self._names = _units(list(texts))
         self._calls: Any = None
         self._memory = threading.local()

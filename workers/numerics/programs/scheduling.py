@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from workers.numerics.fusion.kernels import ARITHMETIC
-from workers.numerics.fusion.values import TYPES
+from workers.numerics.codegen.formulas import FUNCTIONS
+from workers.numerics.codegen.values import TYPES
 from workers.numerics.programs.indices import Index, Variable
 from workers.numerics.programs.values import Body, Buffer, Call, Loops
 
@@ -330,4 +330,4 @@ def _reduce(loops: Loops, inner: list[str], value: str, count: int, to: str, add
     return [*lines, f"if (odd) total = std::numeric_limits<{kind}>::quiet_NaN();", joined]
 
 
-PREAMBLE = f'#define __device__\n#include "programs.hpp"\nnamespace programs {{\n{ARITHMETIC}\n'
+PREAMBLE = f'#define __device__\n#include "programs.hpp"\nnamespace programs {{\n{FUNCTIONS}\n'

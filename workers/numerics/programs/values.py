@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.values import TYPES, CannotFuse, contiguous_strides, spell
-from workers.numerics.programs.indices import Index, Variable, linear
+from workers.numerics.codegen.formulas import cost_of
+from workers.numerics.codegen.values import TYPES, CannotGenerate, Kind, contiguous_strides, spell
+from workers.numerics.programs.indices import Index, Variable, linear, unravel
 
 
 @dataclass(eq=False)
@@ -75,6 +76,8 @@ class Lazy:
     load: Callable[[Body, Sequence[Index]], str]
     weight: int
     """The cost of computing an element, where loading one from memory costs 1."""
+    is_view: bool = False
+    """True for elements of another value under other axes, which are never stored for themselves."""
 
 
 Value = Stored | Lazy
@@ -165,7 +168,7 @@ class Body:
     def read_index(self, name: str, size: int) -> Index:
         """Return an index that was read from memory into a variable; one below 0 or not below `size` is noted."""
         if not size:
-            raise CannotFuse("an index into nothing")
+            raise CannotGenerate("an index into nothing")
         name = self.hold(f"bounded({name}, {size}, fault)", torch.int64)
         names = frozenset("c") if name.startswith("v") else self.rows
         return Index(0, {Variable(f"long({name})", size, names | {"read"}): 1})
@@ -183,3 +186,47 @@ def element(body: Body, operand: Any, indices: Sequence[Index], dtype: torch.dty
         return spell(operand, dtype)
     found = operand.load(body, broadcast(operand.shape, indices))
     return found if operand.dtype == dtype else body.hold(f"{TYPES[dtype]}({found})", dtype)
+
+
+def formula(template: str, operands: Sequence[Any], kind: Kind, dtype: torch.dtype) -> Lazy:
+    """Return the value of a formula of the operands' elements, computed in `dtype`."""
+
+    def load(body: Body, indices: Sequence[Index]) -> str:
+        texts = [element(body, item, indices, dtype) for item in operands]
+        expression = template.format(*(item if item.isidentifier() else f"({item})" for item in texts), T=TYPES[dtype])
+        return texts[0] if template == "{0}" and dtype == kind.dtype else body.hold(expression, kind.dtype)
+
+    return Lazy(kind.shape, kind.dtype, load, (template != "{0}") * cost_of(template) + weight_of(operands))
+
+
+def new(kind: Kind) -> Stored:
+    """Return memory of its own for a tensor, its elements in the order of its axes."""
+    return Stored.whole(Buffer(kind.numel, kind.dtype), kind.shape)
+
+
+def weight_of(operands: Sequence[Any]) -> int:
+    """Return the cost of an element of every operand; numbers cost nothing."""
+    return sum(operand.weight for operand in operands if isinstance(operand, Stored | Lazy))
+
+
+def view_of(source: Lazy, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Lazy:
+    """Return a view of a value; strides and offset count its elements in the order of its axes."""
+
+    def load(body: Body, indices: Sequence[Index]) -> str:
+        return source.load(body, unravel(linear(offset, strides, indices), source.shape))
+
+    return Lazy(shape, source.dtype, load, source.weight, is_view=True)
+
+
+def sliced(value: Any, axis: int, start: int, end: int, step: int = 1) -> Any:
+    """Return the elements of a value from `start` to below `end` along an axis, every `step`-th."""
+    shape = (*value.shape[:axis], len(range(start, end, step)), *value.shape[axis + 1 :])
+    if isinstance(value, Stored):
+        strides = [stride * step if at == axis else stride for at, stride in enumerate(value.strides)]
+        return Stored(value.buffer, shape, tuple(strides), value.offset + start * value.strides[axis])
+
+    def load(body: Body, indices: Sequence[Index]) -> str:
+        shifted = [Index(start).plus(index, step) if at == axis else index for at, index in enumerate(indices)]
+        return value.load(body, shifted)
+
+    return Lazy(shape, value.dtype, load, value.weight, is_view=True)

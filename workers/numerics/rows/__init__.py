@@ -2,5 +2,6 @@
 
 A scorer turns a row of logits into weights, an activation each number of a row into another. `recording`
 lists the operations of such a function and its gradient, `reading` turns them into formulas (`nodes`) of
-single rows, `writing` turns these into C++; `workers.networks.gradients.generated` compiles and checks it.
+single rows by rules (`algebra`, `compositions`, `folding`), `writing` turns these into C++;
+`workers.networks.gradients.row_function_cache` compiles and checks it.
 """

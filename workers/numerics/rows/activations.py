@@ -1,7 +1,7 @@
 """Row functions of activations: recorded, read and written.
 
 An activation turns each number of a row by itself, or those of several parts of a row (gated: of two) that lie in the
-same place. A program has a function `activate`, which computes values, and slopes in place of what it was given;
+same place. Its code has a function `activate`, which computes values, and slopes in place of what it was given;
 `learn`, which adds up what the gradient by learned numbers needs; and `finish`, which makes that gradient of the sums.
 """
 
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.values import TYPES
+from workers.numerics.codegen.values import TYPES
 from workers.numerics.rows import loops
+from workers.numerics.rows.algebra import KEYS, QUERIES, TensorFormula, side_by_side
 from workers.numerics.rows.nodes import Graph, Level, Node, NotOfRows, Operand, reachable
-from workers.numerics.rows.reading import KEYS, QUERIES, Reader, Spot, side_by_side
-from workers.numerics.rows.recording import Recording
+from workers.numerics.rows.reading import RecordingReader
+from workers.numerics.rows.recording import Recorder
 from workers.numerics.rows.writing import Function, write_function, write_numbers
 from workers.numerics.simplifying import Slot
 from workers.numerics.tensors import gradients
@@ -27,7 +28,7 @@ Apply = Callable[[Tensor, Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]
 
 
 @dataclass(frozen=True)
-class ActivationProgram:
+class ActivationCode:
     """The text of an activation's functions, and what its callers must provide."""
 
     text: str
@@ -51,8 +52,8 @@ _LEARN = (
 
 def write_activation(
     apply: Apply, parts: int, learned: Mapping[str, Tensor], knobs: Mapping[str, float], dtype: torch.dtype
-) -> ActivationProgram:
-    """Return the program of an activation of so many parts; raises NotOfRows.
+) -> ActivationCode:
+    """Return the code of an activation of so many parts; raises NotOfRows.
 
     `learned` are examples of what it learns, in the shapes of its parameters; knobs are examples too.
     """
@@ -95,7 +96,7 @@ def write_activation(
             "",
         ]
     )
-    return ActivationProgram(text, parts, len(read.given), len(learned), len(totals))
+    return ActivationCode(text, parts, len(read.given), len(learned), len(totals))
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _record(
     told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
     for leaf in (hidden, *numbers.values()):
         leaf.requires_grad_()
-    recording = Recording([hidden, gradient, ones, *numbers.values(), *told.values()])
+    recording = Recorder([hidden, gradient, ones, *numbers.values(), *told.values()])
     with recording, loops.recording(), torch.enable_grad():
         values = apply(hidden, numbers, told)
         if values.shape != gradient.shape:
@@ -132,13 +133,13 @@ def _record(
         slopes = _gradients(values, [hidden], ones)
         by_learned = _gradients(values, [*numbers.values()], gradient)
 
-    def of_keys(shown: Operand, hidden: Operand | None) -> Spot:
-        return Spot((QUERIES, KEYS), dtype, shown, hidden)
+    def of_keys(at_visible: Operand, at_hidden: Operand | None) -> TensorFormula:
+        return TensorFormula((QUERIES, KEYS), dtype, at_visible, at_hidden)
 
     inputs = [graph.input(f"hidden {n}", Level.KEY) for n in range(parts)]
     incoming = graph.input("gradient", Level.KEY)
     own = of_keys(incoming, 0.0)  # beyond the last channel no gradient comes in
-    spots: dict[Slot, Spot] = {
+    leaves: dict[Slot, TensorFormula] = {
         recording.leaves[id(hidden)]: side_by_side([of_keys(one, None) for one in inputs]),
         recording.leaves[id(gradient)]: own,
         recording.leaves[id(ones)]: of_keys(1.0, 1.0),
@@ -148,13 +149,13 @@ def _record(
         if tensor.numel() != 1:
             raise NotOfRows(f"{name} is more than a number")
         given.append(graph.input(f"given {len(given)} {name}", Level.HEAD))
-        spots[recording.leaves[id(tensor)]] = Spot(tuple(tensor.shape), tensor.dtype, given[-1], given[-1])
-    reader = Reader(graph, spots, dtype)
+        leaves[recording.leaves[id(tensor)]] = TensorFormula(tuple(tensor.shape), tensor.dtype, given[-1], given[-1])
+    reader = RecordingReader(graph, leaves, dtype)
     reader.read(recording.operations)
 
     def found(tensor: Tensor | None) -> list[Operand]:
-        spot = reader.spot(recording.slot(tensor)) if tensor is not None else None
-        return [one.shown for one in spot.parts or (spot,)] if spot else [0.0]
+        formula = reader.formula_of(recording.slot(tensor)) if tensor is not None else None
+        return [one.visible for one in formula.parts or (formula,)] if formula else [0.0]
 
     of_values, of_parts = found(values)[0], found(slopes[0])
     result = _Read(inputs, incoming, given, of_values, of_parts * (parts // len(of_parts)), [])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from workers.numerics.fusion.formulas import cost_of
+from workers.numerics.codegen.formulas import cost_of
 
 
 class NotOfRows(Exception):  # noqa: N818 - nothing is wrong: the function is traced instead
@@ -32,7 +32,7 @@ class Node:
     """A number that a generated function computes or is given."""
 
     what: str
-    """`input`, `sum`, `largest`, `smallest`, `total`, `loop`, or a formula (`workers.numerics.fusion`)."""
+    """`input`, `sum`, `largest`, `smallest`, `total`, `loop`, or a formula (`workers.numerics.codegen.formulas`)."""
     operands: tuple[Operand, ...]
     level: Level
     is_truth: bool = False

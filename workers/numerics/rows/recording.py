@@ -1,4 +1,4 @@
-"""A recording of a function of a few small tensors, with its gradient."""
+"""The recorder of a function of a few small tensors, with its gradient."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workers.numerics.rows.reading import is_known, operation_name
 from workers.numerics.simplifying import Operation, Slot, replace
 
 
-class Recording(TorchDispatchMode):
+class Recorder(TorchDispatchMode):
     """While it is entered, lists the tensor operations of this thread, those of gradients too.
 
     Unlike `workers.numerics.tape` it records gradients by torch.autograd, which hands over other tensors that

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from workers.numerics.native import address
-from workers.numerics.rows.activations import ActivationProgram
-from workers.numerics.rows.programs import Program
+from workers.numerics.rows.activations import ActivationCode
+from workers.numerics.rows.scorers import ScorerCode
 
 
 class Found(NamedTuple):
@@ -24,7 +24,7 @@ class Found(NamedTuple):
 
 
 def run(
-    program: Program,
+    code: ScorerCode,
     library: ctypes.CDLL,
     given: Sequence[float],
     logits: Tensor,
@@ -51,8 +51,8 @@ def run(
     own, by_logits = (one.contiguous() for one in arranged)
     stride = own.numel() // groups
     weights = torch.empty_like(own)
-    kept = own.new_zeros(groups * program.kept * room + 1)
-    totals, to = own.new_zeros(program.totals + 1, width), own.new_zeros(program.learned + 1, width)
+    kept = own.new_zeros(groups * code.kept * room + 1)
+    totals, to = own.new_zeros(code.totals + 1, width), own.new_zeros(code.learned + 1, width)
     tail = ctypes.c_ssize_t(stride), address(seen), groups, keys, length
     side = "beside" if beside else "along"
     getattr(library, f"weigh_{side}")(*map(address, (values, own, weights, kept)), *tail)
@@ -60,7 +60,7 @@ def run(
     summed = totals.sum(1, keepdim=True).expand(-1, width).contiguous()
     library.finish(address(values), address(summed), address(to))
     found = [one.mT.reshape(-1, keys)[:rows] if beside else one[:, :keys] for one in (weights, by_logits)]
-    return Found(found[0], found[1], to[: program.learned, 0])
+    return Found(found[0], found[1], to[: code.learned, 0])
 
 
 class Activated(NamedTuple):
@@ -74,7 +74,7 @@ class Activated(NamedTuple):
 
 
 def run_activation(
-    program: ActivationProgram, library: ctypes.CDLL, given: Sequence[float], hidden: Tensor, gradient: Tensor
+    code: ActivationCode, library: ctypes.CDLL, given: Sequence[float], hidden: Tensor, gradient: Tensor
 ) -> Activated:
     """Values of hidden numbers [r, parts * f], and the gradients by the gradient [r, f] that comes in."""
     rows, channels = gradient.shape
@@ -83,18 +83,18 @@ def run_activation(
     registers = -(-channels // width)
     pitch = registers * width
     room = (0, pitch - channels)
-    points = torch.nn.functional.pad(hidden.view(rows, program.parts, channels), room).contiguous()
+    points = torch.nn.functional.pad(hidden.view(rows, code.parts, channels), room).contiguous()
     slopes, incoming = points.clone(), torch.nn.functional.pad(gradient, room).contiguous()
     active = torch.empty_like(incoming)
-    strides = [ctypes.c_ssize_t(one) for one in (program.parts * pitch, pitch, pitch)]
+    strides = [ctypes.c_ssize_t(one) for one in (code.parts * pitch, pitch, pitch)]
     library.activate_rows(*map(address, (numbers, slopes, active)), *strides, rows, channels, registers)
-    totals, to = hidden.new_zeros(program.totals + 1, width), hidden.new_zeros(program.learned + 1, width)
-    if program.learned:
+    totals, to = hidden.new_zeros(code.totals + 1, width), hidden.new_zeros(code.learned + 1, width)
+    if code.learned:
         library.learn_rows(*map(address, (numbers, points, incoming, totals)), *strides, rows, channels, registers)
         summed = totals.sum(1, keepdim=True).expand(-1, width).contiguous()
         library.finish(address(numbers), address(summed), address(to))
     by_hidden = (slopes * incoming[:, None])[..., :channels].reshape(rows, -1)
-    return Activated(active[:, :channels], by_hidden, to[: program.learned, 0])
+    return Activated(active[:, :channels], by_hidden, to[: code.learned, 0])
 
 
 def _set_beside(rows: Tensor, width: int) -> Tensor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workers.numerics.fusion.values import spell
+from workers.numerics.codegen.values import spell
 from workers.numerics.rows.nodes import Level, Loop, Node, Operand, operands_of, reachable
 
 _EXPENSIVE = 6

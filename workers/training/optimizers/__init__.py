@@ -1,6 +1,8 @@
 """Optimizers, written for ONE trial on its parameters as one flat vector; the engine stacks lanes.
 
-Flat, since an update is then a dozen operations on [L, P] however many matrices the model has.
+Flat, since an update is then a dozen operations on [L, P] however many matrices the model has. The formulas stand in
+compiled code again: native/update.hpp with scalars of native_update.py (`Scalars`) on a CPU, cuda_update.cu for traced
+steps of a GPU, and cuda/training.hpp for fused ones.
 """
 
 from __future__ import annotations

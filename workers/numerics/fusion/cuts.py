@@ -1,49 +1,13 @@
-"""The values of a generated kernel: kinds of tensors, places in them, and the division of its work into blocks.
+"""Places in the tensors of a generated kernel, and the division of its work into blocks.
 
 Legend: L lanes, k blocks of a lane.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
-
-TYPES = {
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.int64: "Long",
-    torch.int32: "int",
-    torch.uint8: "Byte",
-    torch.bool: "bool",
-}
-"""Type that kernels compute with -> its name in C++."""
-
-
-class CannotFuse(Exception):  # noqa: N818 - nothing is wrong: the operation stays what it is
-    """An operation that no generated kernel does, or a place that another block may write."""
-
-
-class Kind(NamedTuple):
-    """The shape, strides and type of a tensor, which are known before it has numbers."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-
-    @staticmethod
-    def of(tensor: Tensor) -> Kind:
-        """Return the kind of a tensor."""
-        return Kind(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
-
-    @property
-    def numel(self) -> int:
-        """The number of its elements."""
-        return math.prod(self.shape)
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -98,21 +62,3 @@ class Cut:
         depth = self.depth(one)
         alike = depth is not None and depth == self.depth(other) and tuple(one[:depth]) == tuple(other[:depth])
         return alike and all(axis >= depth for axis in touched if depth is not None)
-
-
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a tensor whose elements lie in the order of its axes."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
-def spell(number: float, dtype: torch.dtype) -> str:
-    """Return a number in C++, to the bit."""
-    if dtype == torch.bool:
-        return "true" if number else "false"
-    if not dtype.is_floating_point:
-        return f"{TYPES[dtype]}({int(number)})" if abs(number) < 1 << 62 else f"Long({int(number)}LL)"
-    value = float(torch.tensor(number, dtype=torch.float64).to(dtype))
-    if math.isfinite(value):
-        return f"{TYPES[dtype]}({value.hex()})"
-    name = "NAN_OF" if math.isnan(value) else "INFINITY_OF"
-    return f"{'-' if value < 0 else ''}{name}({TYPES[dtype]})"

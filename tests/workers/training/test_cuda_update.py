@@ -19,16 +19,16 @@ from tests.support.native_update import AVERAGINGS, OPTIMIZERS, SCHEDULES, recip
 from workers.numerics.cuda import compiler
 from workers.numerics.cuda.compiler import CompilerError, compile_cubin
 from workers.numerics.tracing import tree_leaves
-from workers.training import fused_update
-from workers.training.fused_update import SOURCE, FusedUpdate, find_fault, fused_update_of
+from workers.training import cuda_update
+from workers.training.cuda_update import SOURCE, CudaUpdate, cuda_update_of, find_fault
 from workers.training.recipe import Recipe, layout_of
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
 FUSED = [one for one in OPTIMIZERS if one["name"] != "muon"]
 
 
-def of(recipe: Recipe) -> FusedUpdate:
-    return FusedUpdate(recipe, layout_of(recipe))
+def of(recipe: Recipe) -> CudaUpdate:
+    return CudaUpdate(recipe, layout_of(recipe))
 
 
 def assert_close(recipe: Recipe, found: Any, expected: Any, *, doubled: bool) -> None:
@@ -115,7 +115,7 @@ def test_what_it_does_not_know_and_what_is_on_a_cpu_has_none() -> None:
     muon, adam = ({"name": name} for name in ("muon", "adam"))
     for optimizer, device in ((muon, torch.device("meta")), (adam, CPU)):
         recipe = recipe_of(optimizer, {"name": "none"})
-        assert fused_update_of(recipe, layout_of(recipe), device) is None
+        assert cuda_update_of(recipe, layout_of(recipe), device) is None
 
 
 @pytest.mark.parametrize("optimizer", FUSED, ids=str)
@@ -123,10 +123,10 @@ def test_it_is_compared_with_the_traced_one_before_it_is_used(optimizer: dict[st
     recipe = recipe_of(optimizer, {"name": "bema"}, "float32")
     layout = layout_of(recipe)
     assert find_fault(of(recipe), recipe, layout, CPU) is None
-    drawn = fused_update._knobs_of
+    drawn = cuda_update._knobs_of
     wrong = 3  # weight decay
     monkeypatch.setattr(
-        fused_update, "_knobs_of", lambda own: [knob + 0.1 * (at == wrong) for at, knob in enumerate(drawn(own))]
+        cuda_update, "_knobs_of", lambda own: [knob + 0.1 * (at == wrong) for at, knob in enumerate(drawn(own))]
     )
     assert find_fault(of(recipe), recipe, layout, CPU) == "the kernel gives other numbers than the traced update"
 
@@ -135,14 +135,14 @@ def test_one_that_does_not_compile_is_told_once_and_updates_are_traced(monkeypat
     def fail(*arguments: Any) -> str:
         raise CompilerError("there is no libnvrtc.so.13 here")
 
-    monkeypatch.setattr(fused_update, "_VERDICTS", {})
-    monkeypatch.setattr(FusedUpdate, "__call__", fail)
+    monkeypatch.setattr(cuda_update, "_VERDICTS", {})
+    monkeypatch.setattr(CudaUpdate, "__call__", fail)
     monkeypatch.setattr(torch.Tensor, "to", lambda self, device, dtype: self)  # there is no such device here
     recipe = recipe_of({"name": "adam"}, {"name": "none"}, "float64")
     layout = layout_of(recipe)
     with caplog.at_level(logging.WARNING):
-        assert fused_update_of(recipe, layout, GPU) is None
-        assert fused_update_of(recipe, layout, GPU) is None
+        assert cuda_update_of(recipe, layout, GPU) is None
+        assert cuda_update_of(recipe, layout, GPU) is None
     [line] = [record.getMessage() for record in caplog.records]
     assert line == "updates are traced, not one kernel each: there is no libnvrtc.so.13 here"
 
@@ -160,7 +160,7 @@ def nvrtc() -> None:
 def test_it_compiles_for_gpus_of_several_generations(architecture: str) -> None:
     cubin = compile_cubin(SOURCE, architecture)
     assert cubin.startswith(b"\x7fELF")
-    assert all(name.encode() in cubin for name in fused_update.FUNCTIONS.values())
+    assert all(name.encode() in cubin for name in cuda_update.FUNCTIONS.values())
 
 
 @pytest.mark.usefixtures("nvrtc")

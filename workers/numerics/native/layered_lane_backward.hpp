@@ -1,10 +1,10 @@
 // The loss of a block, and its backward pass.
 #pragma once
-#include "lane.hpp"
+#include "layered_lane.hpp"
 
 namespace layered {
 
-template <typename T> void Lane<T>::backward() {
+template <typename T> void LayeredLane<T>::backward() {
     score_outputs();
     T *g = stream_g_; // the gradient by the stream after a layer
     for (int l = plan_.depth - 1; l >= 0; l--) {
@@ -17,7 +17,7 @@ template <typename T> void Lane<T>::backward() {
 }
 
 // The loss, and in `stream_g_` the gradient by the stream after the last layer.
-template <typename T> void Lane<T>::score_outputs() {
+template <typename T> void LayeredLane<T>::score_outputs() {
     const int count = int(loss_rows_.size());
     T *to = narrow_ ? stream_g_ : branch_g_;
     for (int first = 0; first < count; first += chunk_) {
@@ -37,10 +37,10 @@ template <typename T> void Lane<T>::score_outputs() {
 }
 
 // Outputs of one row become their gradient.
-template <typename T> void Lane<T>::score(T *row, int64_t number) {
-    const T weight = weights_[number];
+template <typename T> void LayeredLane<T>::score(T *row, int64_t number) {
+    const T weight = loss_weights_[number];
     if (Loss(plan_.loss) != Loss::cross_entropy) {
-        loss_ += error(Loss(plan_.loss), row, numbers_[number], weight);
+        loss_ += regression_loss(Loss(plan_.loss), row, numbers_[number], weight);
         for (int e = 1; e < O; e++) row[e] = T(0);
         return;
     }
@@ -57,11 +57,11 @@ template <typename T> void Lane<T>::score(T *row, int64_t number) {
 }
 
 // From the gradient `g` by the stream after the MLP to that by the stream before it, in place.
-template <typename T> void Lane<T>::pass_mlp_gradient(int l, T *g) {
+template <typename T> void LayeredLane<T>::pass_mlp_gradient(int l, T *g) {
     Layer<T> &one = layers_[l];
     const int count = ends_of(l);
     if (!plan_.pre_norm) norm_gradient(g, one.mlp_normed, count, one.mlp_gain, one.mlp_bias);
-    const T *branch = thinned_gradient(mlp_sites_[l], g, one.mlp_bytes, l, count);
+    const T *branch = dropped_gradient(mlp_sites_[l], g, one.mlp_bytes, l, count);
     one.mlp_out_bias.learn(branch, D, count);
     one.mlp_out.learn(one.active, F, branch, D, count);
     one.mlp_out.apply_turned(active_g_, F, branch, D, count, false);
@@ -89,11 +89,11 @@ template <typename T> void Lane<T>::pass_mlp_gradient(int l, T *g) {
 }
 
 // From the gradient `g` by the stream after attention to that by the stream before it, at `to`.
-template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
+template <typename T> void LayeredLane<T>::attend_gradient(int l, T *g, T *to) {
     Layer<T> &one = layers_[l];
     const int count = ends_of(l);
     if (!plan_.pre_norm) norm_gradient(g, one.attention_normed, count, one.attention_gain, one.attention_bias);
-    const T *branch = thinned_gradient(attention_sites_[l], g, one.attention_bytes, l, count);
+    const T *branch = dropped_gradient(attention_sites_[l], g, one.attention_bytes, l, count);
     one.output_bias.learn(branch, D, count);
     one.output.learn(one.mixed, H, branch, D, count);
     one.output.apply_turned(mixed_g_, H, branch, D, count, false);
@@ -101,11 +101,11 @@ template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
         l,
         [&](const Sequence *first, int alike, std::ptrdiff_t at) {
             short_.apply_gradient(first, alike, one.scorers.data(), one.q, one.k, one.v, one.weights + at,
-                                  one.kept + kept_place(l, *first, 0), logits_at(l, at), mixed_g_, q_g_, k_g_, v_g_);
+                                  one.kept + kept_offset(l, *first, 0), logits_at(l, at), mixed_g_, q_g_, k_g_, v_g_);
         },
         [&](const Sequence &sequence, int head, std::ptrdiff_t at) {
             attention_.apply_gradient(sequence, head, one.scorers[head], one.q, one.k, one.v, one.weights + at,
-                                      one.kept + kept_place(l, sequence, head), logits_at(l, at), mixed_g_, q_g_, k_g_,
+                                      one.kept + kept_offset(l, sequence, head), logits_at(l, at), mixed_g_, q_g_, k_g_,
                                       v_g_);
         });
     if (one.phi.on()) {
@@ -133,7 +133,7 @@ template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
 }
 
 // From the gradients by queries, keys and values to those by the stream, at `to`, and of what the maps learn.
-template <typename T> void Lane<T>::map_gradient(int l, T *to) {
+template <typename T> void LayeredLane<T>::map_gradient(int l, T *to) {
     Layer<T> &one = layers_[l];
     const int count = ends_of(l);
     learn_maps(one, is_narrow(l) ? one.asked : one.given, count, q_g_, one.given, rows_, k_g_, v_g_);
@@ -152,8 +152,8 @@ template <typename T> void Lane<T>::map_gradient(int l, T *to) {
 }
 
 template <typename T>
-void Lane<T>::learn_maps(Layer<T> &one, const T *asked, int queries, const T *q_g, const T *given, int rows, const T *k_g,
-                         const T *v_g) const {
+void LayeredLane<T>::learn_maps(Layer<T> &one, const T *asked, int queries, const T *q_g, const T *given, int rows,
+                                const T *k_g, const T *v_g) const {
     one.query_bias.learn(q_g, H, queries), one.key_bias.learn(k_g, H, rows), one.value_bias.learn(v_g, H, rows);
     one.query.learn(asked, D, q_g, H, queries);
     one.key.learn(given, D, k_g, H, rows);
@@ -161,17 +161,18 @@ void Lane<T>::learn_maps(Layer<T> &one, const T *asked, int queries, const T *q_
 }
 
 // The gradient by what a dropout site was given.
-template <typename T> const T *Lane<T>::thinned_gradient(const Site<T> &site, const T *g, const uint8_t *bytes, int l, int count) {
+template <typename T>
+const T *LayeredLane<T>::dropped_gradient(const DropoutSite<T> &site, const T *g, const uint8_t *bytes, int l, int count) {
     if (!site.on) return g;
     std::memcpy(branch_g_, g, sizeof(T) * count * D);
-    thin(site, branch_g_, bytes, l, count);
+    drop(site, branch_g_, bytes, l, count);
     return branch_g_;
 }
 
-template <typename T> void Lane<T>::begin_gradient(T *g) {
+template <typename T> void LayeredLane<T>::begin_gradient(T *g) {
     if (embedding_site_.on)
         for (int r = 0; r < rows_; r++)
-            embedding_site_.thin(g + std::ptrdiff_t(r) * D, embedding_bytes_ + std::ptrdiff_t(r) * d, d);
+            embedding_site_.drop(g + std::ptrdiff_t(r) * D, embedding_bytes_ + std::ptrdiff_t(r) * d, d);
     for (int r = 0; r < rows_; r++) learn_embedding(g + std::ptrdiff_t(r) * D, row_numbers_[r]);
     if (!plan_.features) return;
     reading_bias_.learn(g, D, rows_);
@@ -179,7 +180,7 @@ template <typename T> void Lane<T>::begin_gradient(T *g) {
 }
 
 // Adds the gradient by one row of the stream to those of its position and token.
-template <typename T> void Lane<T>::learn_embedding(const T *__restrict g, int64_t number) {
+template <typename T> void LayeredLane<T>::learn_embedding(const T *__restrict g, int64_t number) {
     if (plan_.ends[POSITIONS] >= 0) {
         T *__restrict to = gradient_ + plan_.ends[POSITIONS] + number % s * d;
         for (int e = 0; e < d; e++) to[e] += g[e];

@@ -32,7 +32,7 @@ template <typename Work> __device__ inline void each(int count, Work work) {
 }
 #endif
 
-// As in workers/training/fused_update.py.
+// As in workers/training/cuda_update.py.
 enum Optimizer { ADAMW, ADAM, SGD };
 enum Schedule { CONSTANT, LINEAR, COSINE, WARMUP_COOLDOWN };
 enum Averaging { NONE, EMA, BEMA_GRID };

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.values import CannotFuse, Kind, spell
+from workers.numerics.codegen.values import CannotGenerate, Kind, spell
 from workers.numerics.simplifying import Slot
 
+FUNCTIONS = Path(__file__).with_name("arithmetic.hpp").read_text()
+"""C++ functions that formulas call."""
 ARITHMETIC = {
     "mul": "{0} * {1}",
     "neg": "-{0}",
@@ -93,12 +96,12 @@ Formula = tuple[str, list[Any]]
 
 
 def formula_of(name: str, positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
-    """Return the formula of an operation, computed in its result's type, and its operands; raises CannotFuse."""
+    """Return the formula of an operation, computed in its result's type, and its operands; raises CannotGenerate."""
     if name in ARITHMETIC:
         return ARITHMETIC[name], take_operands(ARITHMETIC[name], positional)
     if name in _LONGER:
         return _LONGER[name](positional, keywords, dtype)
-    raise CannotFuse(name)
+    raise CannotGenerate(name)
 
 
 def take_operands(template: str, arguments: list[Any]) -> list[Any]:
@@ -178,7 +181,7 @@ def _gelu_backward(positional: list[Any], keywords: dict[str, Any], dtype: torch
 
 
 def _refuse(what: str) -> Any:
-    raise CannotFuse(what)
+    raise CannotGenerate(what)
 
 
 _LONGER: dict[str, Callable[[list[Any], dict[str, Any], torch.dtype], Formula]] = {

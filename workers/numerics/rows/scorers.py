@@ -1,6 +1,6 @@
-"""Programs of scorers: row functions that are recorded (`recording`), read (`reading`), written (`writing`).
+"""Code of scorers: row functions that are recorded (`recording`), read (`reading`), written (`writing`).
 
-A program has three functions. `weigh` turns logits into weights. `gradient` turns the gradient by weights
+It has three functions. `weigh` turns logits into weights. `gradient` turns the gradient by weights
 into that by logits. Both are templates over the arrangement of rows (Along or Beside, native/rows.hpp).
 `finish` turns sums over all rows into the gradient by what a head learns.
 """
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.numerics.fusion.values import TYPES, spell
+from workers.numerics.codegen.values import TYPES, spell
 from workers.numerics.rows import loops
+from workers.numerics.rows.algebra import KEYS, QUERIES, TensorFormula
 from workers.numerics.rows.nodes import Graph, Level, Node, NotOfRows, Operand, operands_of, reachable
-from workers.numerics.rows.reading import KEYS, QUERIES, Reader, Spot
-from workers.numerics.rows.recording import Recording
+from workers.numerics.rows.reading import RecordingReader
+from workers.numerics.rows.recording import Recorder
 from workers.numerics.rows.writing import Function, write_function, write_numbers
 from workers.numerics.simplifying import Slot
 from workers.numerics.tensors import gradients
@@ -30,7 +31,7 @@ h: heads, q: queries (rows), k: keys.
 
 
 @dataclass(frozen=True)
-class Program:
+class ScorerCode:
     """The text of a scorer's row functions, and what its callers must provide."""
 
     text: str
@@ -63,29 +64,27 @@ def write_scorer(
     knobs: Mapping[str, float],
     dtype: torch.dtype,
     simpler: Mapping[str, Sequence[float]] | None = None,
-) -> Program:
-    """Return the program of a scorer, of which a head learns one number of each name; raises NotOfRows.
+) -> ScorerCode:
+    """Return the code of a scorer, of which a head learns one number of each name; raises NotOfRows.
 
-    `learned` and `knobs` have the example's values, of which none is written into the program. `simpler`:
-    knob -> values for which the program has functions of their own, recorded with the number as the knob.
+    `learned` and `knobs` have the example's values, of which none is written into the code. `simpler`:
+    knob -> values for which the code has functions of their own, recorded with the number as the knob.
     """
     places = {name: len(learned) + n for n, name in enumerate(knobs)}
-    programs = {"": _write(weigh, learned, knobs, dtype, {})}
+    codes = {"": _write(weigh, learned, knobs, dtype, {})}
     conditions: list[tuple[str, str]] = []
     for name, values in (simpler or {}).items():
         for value in values:
             namespace = f"special_{len(conditions)}"
-            programs[namespace] = _write(weigh, learned, knobs, dtype, {name: value})
+            codes[namespace] = _write(weigh, learned, knobs, dtype, {name: value})
             conditions.append((namespace, f"given[{places[name]} * W<T>] == {spell(value, dtype)}"))
-    if len(programs) > 1:
-        programs["general"] = programs.pop("")
-    functions = [
-        f"namespace {name} {{\n{program.text}}}" if name else program.text for name, program in programs.items()
-    ]
+    if len(codes) > 1:
+        codes["general"] = codes.pop("")
+    functions = [f"namespace {name} {{\n{code.text}}}" if name else code.text for name, code in codes.items()]
     if conditions:
         functions += [_write_dispatch(*function, conditions) for function in _DISPATCHES]
-    variants = programs.values()
-    reads_logits = any(program.reads_logits for program in variants)
+    variants = codes.values()
+    reads_logits = any(code.reads_logits for code in variants)
     text = "\n".join(
         [
             f"typedef {TYPES[dtype]} T;",
@@ -98,8 +97,8 @@ def write_scorer(
             "",
         ]
     )
-    kept, totals = (max(getattr(program, field) for program in variants) for field in ("kept", "totals"))
-    return Program(text, len(learned) + len(knobs), len(learned), kept, totals, reads_logits)
+    kept, totals = (max(getattr(code, field) for code in variants) for field in ("kept", "totals"))
+    return ScorerCode(text, len(learned) + len(knobs), len(learned), kept, totals, reads_logits)
 
 
 _DISPATCHES = (
@@ -107,7 +106,7 @@ _DISPATCHES = (
     ("template <typename Keys> void gradient", _GRADIENT, "gradient<Keys>"),
     ("void finish_numbers", _FINISH, "finish_numbers"),
 )
-"""The functions of a program: C++ declaration, parameters, and how one is called."""
+"""The functions of a scorer: C++ declaration, parameters, and how one is called."""
 
 
 def _write_dispatch(declared: str, parameters: str, call: str, conditions: Sequence[tuple[str, str]]) -> str:
@@ -123,7 +122,7 @@ def _write(
     knobs: Mapping[str, float],
     dtype: torch.dtype,
     plain: Mapping[str, float],
-) -> Program:
+) -> ScorerCode:
     """Return the functions of a scorer; `plain` has the knobs that are plain numbers in it."""
     graph = Graph()
     inputs = _record(graph, weigh, learned, knobs, dtype, plain)
@@ -169,7 +168,7 @@ def _write(
             write_numbers(f"void finish_numbers({_FINISH})", roots[1:], dtype, head | sums),
         ]
     )
-    return Program(text, len(inputs.given), len(learned), len(kept), len(totals), reads_logits)
+    return ScorerCode(text, len(inputs.given), len(learned), len(kept), len(totals), reads_logits)
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ def _record(
     wanted = [logits, *numbers.values()]
     for leaf in wanted:
         leaf.requires_grad_()
-    recording = Recording([logits, gradient, visible, *numbers.values(), *given_knobs.values()])
+    recording = Recorder([logits, gradient, visible, *numbers.values(), *given_knobs.values()])
     with recording, loops.recording(), torch.enable_grad():
         weights = weigh(logits, visible, numbers, {**given_knobs, **plain})
         if weights.shape != logits.shape:
@@ -215,11 +214,11 @@ def _record(
         if weights.requires_grad:
             by_leaf = gradients(weights, wanted, gradient, create_graph=True)
     nodes = {"logits": graph.input("logits", Level.KEY), "gradient": graph.input("gradient", Level.KEY)}
-    spots: dict[Slot, Spot] = {}
+    leaves: dict[Slot, TensorFormula] = {}
 
-    def introduce(tensor: Tensor, shown: Operand, hidden: Operand | None) -> None:
+    def introduce(tensor: Tensor, at_visible: Operand, at_hidden: Operand | None) -> None:
         slot = recording.leaves[id(tensor)]
-        spots[slot] = Spot(tuple(tensor.shape), tensor.dtype, shown, hidden)
+        leaves[slot] = TensorFormula(tuple(tensor.shape), tensor.dtype, at_visible, at_hidden)
 
     introduce(logits, nodes["logits"], None)
     introduce(gradient, nodes["gradient"], None)
@@ -229,16 +228,17 @@ def _record(
         given.append(None if tensor is None else graph.input(f"given {len(given)} {name}", Level.HEAD))
         if tensor is not None and given[-1]:
             introduce(tensor, given[-1], given[-1])
-    reader = Reader(graph, spots, dtype)
+    reader = RecordingReader(graph, leaves, dtype)
     reader.read(recording.operations)
-    result = reader.spot(recording.slot(weights))
+    result = reader.formula_of(recording.slot(weights))
     if result.hidden is None or isinstance(result.hidden, Node) or result.hidden != 0:
         raise NotOfRows("its weights of invisible keys are not 0")
-    formulas = [0.0 if tensor is None else reader.spot(recording.slot(tensor)).shown for tensor in by_leaf]
+    formulas = [0.0 if tensor is None else reader.formula_of(recording.slot(tensor)).visible for tensor in by_leaf]
     for formula, (name, _) in zip(formulas[1:], numbers.items(), strict=True):
         if isinstance(formula, Node) and formula.level in (Level.ROW, Level.KEY):
             raise NotOfRows(f"the gradient by {name} is not a sum over rows")
-    return _ScorerFormulas(given, nodes["logits"], nodes["gradient"], reader.count, reader.keys, result.shown, formulas)
+    keys = reader.algebra.visible_keys, reader.algebra.all_keys
+    return _ScorerFormulas(given, nodes["logits"], nodes["gradient"], *keys, result.visible, formulas)
 
 
 def _known_from(graph: Graph, weights: Operand) -> dict[Node, Node]:

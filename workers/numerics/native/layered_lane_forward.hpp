@@ -1,10 +1,10 @@
 // A block's forward pass, which keeps what the backward pass needs.
 #pragma once
-#include "lane.hpp"
+#include "layered_lane.hpp"
 
 namespace layered {
 
-template <typename T> void Lane<T>::forward() {
+template <typename T> void LayeredLane<T>::forward() {
     begin();
     const T *stream = stream_;
     for (int l = 0; l < plan_.depth; l++) {
@@ -18,16 +18,20 @@ template <typename T> void Lane<T>::forward() {
     if (plan_.pre_norm) norm(final_, final_normed_, ended_, count, final_gain_, final_bias_);
 }
 
-template <typename T> void Lane<T>::norm(T *out, const Normed<T> &kept, const T *rows, int count, const Vector<T> &gain, const Vector<T> &bias) const {
+template <typename T>
+void LayeredLane<T>::norm(T *out, const Normed<T> &kept, const T *rows, int count, const Vector<T> &gain,
+        const Vector<T> &bias) const {
     normalise<T>(out, kept, rows, D, count, d, plan_.centred, epsilon_, {gain.values, bias.values, nullptr, nullptr});
 }
 
-template <typename T> void Lane<T>::norm_gradient(T *rows, const Normed<T> &kept, int count, const Vector<T> &gain, const Vector<T> &bias) const {
+template <typename T>
+void LayeredLane<T>::norm_gradient(T *rows, const Normed<T> &kept, int count, const Vector<T> &gain,
+        const Vector<T> &bias) const {
     normalise_gradient<T>(rows, kept, D, count, d, plan_.centred,
                           {gain.values, bias.values, gain.gradient, bias.gradient});
 }
 
-template <typename T> void Lane<T>::begin() {
+template <typename T> void LayeredLane<T>::begin() {
     if (plan_.features) {
         const int width = int(plan_.features);
         for (int r = 0; r < rows_; r++)
@@ -38,11 +42,11 @@ template <typename T> void Lane<T>::begin() {
     if (!embedding_site_.on) return;
     draw(embedding_site_, embedding_bytes_);
     for (int r = 0; r < rows_; r++)
-        embedding_site_.thin(stream_ + std::ptrdiff_t(r) * D, embedding_bytes_ + std::ptrdiff_t(r) * d, d);
+        embedding_site_.drop(stream_ + std::ptrdiff_t(r) * D, embedding_bytes_ + std::ptrdiff_t(r) * d, d);
 }
 
 // The position with this number in the lane, as the first layer reads it; what is read of features is there already.
-template <typename T> void Lane<T>::embed(T *__restrict to, int64_t number) const {
+template <typename T> void LayeredLane<T>::embed(T *__restrict to, int64_t number) const {
     if (!plan_.features)
         std::memcpy(to, parameters_ + plan_.ends[READING] + tokens_[number] * d, sizeof(T) * d);
     const T *table = plan_.ends[POSITIONS] >= 0 ? parameters_ + plan_.ends[POSITIONS] : placed_;
@@ -52,7 +56,7 @@ template <typename T> void Lane<T>::embed(T *__restrict to, int64_t number) cons
 }
 
 // Queries, keys and values by the learned maps.
-template <typename T> void Lane<T>::map(int l, const T *stream) {
+template <typename T> void LayeredLane<T>::map(int l, const T *stream) {
     Layer<T> &one = layers_[l];
     const int count = ends_of(l);
     one.given = stream;
@@ -78,7 +82,7 @@ template <typename T> void Lane<T>::map(int l, const T *stream) {
 }
 
 // The stream after attention, in `middle`.
-template <typename T> void Lane<T>::attend(int l, const T *stream) {
+template <typename T> void LayeredLane<T>::attend(int l, const T *stream) {
     Layer<T> &one = layers_[l];
     const int count = ends_of(l);
     if (looks_up(l))
@@ -108,16 +112,16 @@ template <typename T> void Lane<T>::attend(int l, const T *stream) {
         l,
         [&](const Sequence *first, int alike, std::ptrdiff_t at) {
             short_.apply(first, alike, one.scorers.data(), one.q, one.k, one.v, one.weights + at,
-                         one.kept + kept_place(l, *first, 0), logits_at(l, at), one.mixed);
+                         one.kept + kept_offset(l, *first, 0), logits_at(l, at), one.mixed);
         },
         [&](const Sequence &sequence, int head, std::ptrdiff_t at) {
             attention_.apply(sequence, head, one.scorers[head], slope(head), one.q, one.k, one.v, one.weights + at,
-                             one.kept + kept_place(l, sequence, head), logits_at(l, at), one.mixed);
+                             one.kept + kept_offset(l, sequence, head), logits_at(l, at), one.mixed);
         });
     one.output.apply(one.middle, D, one.mixed, H, count, one.output_bias.values);
     if (attention_sites_[l].on) {
         draw(attention_sites_[l], one.attention_bytes);
-        thin(attention_sites_[l], one.middle, one.attention_bytes, l, count);
+        drop(attention_sites_[l], one.middle, one.attention_bytes, l, count);
     }
     for (int i = 0; i < count; i++)
         add(one.middle + std::ptrdiff_t(i) * D, stream + std::ptrdiff_t(row_of(l, i)) * D, D);
@@ -128,30 +132,30 @@ template <typename T> void Lane<T>::attend(int l, const T *stream) {
 // The attention of a layer: short sequences of one shape together, others head by head; and where their weights start.
 template <typename T>
 template <typename Alike, typename One>
-void Lane<T>::each_sequence(int l, Alike alike, One one) {
+void LayeredLane<T>::each_sequence(int l, Alike alike, One one) {
     attention_.dropout = weight_sites_[l];
     short_.on = !weight_sites_[l].on && !plan_.slopes && short_.can_take(layers_[l].scorers);
     const Sequence *next = seen_by(l).data(), *const end = next + seen_by(l).size();
     while (next != end) {
         const int count = short_.alike(next, end);
-        if (count) alike(next, count, weights_place(*next, 0));
-        for (int head = 0; !count && head < h; head++) one(*next, head, weights_place(*next, head));
+        if (count) alike(next, count, weights_offset(*next, 0));
+        for (int head = 0; !count && head < h; head++) one(*next, head, weights_offset(*next, head));
         next += count ? count : 1;
     }
 }
 
 // Where the weights of a sequence's queries start.
-template <typename T> std::ptrdiff_t Lane<T>::weights_place(const Sequence &one, int head) const {
+template <typename T> std::ptrdiff_t LayeredLane<T>::weights_offset(const Sequence &one, int head) const {
     return (std::ptrdiff_t(one.first_query) * h + std::ptrdiff_t(head) * one.queries) * ShortAttention<T>::row(s);
 }
 
 // The same of the numbers that the scorer keeps of each row.
-template <typename T> std::ptrdiff_t Lane<T>::kept_place(int l, const Sequence &one, int head) const {
+template <typename T> std::ptrdiff_t LayeredLane<T>::kept_offset(int l, const Sequence &one, int head) const {
     return (std::ptrdiff_t(one.first_query) * h + std::ptrdiff_t(head) * one.queries) * layers_[l].kept_row;
 }
 
 // The stream after the MLP.
-template <typename T> const T *Lane<T>::pass_mlp(int l) {
+template <typename T> const T *LayeredLane<T>::pass_mlp(int l) {
     Layer<T> &one = layers_[l];
     const int count = ends_of(l);
     one.mlp_given = one.middle;
@@ -173,7 +177,7 @@ template <typename T> const T *Lane<T>::pass_mlp(int l) {
     one.mlp_out.apply(one.out, D, one.active, F, count, one.mlp_out_bias.values);
     if (mlp_sites_[l].on) {
         draw(mlp_sites_[l], one.mlp_bytes);
-        thin(mlp_sites_[l], one.out, one.mlp_bytes, l, count);
+        drop(mlp_sites_[l], one.out, one.mlp_bytes, l, count);
     }
     for (int i = 0; i < count; i++) add(one.out + std::ptrdiff_t(i) * D, one.middle + std::ptrdiff_t(i) * D, D);
     if (!plan_.pre_norm) norm(one.out, one.mlp_normed, one.out, count, one.mlp_gain, one.mlp_bias);
@@ -181,7 +185,7 @@ template <typename T> const T *Lane<T>::pass_mlp(int l) {
 }
 
 // The outputs of the block's rows to their places in the lane's [N][s][v].
-template <typename T> void Lane<T>::write_outputs(T *to) const {
+template <typename T> void LayeredLane<T>::write_outputs(T *to) const {
     const int count = int(loss_rows_.size());
     for (int first = 0; first < count; first += chunk_) {
         const int here = std::min(chunk_, count - first);
@@ -195,7 +199,7 @@ template <typename T> void Lane<T>::write_outputs(T *to) const {
 }
 
 // A row of outputs becomes cap * tanh(row / cap), and `capped_` the tanh.
-template <typename T> void Lane<T>::cap(T *row) const {
+template <typename T> void LayeredLane<T>::cap(T *row) const {
     for (int e = 0; e < O; e += W<T>) {
         const V<T> t = hyperbolic_tangent(V<T>(load<T>(row + e) / cap_));
         store<T>(capped_ + e, t);
@@ -204,7 +208,7 @@ template <typename T> void Lane<T>::cap(T *row) const {
 }
 
 // Every head's channels to unit length; the rows in place too.
-template <typename T> void Lane<T>::unit_heads(T *unit, T *factors, T *rows, int count) const {
+template <typename T> void LayeredLane<T>::unit_heads(T *unit, T *factors, T *rows, int count) const {
     for (int r = 0; r < count; r++)
         for (int head = 0; head < h; head++) // writes past the head, where the next one follows
             factors[r * h + head] = to_unit<T>(unit + std::ptrdiff_t(r) * H + head * c,
@@ -212,7 +216,7 @@ template <typename T> void Lane<T>::unit_heads(T *unit, T *factors, T *rows, int
     std::memcpy(rows, unit, sizeof(T) * count * H);
 }
 
-template <typename T> void Lane<T>::unit_heads_gradient(T *rows, const T *unit, const T *factors, int count) {
+template <typename T> void LayeredLane<T>::unit_heads_gradient(T *rows, const T *unit, const T *factors, int count) {
     for (int r = 0; r < count; r++)
         for (int head = 0; head < h; head++) {
             T *at = rows + std::ptrdiff_t(r) * H + head * c;
@@ -223,11 +227,11 @@ template <typename T> void Lane<T>::unit_heads_gradient(T *rows, const T *unit, 
 }
 
 // Channels i and i + c / 2 of every head by their position's angles; `way` -1 turns back.
-template <typename T> void Lane<T>::turn_rows(T *rows, int l, int count, T way, bool ends) const {
+template <typename T> void LayeredLane<T>::turn_rows(T *rows, int l, int count, T way, bool ends) const {
     const int half = c / 2;
     for (int r = 0; r < count; r++) {
-        const std::ptrdiff_t place = place_of(ends ? row_of(l, r) : r) * std::ptrdiff_t(half);
-        const T *__restrict cosine = cosines_ + place, *__restrict sine = sines_ + place;
+        const std::ptrdiff_t offset = position_of(ends ? row_of(l, r) : r) * std::ptrdiff_t(half);
+        const T *__restrict cosine = cosines_ + offset, *__restrict sine = sines_ + offset;
         for (int head = 0; head < h; head++) {
             T *__restrict first = rows + std::ptrdiff_t(r) * H + head * c, *__restrict second = first + half;
             for (int e = 0; e < half; e++) {

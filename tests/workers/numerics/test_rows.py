@@ -27,10 +27,10 @@ from workers.networks.gradients.scoring import find_obstacle, functions_of
 from workers.networks.scorers import KernelScorer, LogitScorer, Scorer, masked_softmax
 from workers.numerics import native
 from workers.numerics.native.building import Unit
-from workers.numerics.rows.activations import ActivationProgram, write_activation
+from workers.numerics.rows.activations import ActivationCode, write_activation
 from workers.numerics.rows.nodes import NotOfRows
-from workers.numerics.rows.programs import Program, write_scorer
 from workers.numerics.rows.running import Found, run, run_activation
+from workers.numerics.rows.scorers import ScorerCode, write_scorer
 from workers.training.recipe import Recipe
 
 functional = nn.functional
@@ -87,7 +87,7 @@ def assert_close(found: Found, wanted: Found, dtype: torch.dtype) -> None:
 
 def of_config(
     settings_: dict[str, Any], dtype: torch.dtype
-) -> tuple[Program, ctypes.CDLL, Weigh, dict[str, float], dict[str, float]]:
+) -> tuple[ScorerCode, ctypes.CDLL, Weigh, dict[str, float], dict[str, float]]:
     scorer = plugins.build(Scorer, settings_)
     assert isinstance(scorer, LogitScorer | KernelScorer)
     assert find_obstacle(scorer, dtype) is None
@@ -99,7 +99,7 @@ def of_config(
     def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
         return plugins.bind(scorer, told).weigh(logits, visible, own)
 
-    return functions.program, functions.library, weigh, learned, dict(plugins.knobs(scorer))
+    return functions.code, functions.library, weigh, learned, dict(plugins.knobs(scorer))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -107,7 +107,7 @@ def of_config(
 def test_generated_functions_are_the_scorers(configuration: dict[str, Any], dtype: torch.dtype) -> None:
     if configuration.get("alpha", 0) > 2 and dtype == torch.float32:
         pytest.skip("next to where a key enters the support its slope grows without bound")
-    program, library, weigh, learned, knobs = of_config(configuration, dtype)
+    code, library, weigh, learned, knobs = of_config(configuration, dtype)
     told = [*learned.values(), *knobs.values()]
     for scale in (2.0, 1e4):  # with 1e4 powers of logits are beyond what float32 adds up to 1e-5
         if scale == 1e4 and configuration["name"] in ("polynomial", "square", "linear", "linearised_softmax", "relu"):
@@ -115,19 +115,19 @@ def test_generated_functions_are_the_scorers(configuration: dict[str, Any], dtyp
         logits, gradient = numbers(len(VISIBLE), KEYS, dtype, scale)
         if configuration["name"] in ("cosformer", "spline_kernel"):
             logits = logits.abs()  # it divides by their sum
-        found = run(program, library, told, logits, gradient, VISIBLE)
+        found = run(code, library, told, logits, gradient, VISIBLE)
         assert_close(found, exact(weigh, learned, knobs, logits, gradient, VISIBLE), dtype)
     logits, gradient = numbers(7, 8, dtype)
     logits = logits.abs() if configuration["name"] in ("cosformer", "spline_kernel") else logits
-    found = run(program, library, told, logits, gradient, (6,) * 7, beside=True)
+    found = run(code, library, told, logits, gradient, (6,) * 7, beside=True)
     assert_close(found, exact(weigh, learned, knobs, logits, gradient, (6,) * 7), dtype)
 
 
 @pytest.mark.parametrize("name", ["softmax", "ssa", "entmax"])
 def test_a_row_without_visible_keys_weighs_nothing_and_one_key_is_all(name: str) -> None:
-    program, library, _, learned, knobs = of_config({"name": name}, torch.float32)
+    code, library, _, learned, knobs = of_config({"name": name}, torch.float32)
     logits, gradient = numbers(2, KEYS, torch.float32)
-    found = run(program, library, [*learned.values(), *knobs.values()], logits, gradient, (0, 1))
+    found = run(code, library, [*learned.values(), *knobs.values()], logits, gradient, (0, 1))
     assert not found.weights[0].any()
     assert not found.by_logits[0].any()
     assert found.weights[1].tolist() == [1, *[0] * (KEYS - 1)]
@@ -135,10 +135,10 @@ def test_a_row_without_visible_keys_weighs_nothing_and_one_key_is_all(name: str)
 
 @pytest.mark.parametrize("name", ["softmax", "entmax", "sparsemax", "tanh"])
 def test_what_is_no_number_stays_none(name: str) -> None:
-    program, library, _, learned, knobs = of_config({"name": name}, torch.float32)
+    code, library, _, learned, knobs = of_config({"name": name}, torch.float32)
     logits, gradient = numbers(2, KEYS, torch.float32)
     logits[0, 1] = torch.nan
-    found = run(program, library, [*learned.values(), *knobs.values()], logits, gradient, (5, 5))
+    found = run(code, library, [*learned.values(), *knobs.values()], logits, gradient, (5, 5))
     assert found.weights[0].isnan().any()
     assert found.weights[1].isfinite().all()
 
@@ -206,12 +206,12 @@ def random_scorers(draw: st.DrawFn) -> tuple[str, Weigh]:
 def check_random(scorer: tuple[str, Weigh]) -> None:
     _, weigh = scorer
     learned, knobs = {"a": 0.7}, {"c": 0.2}
-    program = write_scorer(weigh, learned, knobs, torch.float64)
-    library = native.load(Unit("scorer_random", program.text))
+    code = write_scorer(weigh, learned, knobs, torch.float64)
+    library = native.load(Unit("scorer_random", code.text))
     assert library
     logits, gradient = numbers(len(VISIBLE), KEYS, torch.float64)
     wanted = exact(weigh, learned, knobs, logits, gradient, VISIBLE)
-    found = run(program, library, [0.7, 0.2], logits, gradient, VISIBLE)
+    found = run(code, library, [0.7, 0.2], logits, gradient, VISIBLE)
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10 * max(1.0, float(other.abs().max())))
 
@@ -242,7 +242,7 @@ ApplyTo = Callable[[Tensor, Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]
 
 def assert_activation_is_exact(
     apply: ApplyTo,
-    program: ActivationProgram,
+    code: ActivationCode,
     library: ctypes.CDLL,
     learned: Mapping[str, Tensor],
     knobs: Mapping[str, float],
@@ -250,13 +250,13 @@ def assert_activation_is_exact(
 ) -> None:
     """Values and gradients of numbers near 0 and of large ones, against torch in float64."""
     generator = torch.Generator().manual_seed(5)
-    hidden = torch.randn(9, program.parts * KEYS, dtype=torch.float64, generator=generator)
+    hidden = torch.randn(9, code.parts * KEYS, dtype=torch.float64, generator=generator)
     hidden[0] *= 1e4
     hidden[1] *= 12
     hidden[2, ::3] = 0
     hidden = hidden.to(dtype)
     gradient = torch.randn(9, KEYS, dtype=torch.float64, generator=generator).to(dtype)
-    found = run_activation(program, library, [*map(float, learned.values()), *knobs.values()], hidden, gradient)
+    found = run_activation(code, library, [*map(float, learned.values()), *knobs.values()], hidden, gradient)
     leaf = hidden.double().requires_grad_()
     own = {name: value.detach().double().requires_grad_() for name, value in learned.items()}
     told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
@@ -273,13 +273,13 @@ def assert_activation_is_exact(
 def test_generated_functions_are_the_activations(configuration: dict[str, Any], dtype: torch.dtype) -> None:
     activation = plugins.build(Activation, configuration)
     assert activating.FUNCTIONS.find_obstacle(activation, dtype) is None
-    program, library = activating.FUNCTIONS.load(activation, dtype)
+    code, library = activating.FUNCTIONS.load(activation, dtype)
     knobs = dict(plugins.knobs(activation))
 
     def apply(values: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
         return plugins.bind(activation, told).apply(values, own)
 
-    assert_activation_is_exact(apply, program, library, {}, knobs, dtype)
+    assert_activation_is_exact(apply, code, library, {}, knobs, dtype)
 
 
 OF_TORCH: dict[str, tuple[int, ApplyTo]] = {
@@ -311,10 +311,10 @@ def test_an_activation_of_torchs_own_functions_is_generated(name: str) -> None:
     learned = {"a": torch.tensor(0.7, dtype=torch.float64)}
     for dtype in (torch.float32, torch.float64):
         own = {name: value.to(dtype) for name, value in learned.items()}
-        program = write_activation(apply, parts, own, {"w": 1.3}, dtype)
-        library = native.load(Unit("activation_test", program.text))
+        code = write_activation(apply, parts, own, {"w": 1.3}, dtype)
+        library = native.load(Unit("activation_test", code.text))
         assert library
-        assert_activation_is_exact(apply, program, library, own, {"w": 1.3}, dtype)
+        assert_activation_is_exact(apply, code, library, own, {"w": 1.3}, dtype)
 
 
 @pytest.mark.parametrize(

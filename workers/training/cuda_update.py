@@ -1,6 +1,6 @@
 """Clipping, optimizer and averages of all lanes on a GPU, as one kernel over [L, P]; for AdamW, Adam and SGD.
 
-The same formulas as `workers.training.recipe.apply_gradient`, which makes some seventy kernels of them; fused_update.cu
+The same formulas as `workers.training.recipe.apply_gradient`, which makes some seventy kernels of them; cuda_update.cu
 says in what the rounding differs. Other optimizers, averages and ways of learning are traced, as is what a plug-in from
 outside brings. Before the kernel is used it is compared with the traced update on the device; where it cannot be
 compiled, or differs, one line says so, and updates are traced.
@@ -50,14 +50,14 @@ _THREADS = 256
 _OPTIMIZERS: tuple[type[Optimizer], ...] = (AdamW, Adam, StochasticGradientDescent)
 _SCHEDULES: tuple[type[Schedule], ...] = (Constant, Linear, Cosine, WarmupCooldown)
 _AVERAGINGS: dict[type[Averaging], int] = {NoAveraging: 0, Ema: 1, Bema: 1, BemaGrid: 2}
-"""All three are numbered as in fused_update.cu."""
+"""All three are numbered as in cuda_update.cu."""
 _CLOSE = {torch.float32: (1e-4, 1e-6), torch.float64: (1e-9, 1e-12)}
 """Relative and absolute tolerance."""
 _COMPARED_LANES, _COMPARED_STEPS = 3, 3
 _LOG = logging.getLogger(__name__)
 
 
-@torch.library.custom_op("graft::fused_update", mutates_args=("made",), device_types="cuda")
+@torch.library.custom_op("graft::cuda_update", mutates_args=("made",), device_types="cuda")
 def run_kernel(
     choices: Sequence[int], knobs: Tensor, constants: Sequence[Tensor], given: Sequence[Tensor], made: Sequence[Tensor]
 ) -> None:
@@ -83,22 +83,15 @@ def _kernel_of(dtype: torch.dtype, device: torch.device) -> Kernel:
     return Kernel(load_cubin(SOURCE, architecture_of(device)), FUNCTIONS[dtype], device)
 
 
-def fused_update_of(recipe: Recipe, layout: Layout, device: torch.device) -> FusedUpdate | None:
+def cuda_update_of(recipe: Recipe, layout: Layout, device: torch.device) -> CudaUpdate | None:
     """Return the update as one kernel; None where the recipe or the device has none."""
-    known = (
-        type(recipe.optimizer) in _OPTIMIZERS
-        and type(recipe.optimizer.schedule) in _SCHEDULES
-        and type(recipe.averaging) in _AVERAGINGS
-    )
+    optimizer, schedule, average = type(recipe.optimizer), type(recipe.optimizer.schedule), type(recipe.averaging)
+    is_known = optimizer in _OPTIMIZERS and schedule in _SCHEDULES and average in _AVERAGINGS
     # Tensors of the device `meta` have shapes and no numbers: they stand for a GPU's, to count what a step costs there.
-    if (
-        not known
-        or not recipe.learning.is_plain
-        or recipe.dtype not in FUNCTIONS
-        or device.type not in ("cuda", "meta")
-    ):
+    is_there = device.type in ("cuda", "meta") and recipe.dtype in FUNCTIONS
+    if not (is_known and is_there and recipe.learning.is_plain):
         return None
-    update = FusedUpdate(recipe, layout)
+    update = CudaUpdate(recipe, layout)
     if device.type == "cuda":
         parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging)]
         key = plugins.canonical_json([*parts, recipe.training.dtype, str(device)])
@@ -115,7 +108,7 @@ _VERDICTS: dict[str, str | None] = {}
 """Recipe and device that the kernel was compared for -> why it is not used; None if it is."""
 
 
-def find_fault(update: FusedUpdate, recipe: Recipe, layout: Layout, device: torch.device) -> str | None:
+def find_fault(update: CudaUpdate, recipe: Recipe, layout: Layout, device: torch.device) -> str | None:
     """Return why the kernel is not used for trials of this recipe on the device; None if it is."""
     numbers = Streams.of(torch.arange(_COMPARED_LANES), Purpose.INITIAL, 1)
     drawn = numbers.normal(1 + _COMPARED_STEPS, layout.total).to(device, recipe.dtype)
@@ -144,7 +137,7 @@ def find_fault(update: FusedUpdate, recipe: Recipe, layout: Layout, device: torc
 
 
 @final
-class FusedUpdate:
+class CudaUpdate:
     """The update of `workers.training.recipe.apply_gradient`, for L lanes on a GPU."""
 
     def __init__(self, recipe: Recipe, layout: Layout) -> None:
@@ -168,7 +161,7 @@ class FusedUpdate:
         moments = state.moments[names], state.moments.get("second", none)
         shadow = state.shadow.get("ema", none)
         progress = state.step, state.loss_sum, state.diverged_at
-        # In the order of fused_update.cu.
+        # In the order of cuda_update.cu.
         given = [one.contiguous() for one in (state.parameters, *moments, shadow, *progress)]
         made = [torch.empty_like(one) for one in given]
         lanes, total = state.parameters.shape
@@ -188,7 +181,7 @@ class FusedUpdate:
 
 
 def _knobs_of(recipe: Recipe) -> list[Tensor]:
-    """Return the knobs, [L] each, in the order of fused_update.cu; one that is missing is any number."""
+    """Return the knobs, [L] each, in the order of cuda_update.cu; one that is missing is any number."""
     optimizer, schedule, averaging = recipe.optimizer, recipe.optimizer.schedule, recipe.averaging
     found: list[Any] = [recipe.training.steps, optimizer.learning_rate, optimizer.clip_norm]
     none: Any = optimizer.clip_norm

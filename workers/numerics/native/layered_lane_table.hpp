@@ -2,14 +2,14 @@
 // positions where positions are added, give equal rows. In the backward pass the gradients by equal rows are summed
 // before they meet the matrices, so that the first layer's maps and norm cost a product over distinct rows alone.
 #pragma once
-#include "lane.hpp"
+#include "layered_lane.hpp"
 
 namespace layered {
 
 constexpr int MOST_DISTINCT = 2048; // rows of a table, which the blocks read from beyond the second-level cache
 
-template <typename T> void Lane<T>::lay_out_table(Memory &memory) {
-    const bool apart = plan_.features || thins(EMBEDDING) || has(AT_A); // rows of equal tokens differ
+template <typename T> void LayeredLane<T>::lay_out_table(Memory &memory) {
+    const bool apart = plan_.features || has_dropout(EMBEDDING) || has(AT_A); // rows of equal tokens differ
     most_distinct_ = apart ? 0 : int(std::min<int64_t>(int64_t(N) * s * 2 / 3, MOST_DISTINCT));
     if (!most_distinct_) return;
     const std::size_t U = most_distinct_;
@@ -21,15 +21,15 @@ template <typename T> void Lane<T>::lay_out_table(Memory &memory) {
 }
 
 // Finds the distinct rows. Where they are too many, `distinct_` is 0, and rows are worked on one by one.
-template <typename T> void Lane<T>::find_distinct() {
+template <typename T> void LayeredLane<T>::find_distinct() {
     distinct_ = 0;
     if (!most_distinct_) return;
     const bool placed = plan_.ends[POSITIONS] >= 0 || placed_;
-    const int64_t count = int64_t(N) * s, places = placed ? s : 1;
-    kind_of_key_.assign((*std::max_element(tokens_, tokens_ + count) + 1) * places, -1);
+    const int64_t count = int64_t(N) * s, positions = placed ? s : 1;
+    kind_of_key_.assign((*std::max_element(tokens_, tokens_ + count) + 1) * positions, -1);
     int found = 0;
     for (int64_t number = 0; number < count; number++) {
-        int &kind = kind_of_key_[tokens_[number] * places + (placed ? number % s : 0)];
+        int &kind = kind_of_key_[tokens_[number] * positions + (placed ? number % s : 0)];
         if (kind < 0) {
             if (found == most_distinct_) return;
             firsts_[found] = number, kind = found++;
@@ -39,7 +39,7 @@ template <typename T> void Lane<T>::find_distinct() {
     distinct_ = found;
 }
 
-template <typename T> void Lane<T>::open_table() {
+template <typename T> void LayeredLane<T>::open_table() {
     find_distinct();
     if (!distinct_) return;
     const Layer<T> &one = layers_[0];
@@ -52,7 +52,7 @@ template <typename T> void Lane<T>::open_table() {
     for (T *rows : {table_q_g_, table_k_g_, table_v_g_}) std::memset(rows, 0, sizeof(T) * distinct_ * H);
 }
 
-template <typename T> void Lane<T>::look_up() {
+template <typename T> void LayeredLane<T>::look_up() {
     Layer<T> &one = layers_[0];
     for (int i = 0; i < ends_of(0); i++)
         std::memcpy(one.q + std::ptrdiff_t(i) * H, table_q_ + kind_of(row_of(0, i)) * H, sizeof(T) * H);
@@ -63,7 +63,7 @@ template <typename T> void Lane<T>::look_up() {
 }
 
 // Adds what a block's rows have in `q_g_`, `k_g_` and `v_g_`.
-template <typename T> void Lane<T>::look_up_gradient() {
+template <typename T> void LayeredLane<T>::look_up_gradient() {
     for (int i = 0; i < ends_of(0); i++)
         add(table_q_g_ + kind_of(row_of(0, i)) * H, q_g_ + std::ptrdiff_t(i) * H, H);
     for (int r = 0; r < rows_; r++) {
@@ -73,7 +73,7 @@ template <typename T> void Lane<T>::look_up_gradient() {
 }
 
 // From the sums of all blocks to the gradients of the maps, of the norm and of the embedding.
-template <typename T> void Lane<T>::close_table() {
+template <typename T> void LayeredLane<T>::close_table() {
     if (!distinct_) return;
     Layer<T> &one = layers_[0];
     learn_maps(one, table_given_, distinct_, table_q_g_, table_given_, distinct_, table_k_g_, table_v_g_);

@@ -23,8 +23,8 @@ from workers.numerics.tensors import gradients
 Number = float | Tensor
 
 
-class Written(Protocol):
-    """A program of generated functions."""
+class RowCode(Protocol):
+    """A code of generated functions."""
 
     @property
     def text(self) -> str:
@@ -33,22 +33,22 @@ class Written(Protocol):
 
 
 Part = TypeVar("Part")
-Program = TypeVar("Program", bound=Written)
+Code = TypeVar("Code", bound=RowCode)
 
 
 @dataclass(frozen=True)
-class Generated(Generic[Part, Program]):
+class CompiledRowFunctions(Generic[Part, Code]):
     """The generated functions of a family's members."""
 
     family: str
     """`scorer`, for the names of libraries and for people."""
-    write: Callable[[Part, torch.dtype], Program]
-    """Records a member and returns its program; raises NotOfRows."""
-    compare: Callable[[Part, Program, ctypes.CDLL, torch.dtype], Iterable[tuple[Tensor, Tensor]]]
+    write: Callable[[Part, torch.dtype], Code]
+    """Records a member and returns its code; raises NotOfRows."""
+    compare: Callable[[Part, Code, ctypes.CDLL, torch.dtype], Iterable[tuple[Tensor, Tensor]]]
     """Returns what the compiled functions compute, and the same by torch."""
-    _programs: dict[tuple[str, torch.dtype], Program | str] = field(default_factory=dict)
+    _codes: dict[tuple[str, torch.dtype], Code | str] = field(default_factory=dict)
     _checked: dict[str, bool] = field(default_factory=dict)
-    """Text of a program -> whether its functions were compared with torch's, and are alike."""
+    """Text of a code -> whether its functions were compared with torch's, and are alike."""
 
     def begin(self, parts: Iterable[Part], dtype: torch.dtype) -> None:
         """Compile members in the background, side by side."""
@@ -60,27 +60,27 @@ class Generated(Generic[Part, Program]):
 
     def find_obstacle(self, part: Part, dtype: torch.dtype) -> str | None:
         """Return why a member is not in the native steps, or None."""
-        program = self.program_of(part, dtype)
-        if reason := program if isinstance(program, str) else self._find_fault(part, program, dtype):
+        code = self.code_of(part, dtype)
+        if reason := code if isinstance(code, str) else self._find_fault(part, code, dtype):
             return f"the {self.family} {name_of(part)} is not in the native step: {reason}"
         return None
 
-    def load(self, part: Part, dtype: torch.dtype) -> tuple[Program, ctypes.CDLL]:
-        """Return the program of a member that has no obstacle, and its library."""
-        program = self.program_of(part, dtype)
-        assert not isinstance(program, str), "there is no obstacle"
-        library = native.load(self._unit_of(part, program))
+    def load(self, part: Part, dtype: torch.dtype) -> tuple[Code, ctypes.CDLL]:
+        """Return the code of a member that has no obstacle, and its library."""
+        code = self.code_of(part, dtype)
+        assert not isinstance(code, str), "there is no obstacle"
+        library = native.load(self._unit_of(part, code))
         assert library, "there is no obstacle"
-        return program, library
+        return code, library
 
-    def program_of(self, part: Part, dtype: torch.dtype) -> Program | str:
-        """Return the program of a member, or what hinders it."""
-        key = json.dumps(plugins.structure_of(part), sort_keys=True), dtype  # a program does not depend on knobs
-        if key not in self._programs:
-            self._programs[key] = self._write(part, dtype)
-        return self._programs[key]
+    def code_of(self, part: Part, dtype: torch.dtype) -> Code | str:
+        """Return the code of a member, or what hinders it."""
+        key = json.dumps(plugins.structure_of(part), sort_keys=True), dtype  # a code does not depend on knobs
+        if key not in self._codes:
+            self._codes[key] = self._write(part, dtype)
+        return self._codes[key]
 
-    def _write(self, part: Part, dtype: torch.dtype) -> Program | str:
+    def _write(self, part: Part, dtype: torch.dtype) -> Code | str:
         try:
             return self.write(part, dtype)
         except NotOfRows as error:
@@ -89,27 +89,27 @@ class Generated(Generic[Part, Program]):
             return f"it cannot be recorded: {type(error).__name__}: {error}"
 
     def _units(self, parts: Iterable[Part], dtypes: Sequence[torch.dtype]) -> list[Unit]:
-        programs = [(part, self.program_of(part, dtype)) for part in parts for dtype in dtypes]
-        return [self._unit_of(part, program) for part, program in programs if not isinstance(program, str)]
+        codes = [(part, self.code_of(part, dtype)) for part in parts for dtype in dtypes]
+        return [self._unit_of(part, code) for part, code in codes if not isinstance(code, str)]
 
-    def _unit_of(self, part: Part, program: Program) -> Unit:
-        return Unit(f"{self.family}_{name_of(part)}", program.text)
+    def _unit_of(self, part: Part, code: Code) -> Unit:
+        return Unit(f"{self.family}_{name_of(part)}", code.text)
 
-    def _find_fault(self, part: Part, program: Program, dtype: torch.dtype) -> str | None:
-        """Return why a program is not used: there is no library of it, or that computes other numbers than torch."""
-        library = native.load(self._unit_of(part, program))
+    def _find_fault(self, part: Part, code: Code, dtype: torch.dtype) -> str | None:
+        """Return why a code is not used: there is no library of it, or that computes other numbers than torch."""
+        library = native.load(self._unit_of(part, code))
         if not library:
             return "its generated code could not be compiled"
-        if program.text not in self._checked:
+        if code.text not in self._checked:
             bound = 1e-3 if dtype == torch.float32 else 1e-8
             try:
-                self._checked[program.text] = all(
+                self._checked[code.text] = all(
                     torch.allclose(one, other, rtol=bound, atol=bound, equal_nan=True)
-                    for one, other in self.compare(part, program, library, dtype)
+                    for one, other in self.compare(part, code, library, dtype)
                 )
             except Exception as error:  # of a user's file, as in _write
                 return f"it cannot be compared with torch: {type(error).__name__}: {error}"
-        return None if self._checked[program.text] else "its generated code computes other numbers than torch does"
+        return None if self._checked[code.text] else "its generated code computes other numbers than torch does"
 
 
 def addresses_of(library: ctypes.CDLL, names: Sequence[str]) -> list[int]:

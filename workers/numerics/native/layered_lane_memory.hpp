@@ -1,14 +1,14 @@
 // A lane's memory, laid out once a call, and how its parameters come in and its gradient goes out.
 #pragma once
-#include "lane.hpp"
+#include "layered_lane.hpp"
 
 namespace layered {
 
-template <typename T> void Lane<T>::lay_out(Memory &memory) {
+template <typename T> void LayeredLane<T>::lay_out(Memory &memory) {
     room_ = Room<T>::take(memory, plan_.total, std::max(d, parts * f), LARGE_BLOCK_ROWS);
     gradient_ = nullptr;
     const std::size_t R = most_;
-    for (int l = 0; l < plan_.depth; l++) lay_out(memory, layers_[l], plan_.layers + l * LAYER_PLACES, l);
+    for (int l = 0; l < plan_.depth; l++) lay_out(memory, layers_[l], plan_.layers + l * LAYER_OFFSETS, l);
     const int64_t *at = plan_.ends;
     writing_.lay_out(memory, d, v, 1, room_, true);
     writing_bias_.lay_out(memory, at[WRITING_BIAS], v);
@@ -37,7 +37,7 @@ template <typename T> void Lane<T>::lay_out(Memory &memory) {
     attention_sites_.resize(plan_.depth), mlp_sites_.resize(plan_.depth), weight_sites_.resize(plan_.depth);
 }
 
-template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const int64_t *at, int number) {
+template <typename T> void LayeredLane<T>::lay_out(Memory &memory, Layer<T> &one, const int64_t *at, int number) {
     const std::size_t R = most_;
     for (Matrix<T> *matrix : {&one.query, &one.key, &one.value, &one.output}) matrix->lay_out(memory, d, d, 1, room_);
     int n = 0;
@@ -54,10 +54,10 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
     one.attention_normed = {memory.take<T>(R * D), memory.take<T>(R)};
     one.given_rows = rows(plan_.pre_norm || has(AT_A), D), one.given_unmixed_rows = rows(plan_.pre_norm && has(AT_A), D), one.asked = rows(true, D);
     one.q = rows(true, H), one.k = rows(true, H), one.v = rows(true, H);
-    one.q_before = rows(deviates(), H), one.k_before = rows(deviates(), H), one.v_before = rows(has(AT_B), H);
+    one.q_before = rows(keeps_unmixed_heads(), H), one.k_before = rows(keeps_unmixed_heads(), H), one.v_before = rows(has(AT_B), H);
     one.q_factor = rows(plan_.query_key_norm, h), one.k_factor = rows(plan_.query_key_norm, h);
     one.scorers.resize(h);
-    const int64_t *learned = plan_.learned + number * plan_.own_places;
+    const int64_t *learned = plan_.learned + number * plan_.own_offsets;
     bool reads = false;
     for (int head = 0; head < h; head++) {
         Scorer<T> &scorer = one.scorers[head];
@@ -65,15 +65,15 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
         learned += scorer.learned, reads = reads || scorer.reads_logits;
         one.kept_row = std::max(one.kept_row, scorer.kept * (s <= FEW_POSITIONS ? 2 : 1)); // heads side by side need room
     }
-    one.phi.take(plan_.phi, learned), learned += one.phi.places();
+    one.phi.take(plan_.phi, learned), learned += one.phi.offsets();
     for (T **slopes : {&one.q_slopes, &one.k_slopes}) *slopes = rows(one.phi.on(), H);
     for (T **points : {&one.q_points, &one.k_points}) *points = rows(one.phi.learns(), H);
     const int row = h * ShortAttention<T>::row(s);
     one.weights = rows(true, row), one.logits = rows(reads, row), one.kept = rows(true, h * one.kept_row);
     one.mixed = rows(true, H), one.middle = rows(true, D), one.out = rows(true, D);
-    one.attention_bytes = thins(ATTENTION) ? memory.take<uint8_t>(R * d + 16) : nullptr;
+    one.attention_bytes = has_dropout(ATTENTION) ? memory.take<uint8_t>(R * d + 16) : nullptr;
     if (!f) return;
-    one.mlp_bytes = thins(MLP) ? memory.take<uint8_t>(R * d + 16) : nullptr;
+    one.mlp_bytes = has_dropout(MLP) ? memory.take<uint8_t>(R * d + 16) : nullptr;
     one.mlp_in.lay_out(memory, d, f, parts, room_);
     one.mlp_in_bias.lay_out(memory, at[MLP_IN_BIAS], f, parts);
     one.mlp_out.lay_out(memory, f, d, 1, room_);
@@ -88,7 +88,7 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
     one.points = rows(one.activation.learns(), F), one.active = rows(true, F);
 }
 
-template <typename T> void Lane<T>::open(int64_t lane) {
+template <typename T> void LayeredLane<T>::open(int64_t lane) {
     const T *knobs = static_cast<const T *>(plan_.knobs) + lane * (KNOBS + plan_.own_knobs);
     const int64_t line = lane * N * s;
     epsilon_ = knobs[EPSILON], cap_ = knobs[CAP];
@@ -99,13 +99,13 @@ template <typename T> void Lane<T>::open(int64_t lane) {
         return table ? static_cast<const T *>(table) + lane * size : nullptr;
     };
     answers_ = plan_.targets ? static_cast<const int64_t *>(plan_.targets) + line : nullptr;
-    numbers_ = own(plan_.targets, N * s), weights_ = own(plan_.weights, N * s);
+    numbers_ = own(plan_.targets, N * s), loss_weights_ = own(plan_.weights, N * s);
     placed_ = own(plan_.placed, s * d), cosines_ = own(plan_.cosines, s * (c / 2));
     sines_ = own(plan_.sines, s * (c / 2));
     const int depth = plan_.depth, sites = 1 + 3 * depth;
     const auto site = [&](int family, int number, int scale) {
-        Site<T> found;
-        found.on = thins(family), found.scale = knobs[scale];
+        DropoutSite<T> found;
+        found.on = has_dropout(family), found.scale = knobs[scale];
         if (!found.on) return found;
         found.state = uint64_t(plan_.states[lane * sites + number]);
         found.threshold = plan_.thresholds[lane * sites + number];
@@ -125,9 +125,9 @@ template <typename T> void Lane<T>::open(int64_t lane) {
     open_table();
 }
 
-template <typename T> void Lane<T>::open_parameters(int64_t lane) {
+template <typename T> void LayeredLane<T>::open_parameters(int64_t lane) {
     parameters_ = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
-    for (int l = 0; l < plan_.depth; l++) read(layers_[l], plan_.layers + l * LAYER_PLACES);
+    for (int l = 0; l < plan_.depth; l++) read(layers_[l], plan_.layers + l * LAYER_OFFSETS);
     final_gain_.read(parameters_), final_bias_.read(parameters_), writing_bias_.read(parameters_);
     const int64_t at = plan_.tied ? plan_.ends[READING] : plan_.ends[WRITING];
     writing_.read(parameters_ + at, nullptr, plan_.tied ? d : v, plan_.tied);
@@ -136,7 +136,7 @@ template <typename T> void Lane<T>::open_parameters(int64_t lane) {
 
 template <typename T>
 template <typename Work>
-void Lane<T>::each_vector(Layer<T> &one, Work work) {
+void LayeredLane<T>::each_vector(Layer<T> &one, Work work) {
     for (Vector<T> *vector : {&one.query_bias, &one.key_bias, &one.value_bias, &one.output_bias, &one.mlp_in_bias,
                               &one.mlp_out_bias, &one.attention_gain, &one.attention_bias, &one.mlp_gain,
                               &one.mlp_bias})
@@ -146,9 +146,9 @@ void Lane<T>::each_vector(Layer<T> &one, Work work) {
         for (Vector<T> &tap : canon->taps) work(tap);
 }
 
-template <typename T> void Lane<T>::read(Layer<T> &one, const int64_t *at) {
-    const auto matrix = [&](Matrix<T> &matrix, int64_t place, int step) {
-        matrix.read(parameters_ + place, gradient_ ? gradient_ + place : nullptr, step);
+template <typename T> void LayeredLane<T>::read(Layer<T> &one, const int64_t *at) {
+    const auto matrix = [&](Matrix<T> &matrix, int64_t offset, int step) {
+        matrix.read(parameters_ + offset, gradient_ ? gradient_ + offset : nullptr, step);
     };
     int64_t packed = at[QUERY_KEY_VALUE];
     for (Matrix<T> *one_of_three : {&one.query, &one.key, &one.value}) matrix(*one_of_three, packed, 3 * d), packed += d;
@@ -159,7 +159,7 @@ template <typename T> void Lane<T>::read(Layer<T> &one, const int64_t *at) {
     one.phi.read(parameters_), one.activation.read(parameters_);
 }
 
-template <typename T> void Lane<T>::write(Layer<T> &one, const int64_t *at) {
+template <typename T> void LayeredLane<T>::write(Layer<T> &one, const int64_t *at) {
     T *packed = gradient_ + at[QUERY_KEY_VALUE];
     one.query.write(packed, 3 * d), one.key.write(packed + d, 3 * d), one.value.write(packed + 2 * d, 3 * d);
     one.output.write(gradient_ + at[OUTPUT], d);

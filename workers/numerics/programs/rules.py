@@ -1,0 +1,399 @@
+"""The rules of operations that are neither views nor pointwise: what each makes of its operands.
+
+A rule is given the lowering, to which it may add loops and calls, the kind of its first result, and the operation's own
+arguments. It returns the values of the results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from workers.numerics.codegen.formulas import has_formula
+from workers.numerics.codegen.values import TYPES, CannotGenerate, Kind, contiguous_strides
+from workers.numerics.programs.indices import Index, linear
+from workers.numerics.programs.lowering import LIGHT, PRODUCTS, SPLINES, VIEWS, Lowering, Rules, out_of_place
+from workers.numerics.programs.values import (
+    Body,
+    Call,
+    Lazy,
+    Stored,
+    Value,
+    element,
+    formula,
+    new,
+    sliced,
+    view_of,
+    weight_of,
+)
+
+_SHORT_SCATTER = 8
+"""Most indices of a row for which `scatter_add` compares every element with every index, without a loop."""
+
+
+def _clone(lowering: Lowering, kind: Kind, source: Value, **_: Any) -> Value:
+    """Clone a tensor; elements are copied only if their order in memory changes."""
+    if isinstance(source, Lazy):
+        return formula("{0}", [source], kind, kind.dtype)
+    return source if source.strides == kind.strides else lowering.store(source, kind.strides)
+
+
+def _full(lowering: Lowering, kind: Kind, shape: Any, number: Any, **_: Any) -> Value:
+    """Fill a tensor with a number."""
+    return formula("{0}", [number], kind, kind.dtype)
+
+
+def _where(lowering: Lowering, kind: Kind, mask: Value, if_true: Any, if_false: Any) -> Value:
+    """Choose between two operands, element by element."""
+
+    def load(body: Body, indices: Sequence[Index]) -> str:
+        condition = element(body, mask, indices, torch.bool)
+        taken, otherwise = (element(body, value, indices, kind.dtype) for value in (if_true, if_false))
+        return body.hold(f"{condition} ? {taken} : {otherwise}", kind.dtype)
+
+    return Lazy(kind.shape, kind.dtype, load, 1 + weight_of([mask, if_true, if_false]))
+
+
+# -- sums and extremes -------------------------------------------------------------------------------------------------
+
+
+def _reduce(name: str, lowering: Lowering, kind: Kind, source: Value, *others: Any, **_: Any) -> Value:
+    """Reduce along axes: sum, mean, largest, smallest, all or any."""
+    axes = others[0] if others else None
+    axes = axes if isinstance(axes, list) else [] if axes is None else [axes]
+    if name in ("amax", "amin") and not source.dtype.is_floating_point:
+        raise CannotGenerate("an extreme of whole numbers")
+    if name in ("all", "any") and (kind.dtype != torch.bool or (not axes and others)):
+        raise CannotGenerate(f"{name} of {source.dtype} along {axes}")
+    reduced = _axes(axes, len(source.shape))
+    total = _reduced(lowering, source, reduced, "sum" if name == "mean" else name, kind)
+    return _divided(total, _count(source, reduced), kind) if name == "mean" else total
+
+
+def _reduced(lowering: Lowering, source: Value, axes: Sequence[int], how: str, kind: Kind) -> Stored:
+    """Add the loops of a reduction, and return its result; `how` as in `Loops`."""
+    if not math.prod(source.shape):
+        raise CannotGenerate("a sum of nothing")
+    kept = [1 if axis in axes else size for axis, size in enumerate(source.shape)]
+    strides = [0 if axis in axes else stride for axis, stride in enumerate(contiguous_strides(kept))]
+    how = how if any(source.shape[axis] > 1 for axis in axes) else "store"
+    to = new(kind)
+    lowering.loop(to, source, source.shape, lambda _, indices: linear(0, strides, indices), how=how, reduced=axes)
+    return to
+
+
+def _count(source: Value, axes: Sequence[int]) -> int:
+    return math.prod(source.shape[axis] for axis in axes)
+
+
+def _divided(total: Value, count: int, kind: Kind) -> Lazy:
+    return formula(f"{{0}} / {{T}}({count})", [total], kind, kind.dtype)
+
+
+def _var_mean(
+    lowering: Lowering, kind: Kind, source: Value, axes: Any = None, unbiased: Any = None, *_: Any, **keywords: Any
+) -> tuple[Value, Value]:
+    """Compute the variance along axes, and the mean if it is asked for, in two passes."""
+    # The overload of dim, unbiased and keepdim has a truth value in the place of the others' keyword.
+    correction = int(unbiased) if isinstance(unbiased, bool) else keywords.get("correction", 1)
+    reduced = _axes([] if axes is None else axes, len(source.shape))
+    count = _count(source, reduced)
+    mean = lowering.store(_divided(_reduced(lowering, source, reduced, "sum", kind), count, kind))
+    kept_mean = Stored.whole(mean.buffer, tuple(1 if n in reduced else size for n, size in enumerate(source.shape)))
+    source_kind = Kind(source.shape, contiguous_strides(source.shape), source.dtype)
+    squares = formula("({0} - {1}) * ({0} - {1})", [source, kept_mean], source_kind, source.dtype)
+    total = _reduced(lowering, squares, reduced, "sum", kind)
+    return _divided(total, max(0, count - correction), kind), mean
+
+
+def _scan(lowering: Lowering, kind: Kind, source: Value, axis: int, **_: Any) -> Value:
+    """Compute the cumulative sum along an axis."""
+    axis %= max(1, len(source.shape))
+    if not source.shape or source.shape[axis] == 1:
+        return formula("{0}", [source], kind, kind.dtype)
+    to = new(kind)
+    lowering.loop(to, source, source.shape, lambda _, indices: linear(0, to.strides, indices), how="scan", scanned=axis)
+    return to
+
+
+# -- reads and writes by an index --------------------------------------------------------------------------------------
+
+
+def _flip(lowering: Lowering, kind: Kind, source: Value, axes: list[int]) -> Value:
+    """Reverse the order of elements along axes."""
+    axes = _axes(axes, len(source.shape)) if axes else []
+    if isinstance(source, Stored):
+        offset = source.offset + sum((source.shape[axis] - 1) * source.strides[axis] for axis in axes)
+        strides = [-stride if axis in axes else stride for axis, stride in enumerate(source.strides)]
+
+        def load(body: Body, indices: Sequence[Index]) -> str:
+            return body.load(source.buffer, linear(offset, strides, indices))
+    else:
+
+        def load(body: Body, indices: Sequence[Index]) -> str:
+            reversed_indices = [
+                Index(source.shape[axis] - 1).plus(index, -1) if axis in axes else index
+                for axis, index in enumerate(indices)
+            ]
+            return source.load(body, reversed_indices)
+
+    return Lazy(source.shape, source.dtype, load, source.weight)
+
+
+def _embedding(lowering: Lowering, kind: Kind, table: Value, index: Value, *_: Any, **__: Any) -> Value:
+    """Read the rows of a table that an index names."""
+
+    def load(body: Body, indices: Sequence[Index]) -> str:
+        row = body.read_index(element(body, index, indices[:-1], torch.int64), table.shape[0])
+        return table.load(body, [row, indices[-1]])
+
+    # Just above LIGHT: rows that are used several times are read from the table once.
+    return Lazy(kind.shape, kind.dtype, load, LIGHT + 1)
+
+
+def _embedding_gradient(
+    lowering: Lowering, kind: Kind, gradient: Value, index: Value, rows: int, padding: int, by_frequency: bool
+) -> Value:
+    """Sum the gradient's rows into the rows of the table that the index names."""
+    if padding >= 0 or by_frequency:
+        raise CannotGenerate("an embedding with a padding index or scaled by frequency")
+    if not math.prod(gradient.shape):
+        raise CannotGenerate("the gradient of an embedding of nothing")
+    to = new(kind)
+
+    def place(body: Body, indices: list[Index]) -> Index:
+        *others, column = indices
+        row = body.read_index(element(body, index, others, torch.int64), rows)
+        return linear(0, to.strides, [row, column])
+
+    summed = range(len(gradient.shape) - 1)
+    lowering.loop(to, gradient, gradient.shape, place, how="sum", reduced=summed, is_scattered=True)
+    return to
+
+
+def _gather(lowering: Lowering, kind: Kind, source: Value, axis: int, index: Value, **_: Any) -> Value:
+    """Read the elements that an index names along an axis."""
+    axis %= max(1, len(source.shape))
+
+    def load(body: Body, indices: Sequence[Index]) -> str:
+        at = [*indices]
+        at[axis] = body.read_index(element(body, index, indices, torch.int64), source.shape[axis])
+        return source.load(body, at)
+
+    return Lazy(kind.shape, kind.dtype, load, 2 + weight_of([source, index]))
+
+
+def _scatter_add(lowering: Lowering, kind: Kind, source: Value, axis: int, index: Value, added: Value) -> Value:
+    """Add numbers to the elements that an index names.
+
+    With few in a row, each element picks its own. Many are summed one after another into zeros.
+    """
+    axis %= max(1, len(kind.shape))
+    others = [number for number in range(len(kind.shape)) if number != axis]
+    if index.shape[axis] > _SHORT_SCATTER or any(index.shape[other] != kind.shape[other] for other in others):
+        to = new(kind)
+
+        def place(body: Body, indices: list[Index]) -> Index:
+            at = [*indices]
+            at[axis] = body.read_index(element(body, index, indices, torch.int64), kind.shape[axis])
+            return linear(0, to.strides, at)
+
+        lowering.loop(to, added, index.shape, place, how="sum", reduced=(axis,), is_scattered=True)
+        return formula("{0} + {1}", [source, to], kind, kind.dtype)
+
+    def load(body: Body, indices: Sequence[Index]) -> str:
+        total = element(body, source, indices, kind.dtype)
+        for term in range(index.shape[axis]):
+            at = [*indices]
+            at[axis] = Index(term)
+            is_chosen = f"{index.load(body, at)} == {indices[axis].write()}"
+            addend = element(body, added, at, kind.dtype)
+            total = body.hold(f"{total} + ({is_chosen} ? {addend} : {TYPES[kind.dtype]}(0))", kind.dtype)
+        return total
+
+    return Lazy(kind.shape, kind.dtype, load, 2 + weight_of([source, index, added]))
+
+
+def _triangle(sign: str, lowering: Lowering, kind: Kind, source: Value, diagonal: int = 0) -> Value:
+    """Keep the elements whose column is `sign` their row plus `diagonal`; the others become zero."""
+
+    def load(body: Body, indices: Sequence[Index]) -> str:
+        is_kept = f"{indices[-1].write()} {sign} {indices[-2].write()} + {diagonal}"
+        taken = element(body, source, indices, kind.dtype)
+        return body.hold(f"{is_kept} ? {taken} : {TYPES[kind.dtype]}(0)", kind.dtype)
+
+    return Lazy(kind.shape, kind.dtype, load, 2 + source.weight)
+
+
+# -- parts of tensors --------------------------------------------------------------------------------------------------
+
+
+def _stack(lowering: Lowering, kind: Kind, parts: list[Value], axis: int = 0) -> Value:
+    """Put tensors side by side along a new axis."""
+    to, axis = new(kind), axis % max(1, len(kind.shape))
+    shape, strides = ((*own[:axis], *own[axis + 1 :]) for own in (to.shape, to.strides))
+    for number, part in enumerate(parts):
+        lowering.copy(part, Stored(to.buffer, shape, strides, number * to.strides[axis]))
+    return to
+
+
+def _concatenate(lowering: Lowering, kind: Kind, parts: list[Value], axis: int = 0) -> Value:
+    """Put tensors behind one another along an axis."""
+    to, axis, start = new(kind), axis % max(1, len(kind.shape)), 0
+    for part in parts:
+        if len(part.shape) == len(kind.shape):  # an empty tensor of one axis is accepted beside all others
+            lowering.copy(part, sliced(to, axis, start, start + part.shape[axis]))
+            start += part.shape[axis]
+    return to
+
+
+def _pad(lowering: Lowering, kind: Kind, source: Value, widths: list[int], number: float = 0) -> Value:
+    """Pad a tensor with a number; negative widths cut elements off."""
+    rank = len(source.shape)
+    sides = [(0, 0)] * rank
+    for pair in range(len(widths) // 2):
+        sides[rank - 1 - pair] = widths[2 * pair], widths[2 * pair + 1]
+    for axis, (before, after) in enumerate(sides):
+        if before < 0 or after < 0:
+            source = sliced(source, axis, max(0, -before), source.shape[axis] + min(0, after))
+    return _within(lowering, kind, source, [(max(0, before), 1) for before, _ in sides], number)
+
+
+def _slice_gradient(
+    lowering: Lowering, kind: Kind, source: Value, sizes: list[int], axis: int, start: int | None, _: Any, step: int
+) -> Value:
+    """Write the gradient of a slice into zeros of the sliced tensor's shape."""
+    axis, start = axis % len(sizes), 0 if start is None else start
+    starts = [(0, 1)] * len(sizes)
+    starts[axis] = max(0, min(sizes[axis], start + sizes[axis] if start < 0 else start)), step
+    return _within(lowering, kind, source, starts, 0)
+
+
+def _select_gradient(lowering: Lowering, kind: Kind, source: Value, sizes: list[int], axis: int, index: int) -> Value:
+    """Write the gradient of what an index selected into zeros of the whole tensor's shape."""
+    axis %= len(sizes)
+    if isinstance(source, Stored):
+        shape, strides = ((*own[:axis], 1, *own[axis:]) for own in (source.shape, source.strides))
+        source = Stored(source.buffer, shape, strides, source.offset)
+    else:
+        like = torch.empty(source.shape, device="meta").unsqueeze(axis)
+        source = view_of(source, tuple(like.shape), tuple(like.stride()), 0)
+    starts = [(0, 1)] * len(sizes)
+    starts[axis] = index % sizes[axis], 1
+    return _within(lowering, kind, source, starts, 0)
+
+
+def _within(lowering: Lowering, kind: Kind, source: Value, starts: Sequence[tuple[int, int]], number: float) -> Value:
+    """Write a tensor into a larger one and a number into the rest; `starts`: start and step by axis."""
+    if [*source.shape] == [*kind.shape]:
+        return source
+    inside = to = new(kind)
+    for axis, (start, step) in enumerate(starts):
+        count, size = source.shape[axis], kind.shape[axis]
+        lowering.copy(number, sliced(inside, axis, 0, start))
+        for phase in range(step):  # elements between those of the source, and after them
+            first = start + phase + (count * step if not phase else 0)
+            lowering.copy(number, sliced(inside, axis, first, size, step))
+        inside = sliced(inside, axis, start, start + (count - 1) * step + 1, step)
+    lowering.copy(source, inside)
+    return to
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+def _multiply(lowering: Lowering, kind: Kind, left: Value, right: Value) -> Value:
+    """Multiply matrices or batches of them."""
+    return _product(lowering, kind, left, right, None)
+
+
+def _add_product(
+    lowering: Lowering, kind: Kind, addend: Value, left: Value, right: Value, *, alpha: float = 1, beta: float = 1
+) -> Value:
+    """Multiply matrices or batches of them, and add a tensor: in the same call if it is a vector for every row."""
+    if (alpha, beta) != (1, 1):
+        raise CannotGenerate("a product with factors")
+    is_bias = isinstance(addend, Stored) and addend.shape == kind.shape[-1:] and addend.strides == (1,)
+    to = _product(lowering, kind, left, right, addend if isinstance(addend, Stored) and is_bias else None)
+    return to if is_bias else formula("{0} + {1}", [to, addend], kind, kind.dtype)
+
+
+def _product(lowering: Lowering, kind: Kind, left: Value, right: Value, bias: Stored | None) -> Stored:
+    if not kind.dtype.is_floating_point:
+        raise CannotGenerate("a product of whole numbers")
+    one, other = (_batched(lowering.in_memory(factor)) for factor in (left, right))
+    to = new(kind)
+    if not one.shape[2]:
+        raise CannotGenerate("a product of nothing")
+    if kind.numel:
+        batch = _batched(to)
+        sizes = [*one.shape, other.shape[2], *one.strides, *other.strides, *batch.strides[:2]]
+        lowering.steps.append(Call("product", [one, other, bias], [batch], sizes))
+    return to
+
+
+def _batched(value: Stored) -> Stored:
+    """Return a matrix as a batch of one; a batch stays as it is."""
+    if len(value.shape) == 3:
+        return value
+    return Stored(value.buffer, (1, *value.shape), (0, *value.strides), value.offset)
+
+
+def _spline(name: str, lowering: Lowering, kind: Kind, *operands: Value) -> tuple[Value, ...]:
+    """Call the interpolation between learned knots, or its gradient by points and knots."""
+    read = [_contiguous(lowering, operand) for operand in operands]
+    *_, points, knots, _low, _scale = read
+    alike = [points, knots] if name == "spline_gradient" else [points]
+    written = [new(Kind(one.shape, one.strides, kind.dtype)) for one in alike]
+    if count := math.prod(points.shape):
+        lowering.steps.append(Call(name, read, written, [count, math.prod(knots.shape)]))
+    return tuple(written)
+
+
+def _contiguous(lowering: Lowering, value: Value) -> Stored:
+    """Return an operand in memory, its elements contiguous in the order of its axes."""
+    value = lowering.in_memory(value)
+    strides = contiguous_strides(value.shape)
+    if any(own != dense for own, dense, size in zip(value.strides, strides, value.shape, strict=True) if size > 1):
+        return lowering.store(value, strides)
+    return value
+
+
+def _axes(axes: Sequence[int] | int, rank: int) -> list[int]:
+    """Return axes from the front, in ascending order; without any, all axes."""
+    listed = [axes] if isinstance(axes, int) else [*axes]
+    return sorted(axis % max(1, rank) for axis in listed) if listed else [*range(rank)]
+
+
+RULES: Rules = {
+    "clone": _clone,
+    **dict.fromkeys(("full", "full_like"), _full),
+    "where": _where,
+    "masked_fill": lambda lowering, kind, source, mask, value: _where(lowering, kind, mask, value, source),
+    **{name: partial(_reduce, name) for name in ("sum", "mean", "amax", "amin", "all", "any")},
+    **dict.fromkeys(("var", "var_mean"), _var_mean),
+    "cumsum": _scan,
+    "flip": _flip,
+    "embedding": _embedding,
+    "embedding_dense_backward": _embedding_gradient,
+    "gather": _gather,
+    "scatter_add": _scatter_add,
+    "tril": partial(_triangle, "<="),
+    "triu": partial(_triangle, ">="),
+    "cat": _concatenate,
+    "stack": _stack,
+    "constant_pad_nd": _pad,
+    "slice_backward": _slice_gradient,
+    "select_backward": _select_gradient,
+    **{name: _multiply if name in ("mm", "bmm") else _add_product for name in PRODUCTS},
+    **{name: partial(_spline, name.removeprefix("graft::")) for name in SPLINES},
+}
+
+
+def knows(name: str) -> bool:
+    """Return whether programs support the operation of this name, at least for some arguments."""
+    return name in VIEWS or name in RULES or name == "copy_" or has_formula(out_of_place(name))
