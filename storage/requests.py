@@ -42,7 +42,7 @@ def request_queue(url: str, request: StoreRequest) -> QueueEntry | None:
 
 
 def annotate_study(url: str, study: str, **values: str | Sequence[str] | Sequence[int] | bool) -> None:
-    """Annotate a study or its trials (`Store.annotate`); raises StudyError as `request_service` does."""
+    """Annotate a study or its trials; raises StudyError as `request_service` does."""
     with open_reader(url) as reader:
         reader.study(study)  # raises StudyError if there is no such study
     request_service(url, StoreRequest(action="annotate", study=study, row=values))
@@ -89,6 +89,7 @@ def request_service(url: str, request: StoreRequest) -> None:
     Raises StudyError for a request that cannot be carried out, if the service does not answer, or if a
     process that is no service is the only one that may write.
     """
+    request.check()
     database = find_database(url)
     is_served = False
     if database.mailbox is not None:

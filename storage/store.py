@@ -105,7 +105,7 @@ class Store:
         return EditedStudy(self._session, study_id)
 
     def annotate(self, study_id: int, **values: str | Sequence[str] | bool) -> None:
-        """Write some of a study's `note`, `tags` and `archived`; another process may run the study."""
+        """Write `note`, `tags` or `archived`, checked by `StoreRequest.check`; another process may run the study."""
         statement = update(studies).where(studies.c.id == study_id).values(**values)
         self._session.transact(lambda connection: connection.execute(statement))
 

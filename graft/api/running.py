@@ -7,6 +7,7 @@ that reaches the waiting thread asks the study to stop, waits until it has, and 
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 import threading
 import time
@@ -23,6 +24,8 @@ from graft.launching.run import RunRequest, run_study
 from graft.machine.devices import describe_unused_gpu
 from spaces.errors import StudyError
 from spaces.records import Progress
+
+_log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.2
 _LINE_SECONDS = 15.0
@@ -89,9 +92,9 @@ def train(database: str, study: str, run: Run, placement: Placement) -> Progress
     job = _Job(request)
     shown = _Shown(study, run.progress)
     if run.device is None and placement.executor != "ray" and (unused := describe_unused_gpu()):
-        shown.say(f"warning: {unused}")
+        shown.note(f"warning: {unused}")
     for line in settle_changes(database, study, placement, accept=run.accept_changes):
-        shown.say(f"note: {line}")
+        shown.note(f"note: {line}")
     started = time.monotonic()
     try:
         job.start()
@@ -190,6 +193,15 @@ class _Shown:
             return
         if self._handle:
             self._display(text)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def note(self, text: str) -> None:
+        """Show a line that stays, also in a notebook; without a display of progress, log it."""
+        if self._wanted is not True:
+            _log.warning(text)
+        elif self._handle:
+            _ipython().display(_ipython().HTML(f"<pre>{escape(text)}</pre>"))
         else:
             print(text, file=sys.stderr, flush=True)
 

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 import graft
 from graft.machine import doctor
 from graft.machine.doctor import Rate
-from graft.stored.waiting import LOOK_SECONDS, Outcome, wait_for_study
+from graft.stored.waiting import LOOK_SECONDS, WaitResult, wait_for_study
 from spaces.errors import StudyError
 from storage import NewStudy, QueueEntry, Terms, open_reader, open_store
 from tests.support import studies
@@ -179,7 +179,7 @@ class Clock:
         self.now += seconds
         next(self._events, lambda: None)()
 
-    def wait(self, url: str, timeout: float | None = None) -> Outcome:
+    def wait(self, url: str, timeout: float | None = None) -> WaitResult:
         with open_reader(url) as reader:
             return wait_for_study(reader, "study", timeout, sleep=self.sleep, clock=lambda: self.now)
 

@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -19,6 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 import graft
+from graft.api import running
 from graft.launching.planning.warm_start import warm_start
 from graft.plugins.families import families
 from spaces import load
@@ -399,6 +402,21 @@ def test_progress_is_printed_where_there_is_no_notebook(tmp_path: Path, capsys: 
     out, error = capsys.readouterr()
     assert out == ""
     assert error.splitlines()[-1].startswith("tiny: 1 finished of 1; best tvd/bema ")
+
+
+def test_every_note_stays_in_a_notebook_and_is_logged_where_no_progress_is_shown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    handle, displayed = Mock(), list[str]()
+    monkeypatch.setattr(running, "_make_handle", lambda: handle)
+    monkeypatch.setattr(running, "_ipython", lambda: SimpleNamespace(HTML=str, display=displayed.append))
+    shown = running._Shown("tiny", True)
+    for text in ("one < two", "two"):
+        shown.note(text)
+    assert displayed == ["<pre>one &lt; two</pre>", "<pre>two</pre>"]
+    handle.update.assert_not_called()
+    running._Shown("tiny", False).note("three")
+    assert caplog.messages == ["three"]
 
 
 # -- what cannot be --------------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def train(one: Trial) -> RestoredTrial:
         metrics=rows,
         steps=last.step,
         trained_on=None,
-        conditions=[],
+        fingerprints=[],
         outside=current(),
     )
 

@@ -17,8 +17,6 @@ from workers.numerics.layout import Layout
 from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets
 
-_Names = dict[tuple[str, frozenset[str]], Iterable[str]]
-"""(the evaluation model's label, the keys of a set) -> the names of metrics."""
 LARGEST_EVALUATED = 300_000_000
 """Multiplications, about, of an evaluation that is made to see what it reports; a tenth of a second."""
 
@@ -49,31 +47,17 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
     if positions * (parameters + positions) <= LARGEST_EVALUATED:
         names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
     else:
-        names = _find_by_shapes(recipe, layout, seeds, alike)
+        from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
+                names = _metric_names(recipe, layout(), seeds, alike, shapes.from_tensor)
+        except DataDependentOutputException:  # as where a mask decides how attention is computed
+            names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
     for label, (condition, whole) in itertools.product(recipe.model.evaluations(), sets.items()):
         for name, variant in itertools.product(names[label, frozenset(whole)], variants):
             found.append((name, variant.name, " ".join(filter(None, (condition, label, variant.condition)))))
     return found
-
-
-def _find_by_shapes(
-    recipe: Recipe, layout: Callable[[], Layout], seeds: Tensor, alike: Mapping[frozenset[str], Batch]
-) -> _Names:
-    """Return the metrics of each evaluation model on each kind of set, found with tensors without numbers.
-
-    Tensors on torch's device `meta` take half of the time that `FakeTensorMode` takes. A model that makes tensors of
-    its own on another device, or reads a number, cannot use them.
-    """
-    try:
-        with torch.device("meta"):
-            return _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor.to("meta"))
-    except Exception:  # an error of the model's own is raised again below
-        from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
-            return _metric_names(recipe, layout(), seeds, alike, shapes.from_tensor)
-    except DataDependentOutputException:  # as where a mask decides how attention is computed
-        return _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
 
 
 def _metric_names(
@@ -82,11 +66,11 @@ def _metric_names(
     seeds: Tensor,
     alike: Mapping[frozenset[str], Batch],
     change: Callable[[Tensor], Tensor],
-) -> _Names:
+) -> dict[tuple[str, frozenset[str]], Iterable[str]]:
     """Return the metrics of each evaluation model on each kind of set; `change` makes the tensors that it is found
     with.
     """
-    names: _Names = {}
+    names: dict[tuple[str, frozenset[str]], Iterable[str]] = {}
     parameters = layout.initial(change(seeds))[0].to(recipe.dtype)
     for (label, model), (kind, whole) in itertools.product(recipe.model.evaluations().items(), alike.items()):
         few = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}

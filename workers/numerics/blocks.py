@@ -1,7 +1,7 @@
 """Memory for large tensors that is used again: the system clears each page that it gives, at 10 GB/s or so.
 
-A step makes its state anew. Where that is a gigabyte, pages that are given back and asked for again cost a third of the
-step. A block is used again once no tensor refers to it.
+A step makes parameters and gradients anew. Where they are a gigabyte, pages that are given back and asked for again
+cost a third of the step. A block is used again once no tensor refers to it.
 """
 
 from __future__ import annotations

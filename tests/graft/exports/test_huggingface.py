@@ -133,7 +133,7 @@ def test_a_plug_in_that_does_not_run_by_itself_is_refused_in_a_line(tmp_path: Pa
 def test_the_card_names_the_folder_that_is_worked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     restored = RestoredTrial(
-        trial=trial(0, config()), row={}, metrics=[], steps=1, trained_on=None, outside=current(), conditions=[]
+        trial=trial(0, config()), row={}, metrics=[], steps=1, trained_on=None, outside=current(), fingerprints=[]
     )
     write_card(Path(), restored, "tiny", "raw", "written")
     assert f'from_pretrained("{tmp_path.name}", trust' in (tmp_path / "README.md").read_text()

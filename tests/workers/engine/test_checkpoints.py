@@ -34,6 +34,7 @@ from tests.support.trials import config, random_knobs, trial
 from workers.engine.checkpoints import Archive, SavedTrial, Snapshot
 from workers.engine.pack import Pack
 from workers.engine.pack.reporting import Reporting
+from workers.numerics.blocks import Blocks
 from workers.numerics.tracing import tree_leaves
 
 Reports = dict[tuple[int, int], Report]
@@ -248,6 +249,23 @@ def test_a_lane_is_saved_once_it_trains_its_own_trial_and_has_gone_further(archi
     assert pack.snapshot() is None, "where it went on from"
     pack.train(1)
     assert pack.snapshot()
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_states_that_are_moved_in_place_beside_free_lanes_are_saved_and_resumed_by_the_same_bits(
+    optimizer: str, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of large models are, in memory that holds no numbers where a lane is free."""
+    trials = transformer_trials(optimizer)
+    expected = [uninterrupted(one) for one in trials]
+    monkeypatch.setattr("workers.training.native_update.LEAST", 1)
+    monkeypatch.setattr(Blocks, "empty_like", lambda _, tensor: torch.full_like(tensor, torch.nan))
+    assert_resumed_is_uninterrupted(trials, archive, seed=2)
+    for one, (reports, parameters) in zip(trials, expected, strict=True):
+        found, moved = uninterrupted(one)
+        assert found == reports
+        for variant, named in parameters[one.number].items():
+            assert all(torch.equal(moved[one.number][variant][name], value) for name, value in named.items())
 
 
 def test_a_checkpoint_has_every_tensor_of_a_state_and_no_lane_of_nobody(archive: Archive) -> None:

@@ -158,7 +158,8 @@ class Pack:
 
         Returns the reports that are due, and those of trials that have diverged on the way. If an error is
         raised, as when memory runs out, every lane is at the end of its last complete step, and reports that
-        were due then are due at the next call.
+        were due then are due at the next call. After an interrupt a pack is not trained on: large moments, which
+        are written in place, may be a step ahead.
         """
         return [report for _, report in self.train_studies(most)]
 

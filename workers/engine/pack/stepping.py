@@ -104,7 +104,7 @@ class StartedSteps:
         return advance
 
     def next_state(self, lanes: Lanes, tensors: LaneTensors) -> State:
-        """Return the state after a step; the tensors are left as they are."""
+        """Return the state after a step (`Step.__call__`), which is not in the tensors yet."""
         batch = draw_training_batch(self.recipe, lanes, tensors)
         used = max((index + 1 for index, running in enumerate(lanes) if running), default=0)
         return self._step(tensors.knobs, tensors.seeds, tensors.state, batch, used if 0 < used < len(lanes) else None)

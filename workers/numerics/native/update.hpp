@@ -45,9 +45,9 @@ struct Update {
     double *loss_sum_after;
 };
 enum Optimizer { ADAMW, ADAM, SGD, MUON };
-// What follows is the weights of the averages. STEP_SIZE is SGD's rate, or Adam's over its bias correction 1 - beta1^n; FIRST_SHARE
-// is 1 - beta1, or SGD's momentum. The last three are Muon's, of
-// its matrices; the others are of the AdamW that moves all else.
+// What follows is the weights of the averages. STEP_SIZE is SGD's rate, or Adam's over its bias correction 1 - beta1^n;
+// FIRST_SHARE is 1 - beta1, or SGD's momentum. The last three are Muon's, of its matrices; the others are of the AdamW
+// that moves all else.
 enum Scalar {
     CLIP_NORM, STEP_SIZE, DECAY, FIRST_SHARE, SECOND_SHARE, CORRECTION2, EPSILON,
     MATRIX_RATE, MATRIX_DECAY, MATRIX_MOMENTUM, SCALARS
@@ -136,7 +136,7 @@ void average(double *to, const double *from, const T *__restrict parameters, dou
 }
 
 template <typename T>
-void accumulate(T *__restrict to, const T *__restrict from, const Clipped<T> &clipped, const double *scalars,
+void accumulate(T *to, const T *from, const Clipped<T> &clipped, const double *scalars,
                 std::ptrdiff_t count) {
     const Clipped<T> gradient = clipped;
     const T share = T(1) - T(scalars[MATRIX_MOMENTUM]);
