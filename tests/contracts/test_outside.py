@@ -82,7 +82,7 @@ def test_a_study_of_outside_plug_ins_is_killed_resumed_and_replayed_after_their_
 ) -> None:
     """On two workers, packed; a helper that the task imports changes while the study is down."""
     url = f"sqlite:///{folder}/graft.db"
-    arguments = ("launch", "space.yaml", "--workers=2", "--pack=3", "--device=cpu", "--steps=120", "--trials=8")
+    arguments = ("launch", "space.yaml", "--workers=2", "--pack=3", "--device=cpu", "--steps=600", "--trials=8")
     with running(folder, *arguments) as process:
         wait_until(lambda: finished(url, "walks") >= 1)
         kill(process)

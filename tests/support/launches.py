@@ -164,16 +164,13 @@ def search(folder: Path, *arguments: str, status: int = 0, before: str = "pass",
 
 
 def wait_until(reached: Callable[[], bool], seconds: float = 240) -> None:
-    """Look often, patiently, as the machine may be busy; a study that is not yet there has not reached anything.
-
-    Looking takes a database 5 ms or more. It takes a twentieth of the time: the cores are for what is waited for.
-    """
+    """Look often, patiently, as the machine may be busy; a study that is not yet there has not reached anything."""
     deadline = time.monotonic() + seconds
-    while (began := time.monotonic()) < deadline:
+    while time.monotonic() < deadline:
         with suppress(GraftError):
             if reached():
                 return
-        time.sleep(min(max(0.05, 19 * (time.monotonic() - began)), 1))
+        time.sleep(0.05)
     pytest.fail(f"not reached in {seconds:g} s", pytrace=False)
 
 
