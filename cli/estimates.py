@@ -1,4 +1,4 @@
-"""What a dry run prints: how long a launch would take and how large it would be."""
+"""The estimate that a dry run prints: how long a launch would take and how large it would be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch needs: where it runs, which study it takes control of, and the run itself.
+"""Launching: where a study runs, which study a launch takes control of, and the run itself.
 
 planning/   before a launch: what it would draw and take, what earlier studies teach it
 editing/    a study that was launched is changed

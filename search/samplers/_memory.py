@@ -1,4 +1,4 @@
-"""What the samplers of Optuna remember: a bounded part of all outcomes, so that an ask costs the same in any study."""
+"""The memory of Optuna's samplers: a bounded part of all outcomes, so that an ask costs the same in any study."""
 
 from __future__ import annotations
 

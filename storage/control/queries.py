@@ -1,4 +1,4 @@
-"""What a controller asks about its study, each answer in one transaction."""
+"""The queries of a controller about its study, each answered in one transaction."""
 
 from __future__ import annotations
 

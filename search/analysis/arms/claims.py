@@ -46,8 +46,8 @@ class ClaimResult:
     high: float
     """Student's paired 95 % interval of the gain."""
     p: float
-    """Of no gain: the p that decides on arms (column `decisive_p` of `ArmComparison.table`), NaN where so few seeds
-    give no verdict."""
+    """The p of the hypothesis of no gain, which decides on arms (column `decisive_p` of `ArmComparison.table`); NaN
+    where so few seeds give no verdict."""
     q: float
     """p, corrected over the claims of the study."""
     p_refuted: float

@@ -1,4 +1,4 @@
-"""What generated code computes with: types, kinds of tensors, numbers to the bit, and the refusal of what it cannot."""
+"""The values of generated code: types, kinds of tensors, numbers to the bit, and the refusal of what has no code."""
 
 from __future__ import annotations
 

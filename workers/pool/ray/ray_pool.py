@@ -226,7 +226,7 @@ class StudyDesk:
         try:
             while not self._is_over():
                 self._requeue_if_cluster_gone()
-                if not self._begun:  # no worker asks, and so none would hear of the error that ended the run
+                if not self._begun:  # no worker asks, so that none would learn of the error that ended the run
                     self.proxy.progress()
                 self._employ()
                 with suppress(queue.Empty):
