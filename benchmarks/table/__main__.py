@@ -1,10 +1,13 @@
 """A public table of trials: many tasks, one wide space (plan.yaml), drawn at random, any row trained again to the bit.
 
-    python -m benchmarks.table train --database table.db [--tasks copying,every]
-    python -m benchmarks.table collect --database table.db --to FOLDER
+    python -m benchmarks.table train --database table.db [--tasks copying,every] [--kept FOLDER]
+    python -m benchmarks.table collect --database table.db --to FOLDER [--kept FOLDER]
+    python -m benchmarks.table join --from FOLDER --to FOLDER
     python -m benchmarks.table replay --from FOLDER TASK:SLICE:NUMBER [TASK:SLICE:NUMBER ...]
 
-`train` trains what is left; `collect` keeps the trials of finished slices as trials.parquet and metrics.parquet;
+`train` trains what is left; `collect` keeps the trials of finished slices as trials.parquet and metrics.parquet; both
+leave out the slices that the folder `--kept` has, so that several machines train parts of one table; `join` makes one
+pair of files of all in a folder and below it, which is a table for `search launch --surrogate`;
 `replay` trains kept trials again, each alone, with exit status 1 if one differs in a bit.
 """
 
@@ -31,18 +34,24 @@ def main() -> None:
         command = commands.add_parser(name)
         command.add_argument("--database", required=True)
         command.add_argument("--tasks", type=words_of(plan), default=list(plan))
+        command.add_argument("--kept", type=Path)
     commands.choices["collect"].add_argument("--to", type=Path, required=True)
+    join = commands.add_parser("join")
+    join.add_argument("--from", type=Path, required=True, dest="folder")
+    join.add_argument("--to", type=Path, required=True)
     again = commands.add_parser("replay")
     again.add_argument("--from", type=Path, required=True, dest="folder")
     again.add_argument("trials", nargs="+", type=read_trial, metavar="TASK:SLICE:NUMBER")
     options = parser.parse_args()
     match options.command:
         case "train":
-            train([plan[name] for name in options.tasks], options.database)
+            kept = read(options.kept).slices if options.kept else ()
+            train([plan[name] for name in options.tasks], options.database, kept)
         case "collect":
-            table = collect([plan[name] for name in options.tasks], options.database)
-            write(table, options.to)
-            print(f"{table.trials.height:,} trials and {table.metrics.height:,} values in {options.to}")
+            kept = read(options.kept).slices if options.kept else ()
+            write(collect([plan[name] for name in options.tasks], options.database, kept), options.to)
+        case "join":
+            write(read(options.folder), options.to)
         case _:
             sys.exit(0 if _replay_all(read(options.folder), options.trials) else 1)
 
@@ -52,11 +61,16 @@ def write(table: Table, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     table.trials.write_parquet(folder / "trials.parquet", compression="zstd", compression_level=19)
     table.metrics.write_parquet(folder / "metrics.parquet", compression="zstd", compression_level=19)
+    print(f"{table.trials.height:,} trials and {table.metrics.height:,} values in {folder}")
 
 
 def read(folder: Path) -> Table:
-    """Read the table's two files."""
-    return Table(trials=pl.read_parquet(folder / "trials.parquet"), metrics=pl.read_parquet(folder / "metrics.parquet"))
+    """Read the table in a folder, whose files may lie in folders below it in parts."""
+    trials, metrics = (
+        pl.concat(map(pl.read_parquet, sorted(folder.rglob(f"{name}.parquet"))), how="diagonal_relaxed")
+        for name in ("trials", "metrics")
+    )
+    return Table(trials=trials, metrics=metrics)
 
 
 def read_trial(text: str) -> tuple[str, int, int]:

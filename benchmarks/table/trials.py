@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +13,21 @@ from benchmarks.kept import train_again
 from benchmarks.table.plan import TaskPlan
 from spaces.records import Scalar
 
+Slices = Collection[tuple[str, int]]
+"""Slices by the name of their task and their number."""
 
-def train(tasks: Iterable[TaskPlan], database: str) -> None:
-    """Train what is left: slice 0 of every task, then slice 1, and so on. An interrupt loses nothing recorded."""
+
+def train(tasks: Iterable[TaskPlan], database: str, kept: Slices = frozenset()) -> None:
+    """Train what is left: slice 0 of every task, then slice 1, and so on. An interrupt loses nothing recorded.
+
+    `kept`: slices that another database has trained already.
+    """
     run = graft.Run(executor="inline", workers=1, device="cpu", checkpoints="none")
     tasks = list(tasks)
     done = _finished(database)
     for number in tasks[0].slices:
         for task in tasks:
-            if task.study(number) not in done:
+            if task.study(number) not in done and (task.name, number) not in kept:
                 graft.launch(task.as_space(number), database=database, run=run)
 
 
@@ -45,6 +51,11 @@ class Table:
     trials: pl.DataFrame
     metrics: pl.DataFrame
 
+    @property
+    def slices(self) -> Slices:
+        """The slices whose trials are here."""
+        return {(task, number) for task, number in self.trials.select("task", "slice").unique().iter_rows()}
+
 
 _TRIALS = """
 SELECT trials.number, trials.seed, trials.state, trials.steps,
@@ -55,13 +66,13 @@ WHERE studies.name = '{study}' ORDER BY trials.number
 """
 
 
-def collect(tasks: Iterable[TaskPlan], database: str) -> Table:
-    """Return the trials of all finished slices."""
+def collect(tasks: Iterable[TaskPlan], database: str, kept: Slices = frozenset()) -> Table:
+    """Return the trials of all finished slices, without those that are kept already."""
     stored, done = graft.open(database), _finished(database)
     trials, metrics = list[pl.DataFrame](), list[pl.DataFrame]()
     for task in tasks:
         for number in task.slices:
-            if (name := task.study(number)) not in done:
+            if (name := task.study(number)) not in done or (task.name, number) in kept:
                 continue
             where = {"task": pl.lit(task.name), "slice": pl.lit(number, dtype=pl.Int16)}
             shared = {path: pl.lit(value) for path, value in _describe(task.choose(number)).items()}
@@ -73,10 +84,10 @@ def collect(tasks: Iterable[TaskPlan], database: str) -> Table:
             metrics.append(study.metrics().with_columns(**where))
     if not trials:
         return Table(trials=pl.DataFrame(), metrics=pl.DataFrame())
-    kept = pl.concat(trials, how="diagonal_relaxed")
+    joined = pl.concat(trials, how="diagonal_relaxed")
     first = ["task", "slice", "number"]
     values = pl.concat(metrics).select(*first, "step", "name", "variant", "condition", "value")
-    return Table(trials=kept.select(*first, pl.exclude(first)), metrics=values)
+    return Table(trials=joined.select(*first, pl.exclude(first)), metrics=values)
 
 
 def _describe(structure: Mapping[str, Any]) -> dict[str, Scalar]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from benchmarks.table.__main__ import read, write
 from benchmarks.table.plan import TaskPlan, read_plan
 from benchmarks.table.trials import collect, replay, train
 
@@ -44,7 +45,18 @@ def test_a_small_table_is_trained_kept_and_replayed(tmp_path: Path) -> None:
     ]
     assert set(table.trials["state"]) == {"finished"}
     assert table.trials["model.scorer"].null_count() == table.trials["optimizer.learning_rate"].null_count() == 0
-    again = replay(table, "copying", 1, 2)
+    write(table, tmp_path / "parts" / "1")
+    elsewhere = str(tmp_path / "elsewhere.db")
+    more = [small("add"), *tasks]
+    train(more, elsewhere, table.slices)
+    rest = collect(more, elsewhere, table.slices)
+    assert rest.slices == {("add", 0), ("add", 1)}
+    write(rest, tmp_path / "parts" / "2")
+    whole = read(tmp_path / "parts")
+    assert whole.slices == {(task.name, number) for task in more for number in range(2)}
+    assert whole.metrics.height == table.metrics.height + rest.metrics.height
+
+    again = replay(whole, "copying", 1, 2)
     assert again.equal == again.values > 0
     wrong = replace(table, metrics=table.metrics.with_columns(pl.col("value") + 1))
     assert replay(wrong, "copying", 1, 2).equal == 0
