@@ -6,7 +6,7 @@
     python -m benchmarks.papers claims
     python -m benchmarks.papers replay STUDY:NUMBER [STUDY:NUMBER ...]
 
-`train` trains what is left; `collect` keeps the metrics that the plan names as Parquet, and says how many; `table`
+`train` trains what is left; `collect` keeps the metrics that the plan names as Parquet, beside those of studies that the database lacks; `table`
 prints the table of docs/experiments/starts.md from these; `claims` decides its comparisons of arms as claims; `replay`
 trains kept trials again, each alone, with exit status 1 if one differs in a bit.
 """
@@ -45,6 +45,9 @@ def main() -> None:
             train([plan.studies[name] for name in options.studies], options.database)
         case "collect":
             found = collect(plan, options.database)
+            if KEPT.exists() and found.height:  # studies that another database has trained stay
+                earlier = pl.read_parquet(KEPT).filter(~pl.col("study").is_in(found["study"].unique().implode()))
+                found = pl.concat([earlier, found], how="diagonal_relaxed")
             KEPT.parent.mkdir(exist_ok=True)
             found.write_parquet(KEPT, compression="zstd")
             print(f"{found.height:,} values of {found['study'].n_unique()} studies in {KEPT}")
