@@ -6,9 +6,10 @@
     python -m benchmarks.papers claims
     python -m benchmarks.papers replay STUDY:NUMBER [STUDY:NUMBER ...]
 
-`train` trains what is left; `collect` keeps the metrics that the plan names as Parquet, beside those of studies that the database lacks; `table`
-prints the table of docs/experiments/starts.md from these; `claims` decides its comparisons of arms as claims; `replay`
-trains kept trials again, each alone, with exit status 1 if one differs in a bit.
+`train` trains what is left; `collect` keeps the metrics that the plan names as Parquet, beside those of studies that
+the database lacks, and says how many; `table` prints the table of docs/experiments/starts.md from these; `claims`
+decides its comparisons of arms as claims; `replay` trains kept trials again, each alone, with exit status 1 if one
+differs in a bit.
 """
 
 from __future__ import annotations
