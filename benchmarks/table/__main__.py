@@ -22,7 +22,7 @@ import polars as pl
 
 from benchmarks.options import words_of
 from benchmarks.table.plan import read_plan
-from benchmarks.table.trials import Table, collect, replay, train
+from benchmarks.table.trials import Slices, Table, collect, replay, train
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
         command = commands.add_parser(name)
         command.add_argument("--database", required=True)
         command.add_argument("--tasks", type=words_of(plan), default=list(plan))
-        command.add_argument("--kept", type=Path)
+        command.add_argument("--kept", type=read_slices, default=frozenset(), metavar="FOLDER")
     commands.choices["collect"].add_argument("--to", type=Path, required=True)
     join = commands.add_parser("join")
     join.add_argument("--from", type=Path, required=True, dest="folder")
@@ -45,11 +45,9 @@ def main() -> None:
     options = parser.parse_args()
     match options.command:
         case "train":
-            kept = read(options.kept).slices if options.kept else ()
-            train([plan[name] for name in options.tasks], options.database, kept)
+            train([plan[name] for name in options.tasks], options.database, options.kept)
         case "collect":
-            kept = read(options.kept).slices if options.kept else ()
-            write(collect([plan[name] for name in options.tasks], options.database, kept), options.to)
+            write(collect([plan[name] for name in options.tasks], options.database, options.kept), options.to)
         case "join":
             write(read(options.folder), options.to)
         case _:
@@ -71,6 +69,13 @@ def read(folder: Path) -> Table:
         for name in ("trials", "metrics")
     )
     return Table(trials=trials, metrics=metrics)
+
+
+def read_slices(folder: str) -> Slices:
+    """For argparse's `type`: the slices of the table in a folder."""
+    if not any(Path(folder).rglob("trials.parquet")):
+        raise argparse.ArgumentTypeError(f"{folder!r} must be a folder with trials.parquet in it or below it")
+    return read(Path(folder)).slices
 
 
 def read_trial(text: str) -> tuple[str, int, int]:
