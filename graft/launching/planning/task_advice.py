@@ -231,33 +231,33 @@ def to_json(known: Known) -> dict[str, Any]:
         "family": known.family,
         "level": SURE,
         "power": WANTED_POWER,
-        "settings": [_setting_to_json(one) for one in known.found.settings],
-        "knobs": [_knob_to_json(knob) for knob in known.found.knobs],
+        "settings": [
+            {
+                "task": json.loads(one.setting.task),
+                "model": one.setting.model,
+                "objective": one.setting.objective,
+                "direction": one.setting.direction,
+                "at": one.setting.at,
+                "steps": one.setting.steps,
+                "studies": list(one.studies),
+                "trials": one.trials,
+                "diverged": one.diverged,
+                "random": one.random,
+                "noise": asdict(one.noise) if one.noise else None,
+                "seeds": [{"difference": difference, "seeds": seeds} for difference, seeds in one.seeds],
+                "best": [asdict(best) for best in one.best],
+            }
+            for one in known.found.settings
+        ],
+        "knobs": [
+            {
+                **asdict(knob),
+                "options": {name: {"winners": own, "trials": every} for name, (own, every) in knob.options.items()},
+                "is_told": knob.is_told,
+            }
+            for knob in known.found.knobs
+        ],
     }
-
-
-def _setting_to_json(one: SettingAdvice) -> dict[str, Any]:
-    setting = one.setting
-    return {
-        "task": json.loads(setting.task),
-        "model": setting.model,
-        "objective": setting.objective,
-        "direction": setting.direction,
-        "at": setting.at,
-        "steps": setting.steps,
-        "studies": list(one.studies),
-        "trials": one.trials,
-        "diverged": one.diverged,
-        "random": one.random,
-        "noise": asdict(one.noise) if one.noise else None,
-        "seeds": [{"difference": difference, "seeds": seeds} for difference, seeds in one.seeds],
-        "best": [asdict(best) for best in one.best],
-    }
-
-
-def _knob_to_json(knob: Knob) -> dict[str, Any]:
-    options = {name: {"winners": own, "trials": every} for name, (own, every) in knob.options.items()}
-    return {**asdict(knob), "options": options, "is_told": knob.is_told}
 
 
 # ----------------------------------------------------------------------------------------------------------- a dry run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -101,28 +101,27 @@ def _parse_stored(reader: Reader, row: Mapping[str, Any]) -> Space | None:
 
 def _read_earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Earlier]:
     """Return the studies that have finished trials, with the best of these."""
+    # A copy of population-based training has the result of its whole lineage, not of its draws.
+    ended = "state = 'finished' AND objective IS NOT NULL AND parent IS NULL AND feasible IS NOT FALSE"
     found: list[Earlier] = []
     for row in rows:
         name, finished = row["name"], reader.study(row["name"]).counts().get("finished", 0)
         space = _parse_stored(reader, row) if finished else None
-        for where, part in _searches(space) if space else ():
+        if not space:
+            continue
+        searches = [(ended, space)]
+        if isinstance(space, TransferSpace):  # a search on every task
+            searches = [
+                (f"{ended} AND group_number = {group}", domain.searched)
+                for group, domain in enumerate(space.domains)
+                if domain.searched
+            ]
+        for where, part in searches:
             sort = "objective" if part.search.objective.direction == "minimize" else "objective DESC"
             tried = part.search.trials if isinstance(space, TransferSpace) else finished
             top = winners_of(min(finished, tried))
             found.append(Earlier(name=name, space=part, winners=reader.study(name).trials(where, sort, top, READ)))
     return found
-
-
-def _searches(space: Space) -> Iterator[tuple[str, Space]]:
-    """Yield SQL for the trials of each search of a study, and its space: one search, or a transfer's on every task."""
-    # A copy of population-based training has the result of its whole lineage, not of its draws.
-    where = "state = 'finished' AND objective IS NOT NULL AND parent IS NULL AND feasible IS NOT FALSE"
-    if isinstance(space, TransferSpace):
-        for group, domain in enumerate(space.domains):
-            if domain.searched:
-                yield f"{where} AND group_number = {group}", domain.searched
-    else:
-        yield where, space
 
 
 def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:

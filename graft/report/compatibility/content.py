@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import polars as pl
 
@@ -146,14 +145,11 @@ def _best_table(transfer: Transfer) -> Table:
     rows: list[list[str]] = []
     for row in best_sources(transfer.matrix).iter_rows(named=True):
         decimals = transfer.shading.decimals(row["unit"])
-        shown = change(row["mean"], decimals)
-        if row["low"] is not None:
-            shown += f" ({change(row['low'], decimals)} to {change(row['high'], decimals)})"
         rows.append(
             [
                 row["target"],
                 row["best"] or "none beyond chance",
-                f"{row['leading']}: {shown}",
+                f"{row['leading']}: {_with_interval(row['mean'], row['low'], row['high'], decimals)}",
                 *(change(row[name], decimals) for name in ("own", "others")),
                 row["own_against_rest"] or MISSING,
             ]
@@ -170,7 +166,9 @@ def _generality_table(transfer: Transfer) -> Table:
             f"{row['better']} of {row['targets']}",
             f"{row['worse']} of {row['targets']}",
             *(change(row[name], transfer.shading.decimals(row["unit"]) + 1) for name in ("mean", "elsewhere")),
-            _middle(row, transfer.shading.decimals(row["unit"]) + 1),
+            _with_interval(
+                row["middle"], row["middle_low"], row["middle_high"], transfer.shading.decimals(row["unit"]) + 1
+            ),
             number(row["improvement"]),
         ]
         for row in generality(transfer.matrix).iter_rows(named=True)
@@ -188,12 +186,10 @@ def _generality_table(transfer: Transfer) -> Table:
     return Table(caption="Against the baseline, over targets", header=header, rows=rows, labels=2)
 
 
-def _middle(row: Mapping[str, Any], decimals: int) -> str:
-    """Return an interquartile mean, with its interval where it has one."""
-    shown = change(row["middle"], decimals)
-    if row["middle_low"] is None:
-        return shown
-    return f"{shown} ({change(row['middle_low'], decimals)} to {change(row['middle_high'], decimals)})"
+def _with_interval(value: float, low: float | None, high: float, decimals: int) -> str:
+    """Return a change, with its interval where it has one."""
+    shown = change(value, decimals)
+    return shown if low is None else f"{shown} ({change(low, decimals)} to {change(high, decimals)})"
 
 
 def _similarity(transfer: Transfer) -> list[Block]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from graft.files import check_ending, writing
 from graft.files import write as write_frame
 from graft.report.compatibility import heatmap, latex, page
-from graft.report.compatibility.cells import Cell
 from graft.report.compatibility.content import Transfer, caption, conclusions, opening, title
 from graft.report.nonlinearities.content import HEADING, table
 from graft.report.nonlinearities.learned import Learned
@@ -30,10 +29,10 @@ def render(transfer: Transfer, path: Path, learned: Learned | None = None) -> No
 
 def _markdown(transfer: Transfer, learned: Learned | None, path: Path) -> None:
     matrix = transfer.matrix
-    rows = [
-        [source, *(_with_interval(transfer.cells[source, name]) for name in matrix.targets)]
-        for source in matrix.sources
-    ]
+    rows: list[list[str]] = []
+    for source in matrix.sources:
+        cells = [transfer.cells[source, target] for target in matrix.targets]
+        rows.append([source, *(f"{cell.text} ({cell.interval})" if cell.interval else cell.text for cell in cells)])
     sources: list[Block] = [Heading(text=HEADING), table(learned)] if learned else []
     blocks = [
         *opening(transfer),
@@ -43,10 +42,6 @@ def _markdown(transfer: Transfer, learned: Learned | None, path: Path) -> None:
         *conclusions(transfer),
     ]
     markdown.write(Document(title=title(transfer), blocks=blocks), path)
-
-
-def _with_interval(cell: Cell) -> str:
-    return f"{cell.text} ({cell.interval})" if cell.interval else cell.text
 
 
 def _latex(transfer: Transfer, learned: Learned | None, path: Path) -> None:

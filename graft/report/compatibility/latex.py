@@ -33,30 +33,25 @@ _SPECIAL: Mapping[str, str] = {
 
 def write(transfer: Transfer, path: Path) -> None:
     """Write a `table` environment; a target's best source is bold if it beats the baseline beyond chance."""
-    path.write_text("\n".join(_lines(transfer)) + "\n", encoding="utf-8")
+    matrix = transfer.matrix
+    best = dict(best_sources(matrix).select("target", "best").iter_rows())
+    key = " Bold: the best of a column, where it is better than the baseline beyond chance. In brackets: intervals."
+    if any(MARK in cell.text for cell in transfer.cells.values()):
+        key += r" $^{*}$: $q < 0.05$."
+    lines = [r"% \usepackage{booktabs}"]
+    lines += [r"\begin{table}", r"\centering", rf"\caption{{{escape(caption(transfer))}{key}}}"]
+    lines += [rf"\begin{{tabular}}{{l{'r' * len(matrix.targets)}}}", r"\toprule"]
+    lines += [_row(["", *map(escape, matrix.targets)]), r"\midrule"]
+    for source in matrix.sources:
+        cells = [transfer.cells[source, target] for target in matrix.targets]
+        lines.append(_row([escape(source), *(_cell(cell, best.get(cell.target) == source) for cell in cells)]))
+    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def escape(text: str) -> str:
     """Text that LaTeX sets as it is, on one line."""
     return re.sub("|".join(map(re.escape, _SPECIAL)), lambda found: _SPECIAL[found[0]], " ".join(plain(text).split()))
-
-
-def _lines(transfer: Transfer) -> Iterable[str]:
-    matrix = transfer.matrix
-    best = dict(best_sources(matrix).select("target", "best").iter_rows())
-    yield r"% \usepackage{booktabs}"
-    key = " Bold: the best of a column, where it is better than the baseline beyond chance. In brackets: intervals."
-    if any(MARK in cell.text for cell in transfer.cells.values()):
-        key += r" $^{*}$: $q < 0.05$."
-    yield from (r"\begin{table}", r"\centering", rf"\caption{{{escape(caption(transfer))}{key}}}")
-    yield rf"\begin{{tabular}}{{l{'r' * len(matrix.targets)}}}"
-    yield r"\toprule"
-    yield _row(["", *map(escape, matrix.targets)])
-    yield r"\midrule"
-    for source in matrix.sources:
-        cells = [transfer.cells[source, target] for target in matrix.targets]
-        yield _row([escape(source), *(_cell(cell, best.get(cell.target) == source) for cell in cells)])
-    yield from (r"\bottomrule", r"\end{tabular}", r"\end{table}")
 
 
 def _cell(cell: Cell, is_best: bool) -> str:

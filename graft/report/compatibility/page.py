@@ -129,22 +129,18 @@ def _learned_section(learned: Learned) -> Iterable[str]:
         for row, one in zip(rows, list_drawn(learned), strict=True)
     ]
     yield "<tr>".join([before, header, *linked])
-    yield from (_origin(learned.study, one) for one in list_drawn(learned))
+    study = shlex.quote(learned.study)
+    for one in list_drawn(learned):
+        yield _ORIGIN.format(
+            anchor=_origin_anchor(one),
+            origin=escape(f"Trial {one.number} learned this non-linearity ({one.component}) on {one.task}."),
+            show=escape(f"search show {study} {one.number}"),
+            used=escape(f'search trials {study} --where "architecture_id = {one.id}"'),
+        )
 
 
 def _origin_anchor(one: Nonlinearity) -> str:
     return f"architecture-{one.id}"
-
-
-def _origin(study: str, one: Nonlinearity) -> str:
-    """Return the section of one non-linearity: where it comes from, and where it was used."""
-    name = shlex.quote(study)
-    return _ORIGIN.format(
-        anchor=_origin_anchor(one),
-        origin=escape(f"Trial {one.number} learned this non-linearity ({one.component}) on {one.task}."),
-        show=escape(f"search show {name} {one.number}"),
-        used=escape(f'search trials {name} --where "architecture_id = {one.id}"'),
-    )
 
 
 _ORIGIN = """<section class="folded" id="{anchor}">

@@ -63,25 +63,20 @@ class AveragingGrid(Section):
         return caption
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        yield Picture(number=figures.own, caption=self.caption, svg=_draw(self.powers, figures.own))
-
-
-def _draw(powers: pl.DataFrame, number: int) -> str:
-    """Return the change of the mean for each kappa (rows) and eta (columns).
-
-    Colours only set apart less from more: whether that is better, the sign tells with the direction of the study.
-    """
-    kappas = powers["kappa"].unique().sort().to_list()
-    etas = [*powers["eta"].drop_nulls().unique().sort().to_list(), None]
-    cells = {(kappa, eta): change for kappa, eta, change in powers.select("kappa", "eta", "change").rows()}
-    most = max([abs(change) for change in cells.values() if change is not None], default=0) or 1
-    with figure_style():
-        figure = Figure(figsize=(len(etas) * _CELL[0] + 1, len(kappas) * _CELL[1] + 1), layout="constrained")
-        axes = figure.subplots()
-        values = [[cells.get((kappa, eta)) for eta in etas] for kappa in kappas]
-        looks: dict[str, Any] = {"cmap": "PuOr_r", "vmin": -most, "vmax": most, "origin": "lower"}
-        draw_cells(axes, values, percent, lambda change: abs(change) <= 0.65 * most, empty=INK, **looks)
-        axes.set_xticks(range(len(etas)), [_PLAIN if eta is None else f"{eta:g}" for eta in etas])
-        axes.set_yticks(range(len(kappas)), [f"{kappa:g}" for kappa in kappas])
-        axes.set(xlabel="BEMA power η", ylabel="EMA power κ")
-        return to_svg(figure, f"figure{number}")
+        # A row for each kappa, a column for each eta. Colours only set apart less from more: whether that is better,
+        # the sign tells with the direction of the study.
+        kappas = self.powers["kappa"].unique().sort().to_list()
+        etas = [*self.powers["eta"].drop_nulls().unique().sort().to_list(), None]
+        cells = {(kappa, eta): change for kappa, eta, change in self.powers.select("kappa", "eta", "change").rows()}
+        most = max([abs(change) for change in cells.values() if change is not None], default=0) or 1
+        with figure_style():
+            figure = Figure(figsize=(len(etas) * _CELL[0] + 1, len(kappas) * _CELL[1] + 1), layout="constrained")
+            axes = figure.subplots()
+            values = [[cells.get((kappa, eta)) for eta in etas] for kappa in kappas]
+            looks: dict[str, Any] = {"cmap": "PuOr_r", "vmin": -most, "vmax": most, "origin": "lower"}
+            draw_cells(axes, values, percent, lambda change: abs(change) <= 0.65 * most, empty=INK, **looks)
+            axes.set_xticks(range(len(etas)), [_PLAIN if eta is None else f"{eta:g}" for eta in etas])
+            axes.set_yticks(range(len(kappas)), [f"{kappa:g}" for kappa in kappas])
+            axes.set(xlabel="BEMA power η", ylabel="EMA power κ")
+            svg = to_svg(figure, f"figure{figures.own}")
+        yield Picture(number=figures.own, caption=self.caption, svg=svg)

@@ -60,7 +60,7 @@ class Fingerprints(Section):
             [
                 str(one.number),
                 *(number(value) for value in found.get(one.number, (0, None))),
-                *(_cell(getattr(one, name)) for name in shown.values()),
+                *(MISSING if (value := getattr(one, name)) is None else str(value) for name in shown.values()),
             ]
             for one in conditions
         ]
@@ -77,7 +77,3 @@ def _differing_sources(conditions: Sequence[StoredFingerprint]) -> list[str]:
         for plugin, digest in one.sources.items():
             known.setdefault(plugin, set()).add(digest)
     return sorted(plugin for plugin, digests in known.items() if len(digests) > 1)
-
-
-def _cell(value: object) -> str:
-    return MISSING if value is None else str(value)

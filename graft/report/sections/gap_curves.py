@@ -79,7 +79,17 @@ class GapCurves(Lines):
             dropouts = self.parameters.select("number", "dropout").drop_nulls()
             raw = self.lines.filter(pl.col("series") == _RAW).join(dropouts, on="number")
             caption = f"{metric} of raw parameters by generalisation gap, coloured by the dropout rate of embeddings."
-            yield Picture(number=own, caption=caption, svg=_draw_dropout(raw, metric, own))
+            with figure_style():
+                figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + 0.6), layout="constrained")
+                axes = figure.subplots()
+                xs, heights, colours = (raw[name].to_list() for name in ("x", "mean", "dropout"))
+                points = axes.scatter(xs, heights, c=colours, cmap="viridis")
+                figure.colorbar(points, ax=axes, label="dropout of embeddings")
+                axes.set_xlabel("generalisation gap")
+                axes.set_ylabel(metric)
+                fit_scale(axes, heights)
+                svg = to_svg(figure, f"figure{own}")
+            yield Picture(number=own, caption=caption, svg=svg)
 
     def looks(self, lines: pl.DataFrame) -> Looks:
         colours = (look("raw").colour, *map(arm_colour, (1, 6, 3)))
@@ -91,15 +101,3 @@ class GapCurves(Lines):
             axes.plot(own["x"].to_list(), own["mean"].to_list(), ".", markersize=4, alpha=0.5, **own_look)
             means = own.group_by(bin=pl.col("x") // 5).agg(pl.col("x", "mean").mean()).sort("x")
             axes.plot(means["x"].to_list(), means["mean"].to_list(), linewidth=1.8, **own_look)
-
-
-def _draw_dropout(raw: pl.DataFrame, metric: str, number: int) -> str:
-    with figure_style():
-        figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + 0.6), layout="constrained")
-        axes = figure.subplots()
-        points = axes.scatter(raw["x"].to_list(), raw["mean"].to_list(), c=raw["dropout"].to_list(), cmap="viridis")
-        figure.colorbar(points, ax=axes, label="dropout of embeddings")
-        axes.set_xlabel("generalisation gap")
-        axes.set_ylabel(metric)
-        fit_scale(axes, raw["mean"].to_list())
-        return to_svg(figure, f"figure{number}")

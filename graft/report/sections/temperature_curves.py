@@ -105,10 +105,6 @@ class TemperatureCurves(Lines):
         if self.estimated:
             caption += " Dash-dotted: the error at the temperature that is estimated from inputs alone."
         yield self.picture(figures.own, self.lines, caption, self.label)
-        yield self._table()
-
-    def _table(self) -> Table:
-        """Return the table of the change that each temperature makes."""
         rows = [
             [
                 row["shift"] or "no shift",
@@ -122,7 +118,7 @@ class TemperatureCurves(Lines):
         ]
         caption = f"{self.data.metric} at each temperature against that at 1, last validations, paired by trial"
         header = ["Shift", "Temperature", "Trials", "At 1", "There", "Change", "95 % interval", "p", "Adjusted p"]
-        return Table(caption=caption, header=header, rows=rows, folded=len(rows) > 24)
+        yield Table(caption=caption, header=header, rows=rows, folded=len(rows) > 24)
 
     def looks(self, lines: pl.DataFrame) -> Looks:
         return {"trained": {"color": arm_colour(1)}}
