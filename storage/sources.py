@@ -35,7 +35,11 @@ def write(connection: Connection, study_id: int, bundles: Sequence[Bundle], firs
             "is_package": source.is_package,
             "sha256": source.sha256,
             "text": source.text,
-            "plugins": [_to_row(member) for member in bundle.members if member.module == source.module],
+            "plugins": [
+                {name: value for name, value in asdict(member).items() if name != "module"}
+                for member in bundle.members
+                if member.module == source.module
+            ],
         }
         for number, bundle in enumerate(bundles, first)
         for source in bundle.sources
@@ -90,7 +94,3 @@ def read(rows: Iterable[Mapping[str, Any]]) -> Iterator[StoredBundle]:
             plugins = json.loads(row["plugins"])
             members += [Member(**one, module=source.module) for one in plugins]
         yield StoredBundle(number, successor, Bundle(sources=tuple(found), members=tuple(members)))
-
-
-def _to_row(member: Member) -> dict[str, Any]:
-    return {name: value for name, value in asdict(member).items() if name != "module"}

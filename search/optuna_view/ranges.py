@@ -108,7 +108,11 @@ def _sample(space: Space) -> tuple[dict[str, BaseDistribution], set[str]]:
                 middles[path].append(value)
     # The rows of an experiment and of a transfer start with the arm or the task.
     leaves = {row.path.rpartition(": ")[2] for row in space.rows if row.level is not Level.CONSTANT}
-    dimensions = {path for path, found in values.items() if path in leaves or _are_words(found)}
+    dimensions = {
+        path
+        for path, found in values.items()
+        if path in leaves or all(isinstance(value, str | bool) for value in found)
+    }
     options = _count_options(draws.values())
     distributions = {
         path: _from_values(values[path], middles[path], options.get(path, 0)) for path in sorted(dimensions)
@@ -122,10 +126,6 @@ def _count_options(draws: Iterable[Draw]) -> dict[str, int]:
     for draw in draws:
         at[draw.name.partition("#")[0]].append(draw.choices or 0)
     return {path: prod(choices) for path, choices in at.items()}
-
-
-def _are_words(values: Sequence[Scalar]) -> bool:
-    return all(isinstance(value, str | bool) for value in values)
 
 
 def _from_values(values: Sequence[Scalar], middles: Sequence[float] = (), options: int = 0) -> BaseDistribution:

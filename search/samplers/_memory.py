@@ -72,13 +72,11 @@ class BoundedMemory:
 def count_dominators(trials: Sequence[Observation]) -> NDArray[np.int64]:
     """Count for each trial how many others dominate it; all trials have all costs."""
     costs = np.array([trial.costs for trial in trials], dtype=np.float64)  # [trials, costs]
-    excess = np.array([_excess(trial) for trial in trials])
+    # How far each exceeds its bounds, summed over them; 0 if it is feasible.
+    excess = np.array(
+        [sum(inf if one is None else max(one, 0.0) for one in trial.constraints.values()) for trial in trials]
+    )
     ours, others = costs[:, None], costs[None]
     dominates = (ours <= others).all(-1) & (ours < others).any(-1)
     nearer, near = excess[:, None] < excess[None], excess[:, None] == excess[None]
     return (nearer | (near & dominates)).sum(0)
-
-
-def _excess(trial: Observation) -> float:
-    """Return how far a trial exceeds its bounds, summed over them; 0 if it is feasible."""
-    return sum(inf if excess is None else max(excess, 0.0) for excess in trial.constraints.values())

@@ -105,16 +105,15 @@ def format_prior(points: Sequence[Draws], ranges: Mapping[str, tuple[float, floa
     Ranges are rounded to their inside.
     """
     names = list({name: None for point in points for name in point})
-    columns = {name: [_round(point[name]) if name in point else None for point in points] for name in names}
+    columns = {
+        name: [min(round(point[name] * _DIGITS), _DIGITS - 1) / _DIGITS if name in point else None for point in points]
+        for name in names
+    }
     box = {
         name: [math.ceil(low * _DIGITS) / _DIGITS, math.floor(high * _DIGITS) / _DIGITS]
         for name, (low, high) in ranges.items()
     }
     return json.dumps(columns), json.dumps(box)
-
-
-def _round(u: float) -> float:
-    return min(round(u * _DIGITS), _DIGITS - 1) / _DIGITS
 
 
 def _columns(given: str, field: str, fits: Callable[[Any], bool]) -> dict[str, list[Any]]:

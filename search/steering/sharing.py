@@ -53,7 +53,6 @@ class _Filling:
     """A study while lanes are shared out."""
 
     demand: Demand
-    cap: Fraction
     lanes: Fraction = Fraction(0)
     limit: Limit | None = None
     """None while its lanes still rise."""
@@ -61,6 +60,13 @@ class _Filling:
     @property
     def weight(self) -> Fraction:
         return Fraction(self.demand.weight)
+
+    @property
+    def cap(self) -> Fraction:
+        """The most lanes that it asks for and may have."""
+        asks, most = self.demand.asks, self.demand.max_lanes
+        most = asks if most is None else min(asks, most)
+        return Fraction(max(0, most))
 
 
 def share_lanes(demands: Sequence[Demand], lanes: int, owner_lanes: int | None = None) -> dict[int, Share]:
@@ -76,7 +82,7 @@ def share_lanes(demands: Sequence[Demand], lanes: int, owner_lanes: int | None =
     owners = {one.owner: Fraction(lanes if owner_lanes is None else owner_lanes) for one in demands}
     shares: dict[int, Share] = {}
     for priority in sorted({one.priority for one in demands}, reverse=True):
-        members = [_Filling(demand=one, cap=_cap(one)) for one in demands if one.priority == priority]
+        members = [_Filling(demand=one) for one in demands if one.priority == priority]
         is_first = left == lanes
         _fill(members, left, owners)
         for one in members:
@@ -87,11 +93,6 @@ def share_lanes(demands: Sequence[Demand], lanes: int, owner_lanes: int | None =
                 limit = "priority"
             shares[one.demand.study] = Share(lanes=float(one.lanes), limit=limit)
     return shares
-
-
-def _cap(demand: Demand) -> Fraction:
-    most = demand.asks if demand.max_lanes is None else min(demand.asks, demand.max_lanes)
-    return Fraction(max(0, most))
 
 
 def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]) -> None:

@@ -77,13 +77,9 @@ class MedianMonitor(Monitor):
             if len(averages) > max(KEPT, self._trials):
                 del averages[next(iter(averages))]
             learned.append((report.number, report.step, curve.best))
-        medians = {step: self._median(step) for _, step, _ in learned}
-        return {number for number, step, best in learned if best > medians[step]}
-
-    def _median(self, step: int) -> float:
-        """Return the cost above which a trial is stopped at this step."""
-        averages = self._averages.get(step, {})
-        return median(averages.values()) if step >= self._steps and len(averages) >= self._trials else inf
+        costs = {step: self._averages[step].values() for _, step, _ in learned if step >= self._steps}
+        medians = {step: median(own) for step, own in costs.items() if len(own) >= self._trials}
+        return {number for number, step, best in learned if best > medians.get(step, inf)}
 
     def forget(self, number: int) -> None:
         """Drop a trial that does not run any more; its averages stay."""

@@ -11,7 +11,6 @@ from typing import Any
 import yaml
 
 from spaces.errors import SpaceError
-from spaces.grammar.declarations import LeafDescription
 from spaces.grammar.nodes import Node, compose, read
 from spaces.grammar.overrides import replace_all, replace_at, to_yaml
 from spaces.grammar.sections import Families
@@ -124,7 +123,11 @@ def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpa
         search=of_one,
         group_draws=(),
         trial_draws=(),
-        rows=_collect_rows(domains),
+        rows=tuple(
+            replace(row, path=f"{domain.name}: {row.path}")
+            for domain in domains
+            for row in (domain.searched or domain.baseline).rows
+        ),
         drawn_sizes=(),
         domains=domains,
         paths=tuple(architecture),
@@ -136,11 +139,6 @@ def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpa
     if not space.sources or not space.targets:
         raise transfer.error("transfer.tasks", "at least one of them must be a source, and one a target")
     return replace(space, search=replace(of_one, trials=space.planned))
-
-
-def _collect_rows(domains: Sequence[Domain]) -> tuple[LeafDescription, ...]:
-    found = ((domain.name, row) for domain in domains for row in (domain.searched or domain.baseline).rows)
-    return tuple(replace(row, path=f"{name}: {row.path}") for name, row in found)
 
 
 def _read_domain(

@@ -79,21 +79,15 @@ def follow(policy: History, past: Past, step: int, score: float) -> tuple[Past, 
 
 def predict_rows(policy: History, validations: int, metrics_per_validation: int) -> int:
     """Return the metric rows that a trial of `validations` reports leaves, or up to two reports more."""
-    if policy == "full":
-        return validations * metrics_per_validation
     if policy == "last":
         return min(validations, 1) * metrics_per_validation
-    best_and_last = 2
-    return min(validations, _landmarks(validations) + best_and_last) * metrics_per_validation
-
-
-def _landmarks(validations: int) -> int:
-    """Count the landmarks of the policy `thin` among the indices 1 .. validations."""
-    if validations <= _ALL:
-        return validations
+    if policy == "full" or validations <= _ALL:
+        return validations * metrics_per_validation
     octave = 1 << (validations.bit_length() - 1)
     whole = _PER_OCTAVE * (octave.bit_length() - _ALL.bit_length())
-    return _ALL - 1 + whole + (validations - octave) // (octave // _PER_OCTAVE) + 1
+    landmarks = _ALL - 1 + whole + (validations - octave) // (octave // _PER_OCTAVE) + 1
+    best_and_last = 2
+    return min(validations, landmarks + best_and_last) * metrics_per_validation
 
 
 def predict_bytes(trial: Trial, trials: int, rows: int) -> int:

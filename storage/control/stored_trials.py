@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sqlalchemy import Connection, func, select
 
@@ -47,17 +47,16 @@ def read_lineages(connection: Connection, study_id: int, numbers: Sequence[int])
         for number, draws, step, params, config, parent in found:
             known[number] = StoredTrial(number, draws, step or 0, params, config), parent
         wanted = wanted.difference(asked) | ({parent for *_, parent in found if parent is not None} - known.keys())
-    return [_lineage(known, number) for number in numbers]
-
-
-def _lineage(known: Mapping[int, tuple[StoredTrial, int | None]], number: int) -> list[StoredTrial]:
-    lineage: list[StoredTrial] = []
-    trial, parent = known[number]
-    while parent is not None:
-        check_parent(trial.number, parent)
-        lineage.append(trial)
-        trial, parent = known[parent]
-    return [trial, *reversed(lineage)]
+    lineages: list[list[StoredTrial]] = []
+    for number in numbers:
+        trial, parent = known[number]
+        lineage = [trial]
+        while parent is not None:
+            check_parent(trial.number, parent)
+            trial, parent = known[parent]
+            lineage.append(trial)
+        lineages.append(lineage[::-1])
+    return lineages
 
 
 def check_parent(number: int, parent: int) -> None:
