@@ -6,7 +6,6 @@ the batches of all steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,28 +56,24 @@ def record_data(trial: Trial, steps: int) -> Arrays:
         return {"pool": pool(task.games, _CPU).numpy(), **found}
     if not recipe.learning.is_plain:
         raise StudyError("its batches are not those of one model, so that no file can hold them step by step")
-    return {**_stack(_draw_batches(trial, task, training.batch, steps), steps), **found}
+    return {**_draw_batches(trial, task, training.batch, steps), **found}
 
 
-def _draw_batches(trial: Trial, task: Task, count: int, steps: int) -> Iterator[Batch]:
-    """Yield the batch of each step [1, N, ...], by the trial that was trained then."""
+def _draw_batches(trial: Trial, task: Task, count: int, steps: int) -> Arrays:
+    """Draw the batch of each step, by the trial that was trained then, stacked as `batches/NAME` [steps, N, ...]."""
+    rows: dict[str, list[NDArray[Any]]] = {}
     stages = line_of_descent(trial)
     ends = [*(stage.step for stage in stages[1:]), steps]
     for stage, end in zip(stages, ends, strict=True):
         learning, seeds = Recipe.of(stage.trial.config).learning, torch.tensor([stage.trial.seed])
         for step in range(stage.step, end):
-            yield learning.training(task, seeds, count, torch.tensor([step]))
-
-
-def _stack(batches: Iterator[Batch], steps: int) -> Arrays:
-    """Return the batches stacked as `batches/NAME` [steps, N, ...]."""
-    rows: dict[str, list[NDArray[Any]]] = {}
-    for batch in batches:
-        for name, tensor in batch.items():
-            rows.setdefault(name, []).append(_shrink(tensor[0]))
-        size = steps * sum(own[0].nbytes for own in rows.values())
-        if size > LARGEST:
-            raise StudyError(f"its {steps:,} batches are {size / 2**30:.1f} GiB, and a script comes with 1 GiB at most")
+            for name, tensor in learning.training(task, seeds, count, torch.tensor([step])).items():
+                rows.setdefault(name, []).append(_shrink(tensor[0]))
+            size = steps * sum(own[0].nbytes for own in rows.values())
+            if size > LARGEST:
+                raise StudyError(
+                    f"its {steps:,} batches are {size / 2**30:.1f} GiB, and a script comes with 1 GiB at most"
+                )
     return {f"batches/{name}": np.stack(own) for name, own in rows.items()}
 
 

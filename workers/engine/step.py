@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -220,21 +220,18 @@ class NativeStep:
             self._bound = knobs, used, self._recipe.bind(_first(knobs, used))
         _, _, recipe = self._bound
         streams = SiteStreams(seeds[:used], state.step[:used], self._sites)
-        found = self._gradient(recipe.model, recipe.task, state.parameters[:used], _first(batch, used), streams)
-        return self._update(
-            knobs, state, *(found if isinstance(self._update, NativeUpdate) else _pad_lanes(found, len(seeds)))
+        gradient, loss = self._gradient(
+            recipe.model, recipe.task, state.parameters[:used], _first(batch, used), streams
         )
+        left_out = len(seeds) - len(loss)
+        if left_out and not isinstance(self._update, NativeUpdate):
+            gradient, loss = (torch.cat([one, one.new_zeros(left_out, *one.shape[1:])]) for one in (gradient, loss))
+        return self._update(knobs, state, gradient, loss)
 
 
 def _first(stacked: Mapping[str, Tensor], lanes: int | None) -> dict[str, Tensor]:
     """Return the tensors of the first so many lanes; None: of all."""
     return {name: tensor[:lanes] for name, tensor in stacked.items()}
-
-
-def _pad_lanes(found: tuple[Tensor, Tensor], lanes: int) -> Iterator[Tensor]:
-    """Yield gradient and loss of L lanes, with zeros for those that were left out."""
-    for one in found:
-        yield torch.cat([one, one.new_zeros(lanes - len(one), *one.shape[1:])]) if len(one) < lanes else one
 
 
 def _update_of(recipe: Recipe) -> NativeUpdate | Traced:

@@ -23,25 +23,20 @@ def attention_entropy(query: Tensor, key: Tensor, *, causal: bool, block: int = 
     query, key = widen(query), widen(key)
     queries, keys = query.shape[-2], key.shape[-2]
     last_seen = torch.arange(keys - queries, keys, device=query.device) if causal else None
-    top = query.new_full(query.shape[:-1], -math.inf)
+    top, least = query.new_full(query.shape[:-1], -math.inf), torch.finfo(query.dtype).min
     total, moment = torch.zeros_like(top), torch.zeros_like(top)
     for start in range(0, keys, block):
         logits = query @ key[..., start : start + block, :].mT / math.sqrt(query.shape[-1])
         if last_seen is not None:
             index = torch.arange(start, start + logits.shape[-1], device=query.device)
             logits = logits.masked_fill(index > last_seen[:, None], -math.inf)
-        top, total, moment = _join(top, total, moment, logits)
+        higher = torch.maximum(top, logits.amax(-1))
+        safe = higher.clamp(min=least)  # no key seen yet: -inf minus itself would be no number
+        lowered = (top - safe).clamp(min=least)
+        shrink = lowered.exp()
+        centred = logits - safe[..., None]
+        powers = centred.exp()
+        products = torch.where(powers > 0, centred * powers, 0)  # 0 log 0 = 0
+        moment = (moment + lowered * total) * shrink + products.sum(-1)
+        top, total = higher, total * shrink + powers.sum(-1)
     return total.log() - moment / total
-
-
-def _join(top: Tensor, total: Tensor, moment: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the three sums [..., q] with a block of logits [..., q, b] added."""
-    higher = torch.maximum(top, logits.amax(-1))
-    safe = higher.clamp(min=torch.finfo(higher.dtype).min)  # no key seen yet: -inf minus itself would be no number
-    lowered = (top - safe).clamp(min=torch.finfo(higher.dtype).min)
-    shrink = lowered.exp()
-    centred = logits - safe[..., None]
-    powers = centred.exp()
-    products = torch.where(powers > 0, centred * powers, 0)  # 0 log 0 = 0
-    total_after = total * shrink + powers.sum(-1)
-    return higher, total_after, (moment + lowered * total) * shrink + products.sum(-1)

@@ -38,7 +38,13 @@ def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype
     transformers = _library()
     if not (folder / "config.json").is_file():
         raise StudyError(f"{folder}: there is no config.json of a pretrained model in it")
-    own = None if scorer is None else _build(scorer)
+    own = None
+    if scorer is not None:
+        own = plugins.build(Scorer, scorer, "scorer")
+        if not isinstance(own, LogitScorer):
+            raise StudyError(
+                f"scorer: {scorer['name']!r} looks at queries and keys; it must depend on their logits alone"
+            )
     name = "eager" if own is None else _register(transformers, own)
     try:
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
@@ -103,13 +109,6 @@ def _library() -> Any:
         raise StudyError(
             "pretrained models need the package transformers: pip install 'graft-search[huggingface]'"
         ) from error
-
-
-def _build(config: Mapping[str, Any]) -> LogitScorer:
-    scorer = plugins.build(Scorer, config, "scorer")
-    if not isinstance(scorer, LogitScorer):
-        raise StudyError(f"scorer: {config['name']!r} looks at queries and keys; it must depend on their logits alone")
-    return scorer
 
 
 def _register(transformers: Any, scorer: LogitScorer) -> str:

@@ -69,7 +69,9 @@ class Traced:
         # Its own recordings are looked up without the lock: a step that is running must not wait for another thread's
         # recording, which takes seconds.
         recording = self._mine.get(key) or self._recording(key, leaves, form)
-        _leave_lists_as_they_are()
+        if not getattr(_THREAD, "plain", False):  # the interpreter fuses and reorders nothing: a switch of each thread
+            torch._C._get_graph_executor_optimize(False)  # pyright: ignore[reportPrivateUsage] # sets it, whatever its name
+            _THREAD.plain = True
         with torch.no_grad():
             return pytree.tree_unflatten(recording.replay(*leaves), recording.form)
 
@@ -167,13 +169,6 @@ def load_gradients() -> None:
     """Take a first gradient, which loads torch's compiler: two seconds that a native step need not pay."""
     with ONE_TRACE:
         importlib.import_module("torch._dynamo")
-
-
-def _leave_lists_as_they_are() -> None:
-    """Switch the interpreter's fusing and reordering off in this thread; the switch is each thread's own."""
-    if not getattr(_THREAD, "plain", False):
-        torch._C._get_graph_executor_optimize(False)  # pyright: ignore[reportPrivateUsage] # sets it, whatever its name
-        _THREAD.plain = True
 
 
 class _Recording(NamedTuple):

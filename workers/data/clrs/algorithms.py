@@ -185,7 +185,8 @@ class BinarySearch(Algorithm):
 
 @dataclass(frozen=True, kw_only=True)
 class MaximumSubarray(Keyed):
-    """First and last place of the part with the largest sum, keys uniform on -0.999 .. 0.999, by Kadane's algorithm.
+    """First and last place of the part with the largest sum, keys uniform on -0.999 .. 0.999, by Kadane's algorithm
+    (Bentley 1984).
 
     Of equal sums the one that ends first, of these the longest. The first key and the others decide the split.
     """
@@ -198,9 +199,19 @@ class MaximumSubarray(Keyed):
         return within(redraw_first(keys, fractions[..., 0], sizes, choices, split) - (THOUSAND - 1), sizes, 0)
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
-        start, end = (places(place).flatten(-2) for place in _best_part(example, sizes))
+        total = best = example[..., :1]
+        start = first = last = torch.zeros_like(total)
+        for place in range(1, example.shape[-1]):
+            key = example[..., place : place + 1]
+            goes_on = total >= 0
+            total = torch.where(goes_on, total + key, key)
+            start = torch.where(goes_on, start, place)
+            better = (total > best) & (place < sizes)
+            best = torch.where(better, total, best)
+            first, last = torch.where(better, start, first), torch.where(better, place, last)
         given = write_fields({"key": thousandths(example)}, sizes)
-        return Parts(given=given, answer=write([start, ", ", end], sizes))
+        answer = write([places(first).flatten(-2), ", ", places(last).flatten(-2)], sizes)
+        return Parts(given=given, answer=answer)
 
     def longest(self, size: int) -> Parts[str]:
         return Parts(given=f"key: {list_of('-0.111', size)}", answer=f"{size - 1}, {size - 1}")
@@ -249,18 +260,3 @@ def _but_last(made: Tensor) -> Tensor:
     """Return the steps [..., T] that were made, without the last of them."""
     count = made.cumsum(-1)
     return made & (count < count[..., -1:])
-
-
-def _best_part(keys: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return first and last place [..., 1] of the part with the largest sum (Bentley 1984)."""
-    total = best = keys[..., :1]
-    start = first = last = torch.zeros_like(total)
-    for place in range(1, keys.shape[-1]):
-        key = keys[..., place : place + 1]
-        goes_on = total >= 0
-        total = torch.where(goes_on, total + key, key)
-        start = torch.where(goes_on, start, place)
-        better = (total > best) & (place < sizes)
-        best = torch.where(better, total, best)
-        first, last = torch.where(better, start, first), torch.where(better, place, last)
-    return first, last

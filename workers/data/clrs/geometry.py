@@ -69,8 +69,16 @@ class ConvexHull(Algorithm):
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         x, y = example[..., ::2], example[..., 1::2]
+        index = torch.arange(x.shape[-1], device=x.device)
+        missing, corners = index >= sizes, list[Tensor]()
+        for point in range(x.shape[-1]):  # a corner has all others to the left of one of them, or behind it
+            right, up = x - x[..., point : point + 1], y - y[..., point : point + 1]
+            turn = right[..., :, None] * up[..., None, :] - up[..., :, None] * right[..., None, :]  # [..., through, to]
+            ahead = right[..., :, None] * right[..., None, :] + up[..., :, None] * up[..., None, :]
+            left = (turn > 0) | ((turn == 0) & (ahead > 0)) | (missing | (index == point))[..., None, :]
+            corners.append((left.all(-1) & ~missing & (index != point)).any(-1))
         given = write_fields({"x": thousandths(x), "y": thousandths(y)}, sizes)
-        return Parts(given=given, answer=write_list(_corners(x, y, sizes).long()[..., None], sizes))
+        return Parts(given=given, answer=write_list(torch.stack(corners, -1).long()[..., None], sizes))
 
     def longest(self, size: int) -> Parts[str]:
         points = list_of("-1.111", size)
@@ -97,16 +105,3 @@ def _intersect(ends: Tensor) -> Tensor:
 
     crossing = (side(2, 3, 0) * side(2, 3, 1) < 0) & (side(0, 1, 2) * side(0, 1, 3) < 0)
     return crossing | holds(2, 3, 0) | holds(2, 3, 1) | holds(0, 1, 2) | holds(0, 1, 3)
-
-
-def _corners(x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
-    """Return [..., n] whether all others are to the left of one of them, or behind it."""
-    index = torch.arange(x.shape[-1], device=x.device)
-    missing, found = index >= sizes, list[Tensor]()
-    for point in range(x.shape[-1]):
-        right, up = x - x[..., point : point + 1], y - y[..., point : point + 1]
-        turn = right[..., :, None] * up[..., None, :] - up[..., :, None] * right[..., None, :]  # [..., through, to]
-        ahead = right[..., :, None] * right[..., None, :] + up[..., :, None] * up[..., None, :]
-        left = (turn > 0) | ((turn == 0) & (ahead > 0)) | (missing | (index == point))[..., None, :]
-        found.append((left.all(-1) & ~missing & (index != point)).any(-1))
-    return torch.stack(found, -1)

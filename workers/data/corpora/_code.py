@@ -30,7 +30,11 @@ def without_python_comments(source: str) -> str:
     A block of a docstring alone gets a `pass`. Lines that become empty go. Raises SyntaxError for what is not Python.
     """
     lines = StringIO(source).readlines()  # of line ends alone, as the tokens count them
-    for cut in reversed([*_cuts(_tokens(source))]):
+    try:
+        tokens = [token for token in tokenize.generate_tokens(StringIO(source).readline) if token.type != NL]
+    except tokenize.TokenError as error:
+        raise SyntaxError(str(error)) from error
+    for cut in reversed([*_cuts(tokens)]):
         (first, left), (last, right) = cut.start, cut.end
         before, after = lines[first - 1][:left], lines[last - 1][right:]
         whole = (before + cut.instead).rstrip() + after if not after.strip() else before + cut.instead + after
@@ -50,13 +54,6 @@ STRIPPERS: Mapping[str, Callable[[str], str]] = {
     "java": without_java_comments,
 }
 """Programming language -> what takes the comments out of its source."""
-
-
-def _tokens(source: str) -> Sequence[TokenInfo]:
-    try:
-        return [token for token in tokenize.generate_tokens(StringIO(source).readline) if token.type != NL]
-    except tokenize.TokenError as error:
-        raise SyntaxError(str(error)) from error
 
 
 def _cuts(tokens: Sequence[TokenInfo]) -> Iterator[_Cut]:

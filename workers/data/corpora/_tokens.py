@@ -13,14 +13,13 @@ from functools import cache, cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from spaces.errors import PluginError
 from spaces.plugins import canonical_json, files_of
 from spaces.plugins.digests import DIGITS, Data, FileState
 from spaces.plugins.files import files_read
-from workers.data.cached_arrays import Numbers, Stored, digest_of, read, write
+from workers.data.cached_arrays import Stored, digest_of, read, write
 from workers.data.corpora import Corpus
 from workers.data.corpora._parts import LEAST_PIECES, LONGEST, parts
 from workers.data.hashing import hash_of
@@ -174,7 +173,10 @@ def _make(source: Source) -> Stored:
     learned = source.tokenizer.learn(pieces[Split.TRAINING])
     encoder = source.tokenizer.encoder(learned)
     end = encoder.size
-    raw = {split: _encode(encoder, found) for split, found in pieces.items()}
+    raw = {
+        split: np.concatenate([np.array([*encoder.encode(piece), end], dtype=np.uint32) for piece in found])
+        for split, found in pieces.items()
+    }
     counts = np.bincount(raw[Split.TRAINING], minlength=end + 1)
     kept = np.flatnonzero(counts[:end] >= source.rare)
     if not len(kept):
@@ -189,16 +191,6 @@ def _make(source: Source) -> Stored:
         "counts": counts[known].tolist(),
         "dropped": int(counts.sum() - counts[known].sum()),
     }
-    return Stored(notes, [_renumber(numbers, places) for numbers in raw.values()])
-
-
-def _encode(encoder: Encoder, pieces: Sequence[str]) -> Numbers:
-    """Return the tokens of all pieces, each followed by the encoder's `size`."""
-    end = encoder.size
-    return np.concatenate([np.array([*encoder.encode(piece), end], dtype=np.uint32) for piece in pieces])
-
-
-def _renumber(numbers: Numbers, places: NDArray[np.int64]) -> Numbers:
-    """Return the places of tokens, those with none left out."""
-    found = places[numbers]
-    return found[found >= 0].astype(np.uint16 if places.max() < 1 << 16 else np.uint32)
+    narrow = np.uint16 if len(known) <= 1 << 16 else np.uint32
+    renumbered = (places[numbers] for numbers in raw.values())
+    return Stored(notes, [found[found >= 0].astype(narrow) for found in renumbered])

@@ -42,13 +42,10 @@ class File(Corpus):
     def documents(self) -> Iterator[str]:
         for path in self._files():
             for document in _documents(path, self.column):
-                yield self._strip(document, path)
-
-    def _strip(self, document: str, path: Path) -> str:
-        try:
-            return STRIPPERS[self.comments](document)
-        except SyntaxError as error:
-            raise PluginError(f"task.corpus.comments: {path} is not {self.comments}: {error.msg}") from error
+                try:
+                    yield STRIPPERS[self.comments](document)
+                except SyntaxError as error:
+                    raise PluginError(f"task.corpus.comments: {path} is not {self.comments}: {error.msg}") from error
 
     def content(self) -> str:
         settings = [VERSION, self.column, self.comments]
@@ -79,7 +76,10 @@ def _documents(path: Path, column: str) -> Iterator[str]:
     if path.suffix in (".arrow", ".parquet"):
         yield from _column(path, column)
         return
-    whole = _decode(path)
+    try:
+        whole = _bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PluginError(f"{path}: byte {error.start} is not UTF-8") from error
     if path.suffix != ".jsonl":
         yield whole
         return
@@ -118,10 +118,3 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise PluginError(f"{path}: it cannot be read: {error.strerror}") from error
-
-
-def _decode(path: Path) -> str:
-    try:
-        return _bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise PluginError(f"{path}: byte {error.start} is not UTF-8") from error

@@ -76,8 +76,11 @@ class Quantifier(InContext):
                 wider = sequences(sigma * first, plain["targets"], plain["wanted"])
                 sets[f"length={length} sigma={sigma}"] = plain | {"inputs": wider["inputs"]}
         place = (torch.special.ndtr(place) * self.points).floor()
-        first = x[..., : self.points]
-        return sets | {f"deviant={size}": self._deviant(first, place, size) for size in self.extremes}
+        first, index = x[..., : self.points], torch.arange(self.points, device=x.device)
+        for extreme in self.extremes:  # the number at the place is changed to +-extreme
+            deviant = torch.where(index == place, first.sign() * extreme, first)
+            sets[f"deviant={extreme}"] = sequences(deviant, self._answers(first), index >= place)
+        return sets
 
     @property
     def position_loss(self) -> str | None:
@@ -134,12 +137,6 @@ class Quantifier(InContext):
 
     def _answers(self, x: Tensor) -> Tensor:
         return 2 * self.truth(x > 0).to(x.dtype) - 1
-
-    def _deviant(self, x: Tensor, place: Tensor, size: int) -> Batch:
-        """Return the sequences x [L, N, n] with the number at `place` [L, N, 1] changed to +-size."""
-        there = torch.arange(self.points, device=x.device)
-        deviant = torch.where(there == place, x.sign() * size, x)
-        return sequences(deviant, self._answers(x), there >= place)
 
 
 def _count(these: Tensor, broken: Tensor) -> Tensor:

@@ -71,15 +71,11 @@ class Affine(InContext):
         grid = 2 * streams.permutations(batch, self.points, self.points).double() / (self.points - 1) - 1
         for slope, reach in ((self.slope, self.reach), (1, self.slope * self.reach)):
             sets[f"slope={slope} reach={reach}"] = evaluation_set(reach * grid, slope * reach * grid)
-            for asked in self._asked(reach):
+            for place in range(self.questions):
+                asked = round(reach * (2 * place / max(self.questions - 1, 1) - 1), 3) + 0.0  # -0.0 becomes 0.0
                 there = torch.cat([x[..., :-1], torch.full_like(x[..., :1], asked)], -1)
                 sets[f"slope={slope} asked={asked:g}"] = evaluation_set(there, slope * there)
         return sets
-
-    def _asked(self, reach: int) -> list[float]:
-        """Return the x that are asked for, at a number of thousandths."""
-        last = max(self.questions - 1, 1)
-        return [round(reach * (2 * place / last - 1), 3) + 0.0 for place in range(self.questions)]
 
     @property
     def position_loss(self) -> str | None:

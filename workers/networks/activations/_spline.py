@@ -115,19 +115,12 @@ def symmetrise(knots: Tensor) -> Symmetrised:
     spline (zero beyond the ends) is largest; a moved image keeps its end value beyond its ends.
     """
     images: dict[Axis, Tensor] = {"x": knots.flip(0), "y": -knots, "xy": -knots.flip(0)}
-    versions = [_average(knots, image, axis) for axis, image in images.items()]
+    count, versions = len(knots), list[Symmetrised]()
+    for axis, image in images.items():
+        correlations = torch.nn.functional.conv1d(knots[None, None], image[None, None], padding=count - 1)[0, 0]
+        best = int(correlations.argmax())
+        shift = best - (count - 1)
+        moved = image[(torch.arange(count) - shift).clamp(0, count - 1)]
+        correlation = float(correlations[best] / knots.square().sum())
+        versions.append(Symmetrised(knots=(knots + moved) / 2, axis=axis, shift=shift, correlation=correlation))
     return max(versions, key=lambda version: version.correlation)
-
-
-def _average(knots: Tensor, image: Tensor, axis: Axis) -> Symmetrised:
-    count = knots.shape[0]
-    correlations = torch.nn.functional.conv1d(knots[None, None], image[None, None], padding=count - 1)[0, 0]
-    best = int(correlations.argmax())
-    shift = best - (count - 1)
-    moved = image[(torch.arange(count) - shift).clamp(0, count - 1)]
-    return Symmetrised(
-        knots=(knots + moved) / 2,
-        axis=axis,
-        shift=shift,
-        correlation=float(correlations[best] / knots.square().sum()),
-    )

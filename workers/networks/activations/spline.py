@@ -49,7 +49,13 @@ class Spline(Activation):
             )
 
     def parameters(self) -> Mapping[str, Parameter]:
-        knots = Parameter(shape=(self.knots,), start=self._start(), decay=False, frozen=self.frozen, nonlinearity=True)
+        start: Constant | Given = Constant(value=0)
+        if self.start == "given":
+            start = Given(numbers=self._start_values)
+        elif self.start == "gelu":
+            places: list[float] = positions(self.knots, self.low, self.high).tolist()
+            start = Given(numbers=tuple(0.5 * x * (1 + math.erf(x / math.sqrt(2))) for x in places))
+        knots = Parameter(shape=(self.knots,), start=start, decay=False, frozen=self.frozen, nonlinearity=True)
         return {"knots": knots}
 
     def apply(self, values: Tensor, learned: Parameters) -> Tensor:
@@ -66,11 +72,3 @@ class Spline(Activation):
             raise PluginError(f"model.activation.values: {shorten(self.values)!r} must be finite numbers, not all 0")
         exact = torch.tensor(numbers, dtype=torch.float64)
         return tuple(symmetrise(exact).knots.tolist()) if self.symmetrised else numbers
-
-    def _start(self) -> Constant | Given:
-        if self.start == "zero":
-            return Constant(value=0)
-        if self.start == "given":
-            return Given(numbers=self._start_values)
-        places: list[float] = positions(self.knots, self.low, self.high).tolist()
-        return Given(numbers=tuple(0.5 * x * (1 + math.erf(x / math.sqrt(2))) for x in places))  # GELU

@@ -77,16 +77,13 @@ class CompiledRowFunctions(Generic[Part, Code]):
         """Return the code of a member, or what hinders it."""
         key = json.dumps(plugins.structure_of(part), sort_keys=True), dtype  # a code does not depend on knobs
         if key not in self._codes:
-            self._codes[key] = self._write(part, dtype)
+            try:
+                self._codes[key] = self.write(part, dtype)
+            except NotOfRows as error:
+                self._codes[key] = str(error)
+            except Exception as error:  # what a user's file raises on the example, it may raise nowhere else
+                self._codes[key] = f"it cannot be recorded: {type(error).__name__}: {error}"
         return self._codes[key]
-
-    def _write(self, part: Part, dtype: torch.dtype) -> Code | str:
-        try:
-            return self.write(part, dtype)
-        except NotOfRows as error:
-            return str(error)
-        except Exception as error:  # what a user's file raises on the example, it may raise nowhere else
-            return f"it cannot be recorded: {type(error).__name__}: {error}"
 
     def _units(self, parts: Iterable[Part], dtypes: Sequence[torch.dtype]) -> list[Unit]:
         codes = [(part, self.code_of(part, dtype)) for part in parts for dtype in dtypes]
@@ -107,7 +104,7 @@ class CompiledRowFunctions(Generic[Part, Code]):
                     torch.allclose(one, other, rtol=bound, atol=bound, equal_nan=True)
                     for one, other in self.compare(part, code, library, dtype)
                 )
-            except Exception as error:  # of a user's file, as in _write
+            except Exception as error:  # of a user's file, as in code_of
                 return f"it cannot be compared with torch: {type(error).__name__}: {error}"
         return None if self._checked[code.text] else "its generated code computes other numbers than torch does"
 

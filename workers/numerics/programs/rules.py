@@ -42,11 +42,6 @@ def _clone(lowering: Lowering, kind: Kind, source: Value, **_: Any) -> Value:
     return source if source.strides == kind.strides else lowering.store(source, kind.strides)
 
 
-def _full(lowering: Lowering, kind: Kind, shape: Any, number: Any, **_: Any) -> Value:
-    """Fill a tensor with a number."""
-    return formula("{0}", [number], kind, kind.dtype)
-
-
 def _where(lowering: Lowering, kind: Kind, mask: Value, if_true: Any, if_false: Any) -> Value:
     """Choose between two operands, element by element."""
 
@@ -306,11 +301,6 @@ def _within(lowering: Lowering, kind: Kind, source: Value, starts: Sequence[tupl
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 
-def _multiply(lowering: Lowering, kind: Kind, left: Value, right: Value) -> Value:
-    """Multiply matrices or batches of them."""
-    return _product(lowering, kind, left, right, None)
-
-
 def _add_product(
     lowering: Lowering, kind: Kind, addend: Value, left: Value, right: Value, *, alpha: float = 1, beta: float = 1
 ) -> Value:
@@ -322,7 +312,8 @@ def _add_product(
     return to if is_bias else formula("{0} + {1}", [to, addend], kind, kind.dtype)
 
 
-def _product(lowering: Lowering, kind: Kind, left: Value, right: Value, bias: Stored | None) -> Stored:
+def _product(lowering: Lowering, kind: Kind, left: Value, right: Value, bias: Stored | None = None) -> Stored:
+    """Multiply matrices or batches of them."""
     if not kind.dtype.is_floating_point:
         raise CannotGenerate("a product of whole numbers")
     one, other = (_batched(lowering.in_memory(factor)) for factor in (left, right))
@@ -371,7 +362,9 @@ def _axes(axes: Sequence[int] | int, rank: int) -> list[int]:
 
 RULES: Rules = {
     "clone": _clone,
-    **dict.fromkeys(("full", "full_like"), _full),
+    **dict.fromkeys(
+        ("full", "full_like"), lambda lowering, kind, shape, number, **_: formula("{0}", [number], kind, kind.dtype)
+    ),
     "where": _where,
     "masked_fill": lambda lowering, kind, source, mask, value: _where(lowering, kind, mask, value, source),
     **{name: partial(_reduce, name) for name in ("sum", "mean", "amax", "amin", "all", "any")},
@@ -389,7 +382,7 @@ RULES: Rules = {
     "constant_pad_nd": _pad,
     "slice_backward": _slice_gradient,
     "select_backward": _select_gradient,
-    **{name: _multiply if name in ("mm", "bmm") else _add_product for name in PRODUCTS},
+    **{name: _product if name in ("mm", "bmm") else _add_product for name in PRODUCTS},
     **{name: partial(_spline, name.removeprefix("graft::")) for name in SPLINES},
 }
 

@@ -43,7 +43,8 @@ def run(
     seen = torch.tensor(visible, dtype=torch.int32)
     if beside:
         groups, length = -(-rows // width), keys
-        arranged = [_set_beside(one, width) for one in (logits, gradient)]
+        padded = [torch.nn.functional.pad(one, (0, 0, 0, -rows % width)) for one in (logits, gradient)]
+        arranged = [one.view(-1, width, keys).mT for one in padded]  # [groups, k, width]
         seen, room = seen[:1].expand(groups).contiguous(), width
     else:
         groups, length, room = rows, -(-keys // width), 1
@@ -95,9 +96,3 @@ def run_activation(
         library.finish(address(numbers), address(summed), address(to))
     by_hidden = (slopes * incoming[:, None])[..., :channels].reshape(rows, -1)
     return Activated(active[:, :channels], by_hidden, to[: code.learned, 0])
-
-
-def _set_beside(rows: Tensor, width: int) -> Tensor:
-    """[r, k] as [groups, k, width]; what is left of a group is zero."""
-    padded = torch.nn.functional.pad(rows, (0, 0, 0, -len(rows) % width))
-    return padded.view(-1, width, rows.shape[1]).mT

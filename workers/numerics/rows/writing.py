@@ -348,7 +348,10 @@ class _Block:
         if _divides_by_row(node):
             dividend, divisor = node.operands
             assert isinstance(divisor, Node)
-            reciprocal = self.row(self._reciprocal_of(divisor))
+            inverse = writer.reciprocals.setdefault(divisor, Node("{T}(1) / {0}", (divisor,), divisor.level))
+            if divisor in self._inner:
+                self._inner |= {inverse}
+            reciprocal = self.row(inverse)
             left = self._key(dividend, inner) if isinstance(dividend, Node) else writer.names.of(dividend, inner)
             name = inner.known[node] = writer.names.new("k")
             inner.lines.append(f"const N {name} = {left} * {reciprocal};")
@@ -356,12 +359,6 @@ class _Block:
         for source in operands_of(node):
             self._key(source, inner)
         return writer.names.declare(node, inner)
-
-    def _reciprocal_of(self, divisor: Node) -> Node:
-        reciprocal = self._writer.reciprocals.setdefault(divisor, Node("{T}(1) / {0}", (divisor,), divisor.level))
-        if divisor in self._inner and reciprocal not in self._inner:
-            self._inner |= {reciprocal}
-        return reciprocal
 
     def _write_loop(self, loop: Loop) -> None:
         """Write a loop over the steps; its results are known after it."""

@@ -33,7 +33,9 @@ def connect(cluster: Cluster) -> None:
             # "local": without it Ray looks for a cluster that was started here once, and waits for it for minutes.
             ray.init(address="local", include_dashboard=False, **quiet)
         else:
-            _knock(cluster.address)
+            host, _, port = cluster.address.rpartition(":")
+            if host and port.isdigit() and "/" not in host:  # where nothing listens, Ray itself would try for minutes
+                socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
             os.environ.setdefault("RAY_gcs_server_port_wait_time_s", CONNECT_SECONDS)
             ray.init(address=cluster.address, runtime_env=environment, **quiet)
     except (OSError, OverflowError, ValueError, RuntimeError, RayError) as error:
@@ -50,10 +52,3 @@ def _environment(cluster: Cluster) -> RuntimeEnv:
         return RuntimeEnv(**cluster.environment, py_modules=[str(root / package) for package in cluster.packages])
     except (TypeError, ValueError) as error:
         raise StudyError(f"--ray-env: {last_line(error)}") from None
-
-
-def _knock(address: str) -> None:
-    """Raise OSError at once where nothing listens: Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
