@@ -77,9 +77,9 @@ def _is_fast(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test marked `sampled(daily, gate)` the first parameters run with the README's tests, the others are long.
+    """Of a test marked `sampled(daily, most)` the first parameters run with the README's tests, the others are long.
 
-    Where `gate` is given, so many run in all: those of the others lie evenly among them, and the rest is slow.
+    Where `most` is given, so many run in all: those of the others lie evenly among them, and the rest is slow.
     `-m fast` starts no server.
     """
     if _is_fast(config):
@@ -89,8 +89,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("sampled"):
             sampled.setdefault(item.nodeid.split("[")[0], []).append(item)
     for several in sampled.values():
-        daily, gate = [*several[0].get_closest_marker("sampled").args, len(several)][:2]
+        daily, most = [*several[0].get_closest_marker("sampled").args, len(several)][:2]
         others = several[daily:]
-        chosen = {len(others) * place // (gate - daily) for place in range(gate - daily)}
+        chosen = {len(others) * place // (most - daily) for place in range(most - daily)}
         for place, item in enumerate(others):
             item.add_marker(pytest.mark.long if place in chosen else pytest.mark.slow)
