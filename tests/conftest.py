@@ -58,7 +58,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return int(asked) if asked else len(os.sched_getaffinity(0)) + 1
 
 
-MARKS = {"fast": ("fast",), "gpu": ("gpu",), "long and not slow": ("long", "sampled")}
+MARKS = {"fast and not long": ("fast",), "gpu": ("gpu",), "long and not slow": ("long", "sampled")}
 """What `-m` says -> the marks of which a module must have one; a module of others is not imported."""
 
 
@@ -72,7 +72,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def _is_fast(config: pytest.Config) -> bool:
-    return config.option.markexpr == "fast"
+    return config.option.markexpr == "fast and not long"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Of a test marked `sampled(daily, most)` the first parameters run with the README's tests, the others are long.
 
     Where `most` is given, so many run in all: those of the others lie evenly among them, and the rest is slow.
-    `-m fast` starts no server.
+    `-m 'fast and not long'` starts no server.
     """
     if _is_fast(config):
         items[:] = [item for item in items if "[postgresql" not in item.nodeid and "postgres" not in item.fixturenames]

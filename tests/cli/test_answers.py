@@ -128,6 +128,7 @@ def test_only_a_dry_run_of_a_launch_has_a_format(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_comparison_of_arms_is_printed_with_or_without_a_page(
     search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

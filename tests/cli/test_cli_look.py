@@ -557,6 +557,7 @@ def test_report_writes_a_page(search: Search, tmp_path: Path, ending: str) -> No
 PROGRAM = "from cli.main import main; main()"
 
 
+@pytest.mark.long
 def test_commands_that_look_never_import_torch(demo: Path, tmp_path: Path) -> None:
     code = """
 import sys
@@ -630,6 +631,7 @@ def on_terminal(demo: Path, *arguments: str, columns: int) -> tuple[int, str, st
     return process.returncode, re.sub(r"\x1b\[\d*m", "", seen.decode()), error
 
 
+@pytest.mark.long
 def test_a_terminal_gets_the_columns_that_fit_and_hears_of_the_others(demo: Path) -> None:
     status, out, error = on_terminal(demo, "trials", "demo", "--top", "2", columns=62)
     assert status == 0
@@ -640,6 +642,7 @@ def test_a_terminal_gets_the_columns_that_fit_and_hears_of_the_others(demo: Path
     assert error == "2 more columns: scorer, n\norder: best first, minimize tvd/bema\n"
 
 
+@pytest.mark.long
 def test_a_terminal_is_not_sent_parquet(demo: Path) -> None:
     status, out, error = on_terminal(demo, "studies", "--format", "parquet", columns=80)
     assert (status, out) == (2, "")
@@ -647,6 +650,7 @@ def test_a_terminal_is_not_sent_parquet(demo: Path) -> None:
     assert error.count("\n") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", ["trials demo --format table", "trials demo --format csv", "--version", "--help"])
 def test_a_full_disk_behind_stdout_is_one_line(demo: Path, words: str) -> None:
     with open("/dev/full", "wb") as full:
@@ -660,6 +664,7 @@ def test_a_full_disk_behind_stdout_is_one_line(demo: Path, words: str) -> None:
     assert (done.returncode, done.stderr) == (2, "error: stdout cannot be written: No space left on device\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["table", "csv"])
 def test_a_reader_that_leaves_and_a_stdout_that_is_closed_are_no_errors(demo: Path, form: str) -> None:
     environment = {**os.environ, "SEARCH_STORAGE": str(demo)}

@@ -42,6 +42,7 @@ def named(findings: Iterator[Finding]) -> dict[str, Finding]:
     return {finding.name: finding for finding in findings}
 
 
+@pytest.mark.long
 def test_the_doctor_answers_here_within_half_a_minute_and_writes_nothing(here: Run, tmp_path: Path):
     started = time.process_time()
     lines = here("doctor")
@@ -69,6 +70,7 @@ def test_the_doctor_answers_here_within_half_a_minute_and_writes_nothing(here: R
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_pack_and_a_native_step_pay():
     """By factors that a busy machine does not hide: processor time of this thread is what counts."""
     rates = {(rate.step, rate.lanes): rate.model_steps_per_second for rate in measure("cpu", bench=False)}
@@ -168,6 +170,7 @@ def test_a_case_that_fails_is_a_row_and_hides_no_other(monkeypatch: pytest.Monke
     assert found == [(1, 100.0, None), (32, 0.0, "CUDA error: an illegal memory access")] * 2
 
 
+@pytest.mark.long
 def test_all_cases_of_the_bench_train(monkeypatch: pytest.MonkeyPatch):
     from workers.engine.speed import timing
 

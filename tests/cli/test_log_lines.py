@@ -53,6 +53,7 @@ def test_what_is_no_object_is_a_message(text: str):
     assert parsed(written(f"{text}\n"))[0]["message"] == text
 
 
+@pytest.mark.long
 def test_an_error_is_one_object_and_a_wrong_format_one_line(tmp_path: Path):
     [one] = parsed(search(tmp_path, "launch", "none.yaml", *JSON, status=2))
     assert (one["level"], one["message"][:9]) == ("error", "none.yaml")

@@ -146,6 +146,7 @@ def test_a_launch_of_a_changed_file_goes_on_with_what_is_stored_and_another_name
     assert run("db", "check")[0] == 0
 
 
+@pytest.mark.long
 def test_a_stored_source_that_was_tampered_with_is_not_run(folder: Path, run: Run) -> None:
     assert run("launch", "space.yaml", *QUICK)[0] == 0
     url = f"sqlite:///{folder}/graft.db"
@@ -317,6 +318,7 @@ def test_equal_files_in_other_places_are_the_same_code(folder: Path, tmp_path: P
     assert packages[0] == packages[1]
 
 
+@pytest.mark.long
 def test_an_object_of_an_outside_class_can_be_pickled_to_a_process_that_has_the_sources(folder: Path) -> None:
     outside = plugins_asked_for(["./lukewarm.py"])
     with using(outside):
@@ -486,6 +488,7 @@ def test_a_file_that_cannot_be_begun_is_refused(run: Run, folder: Path, argument
     assert {*folder.iterdir()} == there
 
 
+@pytest.mark.long
 def test_a_check_says_in_words_what_is_kept_and_what_is_broken(folder: Path, run: Run) -> None:
     write_template("schedule", folder / "good.py")
     text = (folder / "good.py").read_text()

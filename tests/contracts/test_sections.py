@@ -109,6 +109,7 @@ def test_the_report_names_no_section_and_no_field_of_a_task_or_model() -> None:
         assert not [field for field in fields if field in text]
 
 
+@pytest.mark.long
 def test_figures_keep_their_numbers_when_others_are_left_out() -> None:
     found = studies()
     assert list(pictures(document(found["groups"]))) == [1, 2, 3, 4]

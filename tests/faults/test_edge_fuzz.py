@@ -251,6 +251,7 @@ def fuzz(number: int, runs: int, steps: int) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.fast
 def test_whatever_is_sent_the_service_lives_and_trains_what_is_good() -> None:
     Edge.counts.clear()

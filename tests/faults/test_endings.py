@@ -277,6 +277,7 @@ def cgroup() -> Generator[Path]:
     folder.rmdir()
 
 
+@pytest.mark.long
 def test_a_cgroup_of_too_little_memory_is_told_in_a_line(tmp_path: Path, cgroup: Path):
     command = f"echo $$ > {cgroup}/cgroup.procs && exec {sys.executable} -m graft_search launch {SPACE}"
     answer = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -93,6 +93,7 @@ def stopped(folder: Path, *options: str) -> list[Path]:
     return sorted(folder.glob("*/tiny-*/*.safetensors"))
 
 
+@pytest.mark.long
 def test_a_study_that_was_stopped_makes_no_step_again(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
     [checkpoint] = stopped(tmp_path)

@@ -128,6 +128,7 @@ def check_cuts(tmp_path: Path, cuts: int, seed: int) -> None:
     assert answers > cuts
 
 
+@pytest.mark.long
 def test_no_power_cut_takes_what_was_answered(tmp_path: Path) -> None:
     check_cuts(tmp_path, 12, 1)
 
@@ -138,6 +139,7 @@ def test_forty_power_cuts_take_nothing(tmp_path: Path, seed: int) -> None:
     check_cuts(tmp_path, 40, seed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", rescued.KINDS)
 def test_a_rescue_that_was_told_is_on_the_disk(tmp_path: Path, kind: str) -> None:
     """The database is gone by then, so that it is the only copy of what was recorded."""

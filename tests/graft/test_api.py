@@ -173,6 +173,7 @@ def test_a_trial_is_replayed(study: graft.Study):
     assert comparison.verdict.endswith("metrics equal to the bit")
 
 
+@pytest.mark.long
 def test_figures_reports_and_displays(study: graft.Study, tmp_path: Path):
     figures = study.figure("best_per_group")
     assert figures._repr_html_().count("<svg") == len(figures.pictures) > 0

@@ -362,6 +362,7 @@ def test_a_claim_from_the_space_to_the_verdict(
     assert search("db", "check").count("broken") == 0
 
 
+@pytest.mark.long
 def test_advice_comes_from_pilots_and_finished_studies_of_the_same_arms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -138,6 +138,7 @@ def change_byte(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["file", "outside", "probes", *LONG])
 def test_one_byte_between_launch_and_resume_is_refused_in_one_line(folder: Path, search: Search, kind: str) -> None:
     assert search("launch", folder / f"{kind}.yaml")[0] == 0

@@ -295,6 +295,7 @@ def outside(tmp_path: Path, run: Run) -> Path:
     return noise
 
 
+@pytest.mark.long
 def test_changed_files_are_run_only_if_accepted_and_each_trial_is_replayed_by_its_own(run: Run, outside: Path) -> None:
     url = f"sqlite:///{outside.parents[1]}/graft.db"
     changed = f"{outside} has changed since walks was launched; what is stored with it is run"

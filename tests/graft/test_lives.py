@@ -282,6 +282,7 @@ search: {sampler: random, trials: 9, objective: {minimize: tvd/raw}}
 """
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(numbers=st.integers(0, 10**6), seed=st.integers(0, 2**40))
 def test_every_value_that_a_space_gives_can_be_asked_for(numbers: int, seed: int):

@@ -132,6 +132,7 @@ def test_queries_exports_replays_and_python_are_looks(
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_pages_and_addresses_are_looks(watched: str) -> None:
     with TestClient(create_app(Settings(database=watched)), base_url="http://127.0.0.1:8765") as client:
         for path in ("/studies/watched", "/api/studies/watched/trials", "/compare?study=watched"):

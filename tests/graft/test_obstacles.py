@@ -55,6 +55,7 @@ def test_a_masked_loss_is_native_as_the_template_has_it(tmp_path: Path) -> None:
         assert step_with("task", {"name": "masks", "length": 6, "symbols": 8}) == "native"
 
 
+@pytest.mark.long
 def test_launch_dry_run_and_check_name_what_a_masked_loss_lacks(
     masked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

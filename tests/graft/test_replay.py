@@ -167,12 +167,14 @@ def test_fifty_trials_of_a_cluster_reproduce_to_the_bit(search: Search, url: str
     check_every_trial(search, url)
 
 
+@pytest.mark.long
 def test_a_postgresql_study_reproduces(search: Search, request: pytest.FixtureRequest):
     with request.getfixturevalue("postgres").database() as url:
         search("launch", "mixed.yaml", "--trials", 6, "--workers", 1, "--storage", url)
         assert search("replay", "mixed", *range(6), "--storage", url).lines[-1] == "6 of 6 trials reproduced"
 
 
+@pytest.mark.long
 def test_one_trial_is_shown_with_all_its_numbers_and_the_verdict_last(search: Search, small: dict[str, list[int]]):
     number = small["finished"][0]
     header, *rows, verdict = search("replay", "mixed", number).lines

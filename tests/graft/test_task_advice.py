@@ -50,6 +50,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     return run
 
 
+@pytest.mark.long
 def test_what_is_known_of_a_task_is_told_at_length_and_in_short(search: Search) -> None:
     for name in ("drawn", "repeated"):
         search("launch", f"{name}.yaml", "--device", "cpu", "--workers", "1")

@@ -280,6 +280,7 @@ def test_files_that_are_named_exist() -> None:
     assert [(page, path) for page, path in sorted(named) if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.long
 def test_the_site_has_every_page() -> None:
     files = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
     assert {*nav()} == files | {*made()} | {*ROOT_PAGES}

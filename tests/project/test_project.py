@@ -67,6 +67,7 @@ def test_no_test_imports_another(path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_training_machine_needs_torch_and_numpy_alone() -> None:
     """A pack trains without any of our other third-party packages being imported."""
     program = """

@@ -84,6 +84,7 @@ def test_every_policy_finds_what_is_told_at_once_and_never_stops_the_best(name: 
     assert steps <= search(made, Full(), np.arange(96), float(made.costs[:32, -1].min()), waves=False)
 
 
+@pytest.mark.long
 def test_policies_are_compared_with_what_was_chosen_on_other_tasks() -> None:
     tasks = [curves(name, seed, trials=64) for seed, name in enumerate("abc")]
     found = compare(tasks, 2)

@@ -41,6 +41,7 @@ def test_what_is_told_apart_is_so_by_scipy() -> None:
     assert both == {True, False}
 
 
+@pytest.mark.long
 def test_intervals_hold_the_truth_and_nothing_is_seldom_told_apart() -> None:
     random = np.random.default_rng(1)
     [truth] = rank_associations(made(random, 200_000), ["tells"])["strength"]

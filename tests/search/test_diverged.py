@@ -67,6 +67,7 @@ def test_settings_of_lost_trials_are_told_from_those_that_finished() -> None:
     assert lost["settings"].to_list() == [json.dumps({"optimizer.learning_rate": rate}) for rate in (0.1, 0.2, 0.2)]
 
 
+@pytest.mark.long
 def test_the_report_tells_what_diverged() -> None:
     page = study_report.document(experiment(ENDINGS))
     texts = [block.text for block in page.blocks if isinstance(block, Paragraph)]
@@ -86,6 +87,7 @@ def test_the_report_tells_what_diverged() -> None:
     assert row == ["softmax", "2", "2", "40", REASON.format(40), "optimizer.learning_rate 0.1"]
 
 
+@pytest.mark.long
 def test_nothing_is_said_where_nothing_diverged() -> None:
     finished: dict[str, list[tuple[float, State, int]]] = {"a": [(0.1, "finished", 9)], "b": [(0.1, "finished", 9)]}
     page = study_report.document(experiment(finished))

@@ -35,6 +35,7 @@ def first_good(values: list[float], level: float) -> int:
     return next((at for at, value in enumerate(values) if value <= level), len(values)) + 1
 
 
+@pytest.mark.long
 def test_a_good_prior_shortens_a_search_and_a_turned_one_costs_little(tmp_path: Path) -> None:
     """Over 16 seeds; the level is what a cold search of 64 trials finds in the median."""
     good = prior_of(tmp_path / "good.npz", bowl)
@@ -53,6 +54,7 @@ def test_a_good_prior_shortens_a_search_and_a_turned_one_costs_little(tmp_path: 
     assert found[bad] <= 1.5 * found["random"]
 
 
+@pytest.mark.long
 def test_a_resumed_search_knows_what_the_first_was_told(tmp_path: Path) -> None:
     here = space(PLAIN, sampler=prior_of(tmp_path / "prior.npz", bowl), trials=300)
     first = here.search.sampler.begin(here, [])
@@ -87,6 +89,7 @@ def test_before_anything_is_told_only_the_portfolio_is_not_random(tmp_path: Path
     assert [warm.number for warm, random in asked if warm.draws != random.draws] == [0, 4, 8, 12]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("body", [PLAIN, CONDITIONAL])
 def test_late_pools_hold_trials_of_the_space(tmp_path: Path, body: str) -> None:
     """The prior is no longer asked; the numbers of a configuration are drawn again, its choices are not."""
@@ -140,6 +143,7 @@ def test_without_scikit_learn_one_line_names_the_extra(monkeypatch: pytest.Monke
     assert str(found.value) == "learning from trials needs scikit-learn: pip install 'graft-search[learn]'"
 
 
+@pytest.mark.long
 def test_help_and_other_samplers_do_not_import_scikit_learn(tmp_path: Path) -> None:
     code = """
 import sys

@@ -130,6 +130,7 @@ def test_constraints_are_those_that_are_stored(database: Written, storage: ReadO
     assert {trial.number for trial in study.best_trials} == set(front["number"]) & complete
 
 
+@pytest.mark.long
 def test_what_happens_later_is_seen(url: str) -> None:
     """A trial ends, one trains on, another starts beyond the space: a storage that was open says so."""
     with written(url) as database:
@@ -275,6 +276,7 @@ def quoted(leaf: str) -> str:
     return leaf if leaf.startswith("{") else f'"{leaf}"'
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("leaf", LEAVES)
 def test_a_leaf_has_the_range_that_its_formula_says(leaf: str) -> None:
     ranges = Ranges([read_space(BODY.format(width="int(2, 9)", decay=quoted(leaf)))])
@@ -295,6 +297,7 @@ def test_so_has_a_size_and_one_that_depends_on_it(width: str) -> None:
 SPACES = st.builds(BODY.format, width=st.sampled_from(list(WIDTHS)), decay=st.sampled_from(list(map(quoted, LEAVES))))
 
 
+@pytest.mark.long
 @settings(max_examples=5)
 @given(body=SPACES, points=st.lists(st.floats(0, 1, exclude_max=True), min_size=3, max_size=30))
 def test_each_trial_of_a_space_lies_in_its_ranges(body: str, points: list[float]) -> None:
@@ -473,6 +476,7 @@ def test_without_optuna_dashboard_the_command_names_the_extra(database: Written,
 # -- a file of Optuna's own ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_a_file_for_optuna_has_what_the_study_has(
     database: Written, storage: ReadOnlyStorage, tmp_path: Path, name: str, monkeypatch: Any, capsys: Any

@@ -109,6 +109,7 @@ optimizer: {name: adamw, learning_rate: 10 ** uniform(-5, -1), beta2: 1 - 10 ** 
 """
 
 
+@pytest.mark.long
 @given(number=st.integers(0, 50), copy=st.integers(100, 10**6), resample=st.sampled_from([0.0, 0.25, 1.0]))
 def test_a_copy_fits_its_parents_lane_and_lies_near_it(number: int, copy: int, resample: float) -> None:
     here = space(SWITCHED, stopping=f"{{population: {{every: 10, resample: {resample}}}}}")
@@ -250,14 +251,18 @@ def check_lines(memory: Rows, here: Space) -> None:
 
 
 class PopulationWorker(FakeWorker):
-    """Lanes that start where their trials do; what a copy goes on from must stand in the pack when it is made."""
+    """Lanes that start where their trials do; what a copy goes on from must stand in the pack when it is made.
+
+    A copy that starts again goes along its line instead, and its parent may start again beside it.
+    """
 
     def obey(self, directives: Directives) -> None:
         steps = {number: step for number, (_, step) in self.lanes.items()}
         super().obey(directives)
         for one in directives.start:
             self.lanes[one.number] = (one, one.parent_step)
-            if one.parent is not None and one.parent in steps and one.parent not in directives.stop:
+            is_new = one.parent is not None and one.fence == 1
+            if is_new and one.parent in steps and one.parent not in directives.stop:
                 assert steps[one.parent] >= one.parent_step
 
 

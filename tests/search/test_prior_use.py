@@ -66,6 +66,7 @@ def test_a_good_prior_is_seen_to_be_good(tmp_path: Path) -> None:
     assert use.cold.low > 5
 
 
+@pytest.mark.long
 def test_of_a_null_study_nothing_is_told(tmp_path: Path) -> None:
     """The objective is chance alone: with ten seeds, proposed trials are told apart from others in about none."""
     told = 0

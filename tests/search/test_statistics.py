@@ -201,5 +201,6 @@ def test_a_thousand_studies_without_effect() -> None:
     assert sum(claims(0.0, seed) > 0 for seed in range(1_000)) <= 60
 
 
+@pytest.mark.long
 def test_an_effect_is_found() -> None:
     assert np.mean([claims(-4.0, seed) > 0 for seed in range(40)]) > 0.9

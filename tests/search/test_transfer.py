@@ -331,6 +331,7 @@ def test_ties_are_no_wins_of_the_diagonal() -> None:
     assert (found["leading"], found["best"], found["own_against_rest"]) == ("t", None, UNDECIDED)
 
 
+@pytest.mark.long
 def test_matrices_without_an_effect_seldom_name_a_best_source() -> None:
     random, named, own = np.random.default_rng(0), 0, 0
     for _ in range(50):

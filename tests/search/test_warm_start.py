@@ -631,6 +631,7 @@ def test_a_study_that_found_nothing_to_learn_from_goes_on_cold(here: Run) -> Non
     assert "warm" not in one("SELECT space FROM studies WHERE name = 'first'").replace("warmup", "")
 
 
+@pytest.mark.long
 def test_studies_that_share_no_draw_leave_the_search_cold(here: Run) -> None:
     here("first", "--set", "optimizer.learning_rate=0.01", "--set", "averaging.eta=0.5", "--set", "training.steps=20")
     line, *_ = here("second", "--warm-start", "first")

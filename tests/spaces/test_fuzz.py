@@ -195,6 +195,7 @@ PATHS = st.sampled_from(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=400, deadline=5000)
 @given(st.dictionaries(PATHS, VALUES | st.text(max_size=20), min_size=1, max_size=3))
 def test_whatever_is_set_a_space_that_is_taken_draws_numbers_in_bounds(overrides: dict[str, str]):
@@ -340,6 +341,7 @@ def asked(reader: Reader, sql: str, other: str) -> None:
 FUZZED = settings(max_examples=100, deadline=20_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.long
 @FUZZED
 @given(sql=SOUP, other=SOUP)
 def test_any_sql_is_answered_or_refused_by_sqlite(
@@ -352,6 +354,7 @@ def test_any_sql_is_answered_or_refused_by_sqlite(
     assert {path.name for path in folder.iterdir()} == before
 
 
+@pytest.mark.long
 @FUZZED
 @given(sql=SOUP, other=SOUP)
 def test_any_sql_is_answered_or_refused_by_postgresql(server_demo: Reader, sql: str, other: str):

@@ -128,6 +128,7 @@ def test_the_structure_is_what_a_pack_shares() -> None:
     assert trial.structure == plugins.canonical_json(expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", [BASE, CONDITIONAL], ids=["plain", "conditional"])
 @given(data=st.data())
 def test_a_trial_equals_the_one_resolved_from_its_draws(text: str, data: st.DataObject) -> None:
@@ -587,6 +588,7 @@ def pieces(text: str) -> list[str]:
     return [part for line in text.splitlines(keepends=True) for part in (line, line.strip() + " ")]
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(st.text(max_size=80) | st.lists(st.sampled_from(pieces(CONDITIONAL)), max_size=25).map("".join))
 def test_random_text_is_a_space_or_a_space_error(text: str) -> None:
@@ -596,6 +598,7 @@ def test_random_text_is_a_space_or_a_space_error(text: str) -> None:
         assert "\n" not in str(problem)  # noqa: PT017
 
 
+@pytest.mark.long
 @settings(max_examples=500)
 @given(data=st.data())
 def test_a_damaged_space_is_a_space_or_a_space_error(data: st.DataObject) -> None:
@@ -610,6 +613,7 @@ def test_a_damaged_space_is_a_space_or_a_space_error(data: st.DataObject) -> Non
         assert "\n" not in str(problem)  # noqa: PT017
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(
     path=st.text(max_size=8)
@@ -655,6 +659,7 @@ def plain(node: Node) -> object:
             return node.content
 
 
+@pytest.mark.long
 @given(texts(), st.sampled_from(["{{arms: {}}}", "arms: {}"]))
 def test_what_is_written_out_is_read_as_it_was(value: str, style: str):
     root = compose(style.format(value), "a.yaml")

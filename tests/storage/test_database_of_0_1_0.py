@@ -136,6 +136,7 @@ def test_a_study_and_its_trials_are_shown(search: Search, study: str) -> None:
     assert shown["metrics"]
 
 
+@pytest.mark.long
 def test_reports_are_written(search: Search, tmp_path: Path) -> None:
     search("report", "study", "minimal", "-o", "minimal.md")
     search("report", "study", "conditions", "-o", "conditions.html")
@@ -150,6 +151,7 @@ def test_reports_are_written(search: Search, tmp_path: Path) -> None:
     assert cells == {(source, target) for source in sources for target in ("five", "seven", "memorize")}
 
 
+@pytest.mark.long
 def test_plug_ins_of_one_name_are_told_apart(search: Search, tmp_path: Path) -> None:
     """0.1.0 stored `softmax` for each of the three temperatures."""
     rows = json.loads(search("trials", "layered", "--format", "json"))

@@ -169,6 +169,7 @@ def version_of(url: str) -> str:
     return version
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", OLD)
 def test_a_database_of_any_old_schema_is_brought_up_and_keeps_its_rows(url: str, search: Search, version: str):
     make_version(url, version)
@@ -260,6 +261,7 @@ def test_an_upgrade_that_fails_leaves_the_old_schema(url: str, search: Search):
         raw(url, "SELECT room FROM workers")  # 0002 was undone with it
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["upgrade", "check"])
 def test_a_database_that_is_missing_or_foreign_or_newer_is_refused(tmp_path: Path, search: Search, name: str):
     assert "there is no such database" in search("db", name, "--storage", "none.db", status=2)[1]
@@ -396,6 +398,7 @@ def test_an_old_sqlite_database_can_be_backed_up_before_it_is_brought_up(tmp_pat
     assert not (tmp_path / "x.db").exists()
 
 
+@pytest.mark.long
 def test_a_backup_taken_while_a_launch_writes_is_of_one_moment(url: str, tmp_path: Path):
     """Each step writes one metric of each of 50 trials in one transaction: a mixture would show uneven counts."""
     with controlled(url) as study:
@@ -434,6 +437,7 @@ def test_a_backup_taken_while_a_launch_writes_is_of_one_moment(url: str, tmp_pat
 # --- copy
 
 
+@pytest.mark.long
 def test_a_study_copied_there_and_back_is_the_same_to_the_last_column(
     url: str, other: str, tmp_path: Path, search: Search
 ):
@@ -447,6 +451,7 @@ def test_a_study_copied_there_and_back_is_the_same_to_the_last_column(
     search("db", "check", "--storage", other)
 
 
+@pytest.mark.long
 def test_a_whole_database_is_copied_and_a_second_time_nothing_is(url: str, other: str, search: Search):
     fill(url)
     search("db", "copy", url, other)
@@ -470,6 +475,7 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_written(url: str, ot
     assert "study 'nosuch' does not exist; there are first, demo, last" in error
 
 
+@pytest.mark.long
 def test_studies_already_in_the_target_keep_their_rows(url: str, other: str, search: Search):
     fill(url)
     with open_store(other) as store:

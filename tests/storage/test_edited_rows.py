@@ -155,7 +155,7 @@ def edited(request: pytest.FixtureRequest, trained: Path, tmp_path: Path) -> Ite
     os.chdir(before)
 
 
-@pytest.mark.sampled(4, 20)
+@pytest.mark.sampled(1, 20)
 @pytest.mark.parametrize("edited", EDITS, indirect=True, ids=lambda name: name.replace(" ", "-"))
 def test_a_command_over_an_edited_row_says_one_line(
     edited: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -173,7 +173,7 @@ def test_a_command_over_an_edited_row_says_one_line(
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-@pytest.mark.sampled(4, 20)
+@pytest.mark.sampled(1, 20)
 @pytest.mark.parametrize("edited", EDITS, indirect=True, ids=lambda name: name.replace(" ", "-"))
 def test_a_page_over_an_edited_row_is_there_or_a_refusal_in_one_line(edited: str, tmp_path: Path):
     failed = list[str]()
@@ -258,7 +258,7 @@ def served(interrupted: Path, folder: Path, edit: str) -> dict[str, tuple[str, s
     return {name: (state, reason) for name, state, reason in found}
 
 
-@pytest.mark.sampled(4, 20)
+@pytest.mark.sampled(1, 20)
 @pytest.mark.parametrize("edit", EDITS, ids=lambda name: name.replace(" ", "-"))
 def test_a_service_runs_the_other_studies(interrupted: Path, tmp_path: Path, edit: str) -> None:
     table, joint = EDITS[edit].split()[1], "AND" if "WHERE" in EDITS[edit] else "WHERE"

@@ -94,6 +94,7 @@ def test_no_other_name_of_the_file_lets_a_second_process_write_it(tmp_path: Path
                 assert (reader.study("study").holder() or "").startswith(f"process {number} on ")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root may mount a folder twice")
 @pytest.mark.parametrize(("mounted", "words"), [("folder", "is being written by"), ("file", "is mounted by itself")])
 def test_no_mount_of_the_file_lets_a_second_process_write_it(tmp_path: Path, mounted: str, words: str):

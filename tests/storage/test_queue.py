@@ -247,6 +247,7 @@ def test_a_study_that_is_deleted_leaves_the_queue(url: str):
         assert reader.queue() == []
 
 
+@pytest.mark.long
 def test_a_database_has_one_service(url: str, elsewhere: Elsewhere):
     with open_store(url) as store:
         store.lock_service()

@@ -193,6 +193,7 @@ def test_a_study_counts_the_steps_of_its_trials_that_ended_each_once(url: str):
         assert raw(url, f"SELECT steps FROM studies WHERE id = {other}") == [(0,)]
 
 
+@pytest.mark.long
 def test_the_queue_of_a_study_is_found_without_reading_what_ended(tmp_path: Path):
     """Counted in SQLite's own operations, tens of them."""
     work: list[int] = []

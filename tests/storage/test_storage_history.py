@@ -106,6 +106,7 @@ def test_a_requeued_trial_is_thinned_from_its_new_start(url: str):
     assert raw(url, "SELECT DISTINCT step FROM metrics") == [(20,)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["full", "thin"])
 def test_the_predicted_size_is_that_of_the_file_within_thirty_percent(tmp_path: Path, policy: History):
     trials, validations, batch = 300, 60, 100

@@ -61,6 +61,7 @@ def test_chance_proposes_edits_of_all_kinds_and_repeats_them_by_its_seed() -> No
     assert write_part("scorer", "2 * z")[1].keys() != files.keys()
 
 
+@pytest.mark.long
 def test_a_round_keeps_what_is_better_and_nothing_that_does_nothing(tmp_path: Path, space: Path) -> None:
     edits = iter(
         [
@@ -116,6 +117,7 @@ def test_a_command_reads_the_history_and_answers_an_edit() -> None:
             ByCommand(command=[sys.executable, "-c", code])({})
 
 
+@pytest.mark.long
 def test_edits_that_do_nothing_are_other_draws_of_the_same_model(tmp_path: Path, space: Path) -> None:
     """A mirrored model has other numbers, and for mirrored weights the same ones: the mirror twice changes nothing."""
     start = start_recipe()
@@ -142,6 +144,7 @@ def made_gains(effect: float) -> pl.DataFrame:
     return own.with_columns(seed=pl.int_range(340) % 17, round=pl.int_range(340) // 17)
 
 
+@pytest.mark.long
 def test_the_table_counts_what_the_claims_of_rounds_decide() -> None:
     claims = [
         Claim(

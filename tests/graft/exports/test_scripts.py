@@ -390,6 +390,7 @@ def test_what_a_script_cannot_hold_is_refused_in_a_line(tmp_path: Path) -> None:
         check_alone(replace(restored, metrics=[]), "own")
 
 
+@pytest.mark.long
 def test_a_script_that_has_data_names_the_file(tmp_path: Path) -> None:
     restored = train(alone("othello from a pool"))
     paths = write_script(restored, "games", tmp_path / "trial.py")

@@ -32,6 +32,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
         return url
 
 
+@pytest.mark.long
 def test_a_report_says_what_the_prior_did(database: str, tmp_path: Path) -> None:
     graft.open(database)["several"].report(tmp_path / "page.md")
     page = " ".join((tmp_path / "page.md").read_text().split())

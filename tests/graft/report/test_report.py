@@ -86,6 +86,7 @@ def test_a_page_shows_the_numbers_of_the_study(four_groups: StudyData, four_grou
         assert path in page.text
 
 
+@pytest.mark.long
 def test_markdown_has_its_figures_beside_it(markdown: Path) -> None:
     text = markdown.read_text(encoding="utf-8")
     for number in (1, 2, 3, 4):
@@ -187,6 +188,7 @@ def without(trials: pl.DataFrame, pattern: str) -> pl.DataFrame:
     return trials.with_columns(pl.col("params").str.replace_all(pattern, "other"))
 
 
+@pytest.mark.long
 def test_without_sampled_dropout_its_figures_are_left_out(tmp_path: Path) -> None:
     trials, metrics = set_complement_study(groups=2, members=30)
     page = html(study_data(study_row(), without(trials, "dropout"), metrics), tmp_path)
@@ -194,6 +196,7 @@ def test_without_sampled_dropout_its_figures_are_left_out(tmp_path: Path) -> Non
     assert page.tags.count("svg") == 2
 
 
+@pytest.mark.long
 def test_without_a_gap_groups_stand_in_order_and_dropout_by_portion(tmp_path: Path) -> None:
     trials, metrics = set_complement_study(groups=3, members=30)
     page = html(study_data(study_row(), without(trials, "generalisation_gap"), metrics), tmp_path)
@@ -234,6 +237,7 @@ def test_many_groups_are_folded_away(tmp_path: Path) -> None:
     assert_inert(page)
 
 
+@pytest.mark.long
 def test_the_same_study_gives_the_same_page(four_groups: StudyData, page_file: Path, tmp_path: Path) -> None:
     render(four_groups, tmp_path / "page.html")
     assert (tmp_path / "page.html").read_bytes() == page_file.read_bytes()

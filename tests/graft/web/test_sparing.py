@@ -274,6 +274,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return address
 
 
+@pytest.mark.long
 def test_an_answer_is_kept_until_somebody_writes(url: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("graft.web.sparing.FRESH_SECONDS", 1000.0)
     app = create_app(Settings(database=url, processor=0.2, processor_burst=100.0, hosts=frozenset({"testserver"})))

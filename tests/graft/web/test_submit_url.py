@@ -45,6 +45,7 @@ def submit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return call
 
 
+@pytest.mark.long
 def test_the_study_is_the_one_of_a_submission_into_a_database(address: str, database: str, submit: Submit):
     terms = ("--priority", "3", "--weight", "2", "--max-lanes", "5", "--owner", "ann")
     assert submit("--url", address, "--name", "far", *SET, *terms) == (0, "far: waiting, priority 3, 32 trials")
@@ -59,6 +60,7 @@ def test_the_study_is_the_one_of_a_submission_into_a_database(address: str, data
     assert found[0] == found[1]
 
 
+@pytest.mark.long
 def test_a_token_comes_from_the_environment_or_by_an_option(
     database: str, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ):
@@ -92,6 +94,7 @@ def test_what_cannot_be_is_one_line(address: str, database: str, submit: Submit,
         assert reader.queue() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("far", [True, False])
 def test_a_search_that_is_submitted_again_is_one_study_and_told(address: str, database: str, submit: Submit, far: bool):
     door = ("--url", address) if far else ("--storage", database)

@@ -42,6 +42,7 @@ SUMMARY = "document.querySelector('#ranges summary').innerText"
 PARALLEL = f"{CHARTS}.find(({{spec}}) => spec.option.parallelAxis)"
 
 
+@pytest.mark.long
 def test_a_range_is_dragged_along_its_axis_and_a_click_lets_go(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo?trials=3,17")
     before = page.run(SUMMARY)
@@ -133,6 +134,7 @@ def test_a_chart_is_zoomed_by_dragging_and_shows_its_numbers(page: Browser, show
     assert not page.complaints
 
 
+@pytest.mark.long
 def test_all_is_done_while_a_study_trains(page: Browser, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/graft.db"
     settings = Settings(database=url, rate=1000.0, burst=1000)

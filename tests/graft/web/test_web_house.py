@@ -127,6 +127,7 @@ def test_the_best_trials_have_no_column_without_a_value(client: TestClient) -> N
 # ------------------------------------------------------------------------------------------------ studies and queue
 
 
+@pytest.mark.long
 def test_studies_are_found_and_sorted(client: TestClient) -> None:
     every = names_of(read(client, "/"))
     assert every[0] == "just-begun", "the newest comes first"
@@ -176,6 +177,7 @@ def own(tmp_path: Path) -> str:
     return url
 
 
+@pytest.mark.long
 def test_a_study_is_noted_tagged_renamed_archived_and_deleted(own: str) -> None:
     def post(client: TestClient, path: str, text: str, status: int = 303) -> str:
         answer = client.post(path, content=text, headers={"Content-Type": "application/x-www-form-urlencoded"})

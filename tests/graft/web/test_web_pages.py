@@ -157,6 +157,7 @@ def test_a_change_is_seen_without_a_reload(page: Browser, shown: Shown) -> None:
     assert not page.complaints
 
 
+@pytest.mark.long
 def test_a_page_says_that_its_stream_is_broken_and_when_it_is_live_again(page: Browser, tmp_path: Path) -> None:
     settings = Settings(database=f"sqlite:///{tmp_path}/graft.db")
     told = "document.getElementById('told').textContent"
@@ -173,6 +174,7 @@ def test_a_page_says_that_its_stream_is_broken_and_when_it_is_live_again(page: B
             wait_until(lambda: "0.01, trial 16" in page.run("document.querySelector('dl').innerText"))
 
 
+@pytest.mark.long
 def test_the_end_of_a_stream_in_good_order_is_not_told(
     page: Browser, shown: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +187,7 @@ def test_the_end_of_a_stream_in_good_order_is_not_told(
     assert set(page.run("ever")) == {"live"}
 
 
+@pytest.mark.long
 def test_a_page_whose_stream_was_refused_asks_again(page: Browser, shown: Shown) -> None:
     """Another one of the same address has the only stream, and gives it back."""
     settings = Settings(database=shown.url, streams_each=1, rate=1000.0, burst=1000)

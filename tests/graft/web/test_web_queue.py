@@ -73,6 +73,7 @@ def changed(path: str, value: Any) -> str:
     return yaml.safe_dump(space)
 
 
+@pytest.mark.long
 def test_a_submission_is_in_the_queue_on_its_terms(client: TestClient, database: str) -> None:
     answer = post(client, "", space=TEXT, study="mine", priority=3, weight=2, max_lanes=5, owner="ada")
     entry = queue(database)["mine"]
@@ -86,6 +87,7 @@ def test_a_submission_is_in_the_queue_on_its_terms(client: TestClient, database:
     assert [one["study"] for one in shown["entries"]] == ["mine"]
 
 
+@pytest.mark.long
 def test_an_entry_is_paused_resumed_reprioritised_and_cancelled(client: TestClient, database: str) -> None:
     post(client, "", space=TEXT)
     for action, state in (("pause", "paused"), ("resume", "waiting"), ("cancel", "cancelled"), ("resume", "waiting")):
@@ -152,6 +154,7 @@ RESOURCES = {
 """Path of a field that may name a resource -> where it stands in a space, and how."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", ["here.txt", ""])
 @pytest.mark.parametrize("field", RESOURCES)
 def test_a_submission_names_no_resource(
@@ -167,6 +170,7 @@ def test_a_submission_names_no_resource(
     assert queue(database) == {}
 
 
+@pytest.mark.long
 def test_a_transfer_names_no_file(client: TestClient, database: str, tmp_path: Path) -> None:
     Path(tmp_path, "here.txt").write_text("secret\n" * 1000)
     for value in ("here.txt", str(tmp_path), "x" * 300):
@@ -177,6 +181,7 @@ def test_a_transfer_names_no_file(client: TestClient, database: str, tmp_path: P
         assert "others" in error  # not the whole catalogue
 
 
+@pytest.mark.long
 def test_a_resource_may_be_named_where_the_owner_allows_it(database: str, tmp_path: Path) -> None:
     """The field is read then, and what is wrong with it is told."""
     with client_of(database, resources=frozenset({"task.corpus.path"})) as client:
@@ -204,6 +209,7 @@ def test_every_text_field_is_refused_or_leads_nowhere() -> None:
     assert {one.partition(".")[2] for one in plain} == names
 
 
+@pytest.mark.long
 def test_a_plug_in_runs_only_if_it_is_allowed(database: str, tmp_path: Path) -> None:
     """The plug-in leaves a file where it is imported."""
     source = (OUTSIDE / "lukewarm.py").read_text() + f"\nopen({str(tmp_path / 'ran')!r}, 'w').close()\n"
@@ -283,6 +289,7 @@ def test_who_submits_may_ask_for_so_much(database: str, told: str) -> None:
 WITHOUT_END = changed("task", {"language": {"corpus": {"stories": {"words": 10**9}}, "length": 8}})
 
 
+@pytest.mark.long
 def test_a_check_without_end_is_ended(database: str) -> None:
     """After so many seconds, of the clock or of the processor; the next submission is checked as if nothing were."""
     with client_of(database, check_seconds=1) as client:

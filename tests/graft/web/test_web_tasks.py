@@ -64,6 +64,7 @@ TASKS: dict[str, tuple[list[str], str]] = {
 """Question -> what is clicked on, one after the other, and what then can be read."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("task", TASKS)
 def test_a_question_is_answered_within_three_clicks(page: Browser, address: str, task: str) -> None:
     clicks, answer = TASKS[task]

@@ -184,6 +184,7 @@ def test_numbers_of_many_values_are_grouped_by_ranges() -> None:
     assert group_by_value(none).is_empty()
 
 
+@pytest.mark.long
 def test_trials_are_filtered_sorted_grouped_and_compared(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo/trials")
     page.run("document.getElementById('where').focus()")
@@ -221,6 +222,7 @@ def test_trials_are_filtered_sorted_grouped_and_compared(page: Browser, shown: S
     assert not page.complaints
 
 
+@pytest.mark.long
 def test_stars_tags_and_notes_of_trials_are_shared(page: Browser, quiet: str) -> None:
     page.open(f"{quiet}/studies/demo/trials?sort=objective")
     assert page.run("document.getElementById('starred').hidden")
@@ -283,6 +285,7 @@ def test_marks_of_no_trial_are_refused(client: TestClient, form: dict[str, str])
     assert any(word in answer.text for word in ("0 trials; from 1", "the study has no trial 99", "must be a word"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     "path",

@@ -298,6 +298,7 @@ def test_memorize_has_one_value_for_each_of_1024_keys_and_validates_all() -> Non
     assert max(counts.values()) / 1024 == pytest.approx(0.043, abs=5e-4)
 
 
+@pytest.mark.long
 def test_add_mod_trains_on_8938_pairs_and_validates_the_other_471() -> None:
     task = task_of("add_mod")
     trained = {tuple(question) for question, _ in pairs(task, task.training(streams([1]), 140_000, FIRST_STEP))}

@@ -584,6 +584,7 @@ def test_a_trial_reports_the_same_numbers_alone_and_packed() -> None:
 # --- the packaged spaces
 
 
+@pytest.mark.long
 def test_the_packaged_space_is_the_grid_of_all_algorithms_and_sizes() -> None:
     space = spaces.load("clrs_text", families())
     space.check()

@@ -544,6 +544,7 @@ def errors_of(metrics: tuple[Metric, ...]) -> dict[str, float]:
     return {metric.condition: metric.value for metric in metrics if metric.name == "error"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "model",
     [
@@ -568,6 +569,7 @@ def test_a_pack_trains_a_trial_to_the_same_bits_as_it_trains_alone(model: dict[s
     assert len(set(errors.values())) == len(errors) >= 4, "evaluations that differ by a number alone are told apart"
 
 
+@pytest.mark.long
 def test_trained_attention_comes_to_the_closed_form_and_a_temperature_restores_it() -> None:
     """With three seeds; the closed form at the trained matrices, and at those of least error."""
     trials = [

@@ -242,6 +242,7 @@ def reports(numbers: list[int], config: dict[str, Any]) -> dict[int, Any]:
     return {r.number: {(m.name, m.condition): m.value for m in r.metrics} for r in found}
 
 
+@pytest.mark.long
 def test_packed_trials_have_the_very_numbers_of_trials_alone() -> None:
     """On sets of all sizes, without the adapted temperature and with it."""
     config = configuration(diagnostics=True)

@@ -60,6 +60,7 @@ def test_the_real_files_encode_as_gpt_2_does() -> None:
     assert encoder.encode("Hello world") == [15_496, 995]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("corpus", ["sentences", "java"])
 def test_a_cut_study_trains_on_it(
     corpus: str,

@@ -593,6 +593,7 @@ for point, act in (("fsync", kill), ("replace", kill), ("fsync", kill_at_the_fol
 """
 
 
+@pytest.mark.long
 def test_a_process_killed_at_any_point_of_a_write_leaves_whole_files_and_parts(
     archive: Archive, folder: Path, tmp_path: Path
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_dry_run_estimates_a_gpu_that_is_not_here_and_says_that_it_is_an_estim
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_each_structure_of_a_study_has_a_rate_and_the_time_is_their_sum():
     space = load(SPACE, families(), {"training.pad_shapes": "false"})
     estimate = estimate_gpu(space, "h100")
@@ -160,6 +161,7 @@ def test_each_structure_of_a_study_has_a_rate_and_the_time_is_their_sum():
     assert all(text.startswith(name) for name, (_, text) in zip(names, lines, strict=False))
 
 
+@pytest.mark.long
 def test_structures_that_were_not_looked_at_make_the_time_a_range():
     estimate = estimate_gpu(load("set_complement", families(), {}), "h100")
     assert len(estimate.counted) == COUNTED < estimate.structures

@@ -22,6 +22,7 @@ from workers.numerics.tracing import tree_leaves
 from workers.training.recipe import Recipe
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 def test_a_block_trains_lane_after_lane_in_memory_of_its_own() -> None:
     """Seven lanes by three blocks, to the bit as by seven: no lane reads what the one before left in scratch memory."""

@@ -112,6 +112,7 @@ def alone(one: Trial) -> Seen:
     return seen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_refilled_resized_stopped_and_resumed(family: str, tmp_path: Path) -> None:
     *first, second, third = trials = trials_of(family, 5)

@@ -71,6 +71,7 @@ def cases(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     return draw(st.sampled_from(TOKENS)), {"name": "transformer", **draw(models()), **ends}
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(cases(), st.integers(1, 6), st.integers(0, 1000))
 def test_gradients_with_all_options_crossed(case: tuple[dict[str, Any], dict[str, Any]], batch: int, seed: int) -> None:

@@ -29,6 +29,7 @@ def simulate(cost: float, seconds: float, most: float = 600.0) -> list[float]:
     return written
 
 
+@pytest.mark.long
 @given(cost=st.floats(0, 100))
 def test_the_first_comes_within_seconds_and_the_others_cost_a_hundredth_or_come_every_ten_minutes(cost: float):
     written = simulate(cost, 20_000)

@@ -172,6 +172,7 @@ def test_without_an_answer_of_nvidia_smi_there_are_no_instances(monkeypatch: pyt
     assert find_instances({}) == []
 
 
+@pytest.mark.long
 def test_what_a_launch_cannot_have_is_one_line(tmp_path: Path):
     lines = search(tmp_path, "launch", SPACE, "--executor", "processes", "--ray-address", "auto", status=2)
     assert lines == ["error: --ray-address: 'auto' needs --executor ray, or auto"]

@@ -386,6 +386,7 @@ def test_checkpoints_hold_the_trials_of_their_study_at_the_step_of_its_reports(
             assert last == [study.reports[one.number, 60]]
 
 
+@pytest.mark.long
 def test_lanes_whose_reports_nobody_takes_wait_and_others_train_on(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("workers.pool.worker.EXCHANGE_SECONDS", 0.01)
     monkeypatch.setattr("workers.pool.worker.MAX_JOURNAL_NUMBERS", 12)

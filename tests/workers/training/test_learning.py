@@ -145,6 +145,7 @@ def test_packed_stage_one_equals_alone_to_the_bit_with_knobs_of_its_own() -> Non
     assert_equal_to_the_bit(trials)
 
 
+@pytest.mark.long
 def test_models_begin_anew_in_turn_and_then_train_like_others_of_their_age() -> None:
     one = trial(1, settings(learning=stage_one(life=6), steps=20))  # a turn every 2 steps: model 0 at 2, 8, 14 ...
     pack = Pack(one, width=2)
@@ -261,6 +262,7 @@ def test_a_share_without_a_sequence_is_refused() -> None:
         learning.training(AddMod(modulus=5), torch.tensor([1]), 8, torch.tensor([0]))
 
 
+@pytest.mark.long
 def test_a_frozen_spline_beside_one_that_learns_keeps_its_values_in_stage_one() -> None:
     frozen = {**SPLINE, "start": "given", "values": "1 2 3 4 5 6 7 8 9", "frozen": True}
     one = trial(1, settings(activation=frozen, scorer={"name": "spline_kernel", "phi": SPLINE}, learning=stage_one()))
