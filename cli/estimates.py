@@ -43,7 +43,7 @@ def print_estimate_table(
         from graft.launching.planning.gpu_estimate import describe_gpu_estimate, estimate_gpu
 
         with waiting("counting kernels") as say:
-            found = estimate_gpu(space, gpu, say)
+            found = estimate_gpu(space, gpu, say, placement.workers)
         for label, text in describe_gpu_estimate(found):
             typer.echo(f"{label:<11} {text}")
         return
@@ -72,7 +72,7 @@ def print_estimate_json(
     from graft.launching.planning.gpu_estimate import describe_structure, estimate_gpu
 
     plans = [] if gpu else plan_packs(estimate, placement)
-    found = estimate_gpu(estimate.space, gpu) if gpu else None
+    found = estimate_gpu(estimate.space, gpu, packs=placement.workers) if gpu else None
     rates = [plan.rate for plan in plans]
     short, long = found.seconds if found else (estimate.model_steps / max(rates), estimate.model_steps / min(rates))
     search = estimate.space.search
