@@ -207,11 +207,13 @@ def describe_filling(estimate: GpuEstimate) -> str:
     """Return how many lanes and packs train at once, and how much of the GPU they fill."""
     lanes = sorted(one.lanes for one in estimate.counted)
     span = f"{lanes[0]:,} to {lanes[-1]:,}" if lanes[0] < lanes[-1] else f"{lanes[0]:,}"
-    packs = f"{estimate.packs} packs of {span} lanes side by side" if estimate.packs > 1 else f"a pack of {span} lanes"
+    packs = (
+        f"{estimate.packs} packs of {span} lanes side by side" if estimate.packs > 1 else f"one pack of {span} lanes"
+    )
     blocks = {one.blocks if one.step == "fused" else None for one in estimate.counted}
     [held] = blocks if len(blocks) == 1 else [None]
     of_what = f"its {held:,} blocks" if held else "the GPU"
-    return f"{packs} at a time, which fill {estimate.filled:.0%} of {of_what} (an estimate)"
+    return f"{packs}: {estimate.filled:.0%} of {of_what} at work (an estimate, not measured)"
 
 
 def _describe_choice(one: StructureEstimate) -> str:
@@ -308,7 +310,7 @@ def _estimate_structure(group: Sequence[Trial], name: str, trials: int, device: 
 
 
 def _estimate_fused(trial: Trial, gpu: Gpu, lanes: int) -> tuple[str, FusedCost | None]:
-    """Say how fast at most so many lanes of a structure train by the fused step, or why they do not; return its cost."""
+    """Say how fast a structure's lanes, at most so many, train by the fused step, or why not; return its cost, too."""
     from workers.engine.fused.step import find_obstacle
     from workers.engine.speed.fused_cost import count_fused_step
     from workers.training.recipe import Recipe

@@ -24,6 +24,7 @@ from tests.support.pretended_gpu import count_step as count_on_pretended
 from tests.support.pretended_gpu import pack_of, pretended_gpu, step_cases
 from tests.support.trials import config, trial
 from workers.data.tasks.set_complement import SetComplement
+from workers.engine.machine.side_by_side import PACKS
 from workers.engine.speed.cost import (
     BANDWIDTH_SHARE,
     FLOPS_SHARE,
@@ -132,8 +133,9 @@ def test_a_dry_run_estimates_a_gpu_that_is_not_here_and_says_that_it_is_an_estim
     monkeypatch.chdir(tmp_path)
     status, out, _ = called(monkeypatch, capfd, "launch", SPACE, "--dry-run", "--device", "h100")
     assert status == 0
-    *rates, fused, choice = [line for line in out.splitlines() if line.startswith("h100 ")]
+    *rates, fused, choice, filling = [line for line in out.splitlines() if line.startswith("h100 ")]
     assert "trials by the traced step: " in choice
+    assert filling.split(maxsplit=1)[1] == "one pack of 48 lanes: 20% of the GPU at work (an estimate, not measured)"
     assert len(rates) == 2
     assert fused.split(maxsplit=1)[1] == "no fused step: the fused step knows float32, not torch.float64"
     assert all("model-steps/s (an estimate, not measured)" in line for line in rates)
@@ -145,18 +147,25 @@ def test_a_dry_run_estimates_a_gpu_that_is_not_here_and_says_that_it_is_an_estim
     assert list(tmp_path.iterdir()) == []
 
 
-def test_each_structure_of_a_study_has_a_rate_and_the_time_is_their_sum():
+def test_each_structure_of_a_study_has_a_rate_and_their_packs_train_side_by_side():
     space = load(SPACE, families(), {"training.pad_shapes": "false"})
     estimate = estimate_gpu(space, "h100")
     assert len(estimate.counted) == estimate.structures > 1
     assert sum(one.trials for one in estimate.counted) == space.search.trials
     assert sum(one.model_steps for one in estimate.counted) == pytest.approx(estimate.model_steps)
-    assert estimate.seconds == pytest.approx((sum(one.seconds for one in estimate.counted),) * 2)
+    each = [one.seconds for one in estimate.counted]
+    assert estimate_gpu(space, "h100", packs=1).seconds == pytest.approx((sum(each),) * 2)
+    assert estimate.packs == min(PACKS, len(each))
+    assert estimate.seconds == pytest.approx((max(*each, sum(each) / estimate.packs),) * 2)
+    full = [replace(one, full_rate=one.model_steps_per_second) for one in estimate.counted]
+    assert replace(estimate, counted=full).seconds == pytest.approx((sum(each),) * 2), "a full GPU is no faster"
     names = [one.name for one in estimate.counted]
     assert len(set(names)) == len(names)
     assert all(name.startswith("set_complement, model.value_width ") for name in names)
     lines = list(describe_gpu_estimate(estimate))
-    assert [label for label, _ in lines] == ["h100"] * len(names) + ["time"]
+    assert [label for label, _ in lines] == ["h100"] * (len(names) + 1) + ["time"]
+    assert lines[-2][1].startswith(f"{estimate.packs} packs of ")
+    assert lines[-2][1].endswith(f" side by side: {estimate.filled:.0%} of the GPU at work (an estimate, not measured)")
     assert all(text.startswith(name) for name, (_, text) in zip(names, lines, strict=False))
 
 
@@ -165,7 +174,7 @@ def test_structures_that_were_not_looked_at_make_the_time_a_range():
     assert len(estimate.counted) == COUNTED < estimate.structures
     rates = [one.model_steps_per_second for one in estimate.counted]
     least, most = estimate.seconds
-    assert estimate.model_steps / max(rates) <= least < most <= estimate.model_steps / min(rates)
+    assert estimate.model_steps / max(rates) / PACKS <= least < most <= estimate.model_steps / min(rates)
     assert any("more structures, taken to be as fast as these" in text for _, text in describe_gpu_estimate(estimate))
 
 
