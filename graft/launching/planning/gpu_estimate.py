@@ -179,6 +179,15 @@ def estimate_gpu(
     )
 
 
+def estimated_as(device: str) -> str | None:
+    """Return the name by which a device of this machine is estimated; None for a CPU, and for a GPU that is not."""
+    from workers.engine.machine.devices import device_name
+    from workers.engine.speed.cost import GPUS
+
+    name = device_name(device).lower() if device.partition(":")[0] == "cuda" else ""
+    return next((one for one in GPUS if one in name), None)
+
+
 def describe_gpu_estimate(estimate: GpuEstimate) -> Iterator[tuple[str, str]]:
     """Yield label and text of each line that tells a person what a GPU would take."""
     from graft.launching.progress_text import duration

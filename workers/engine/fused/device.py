@@ -111,4 +111,5 @@ def describe() -> str:
 
 
 def _fault_of(device: torch.device) -> str | None:
-    return find_fault(torch.cuda.get_device_name(device), architecture_of(device), str(device))
+    with alone(device):  # so that several workers ask for one check
+        return find_fault(torch.cuda.get_device_name(device), architecture_of(device), str(device))
