@@ -12,18 +12,30 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from cli.estimates import print_estimate_table
+from graft.launching.placement import Placement
+from graft.launching.planning import estimate as estimate_module
 from graft.launching.planning import gpu_estimate
-from graft.launching.planning.gpu_estimate import COUNTED, describe_gpu_estimate, estimate_gpu
+from graft.launching.planning.estimate import PackPlan, estimate_study
+from graft.launching.planning.gpu_estimate import (
+    COUNTED,
+    describe_filling,
+    describe_gpu_estimate,
+    estimate_gpu,
+    estimated_as,
+)
 from graft.machine.devices import ESTIMATED
 from graft.plugins.families import families
 from spaces import load
 from spaces.reading.catalogue import packaged_spaces
+from spaces.records import Trial
 from tests.support.inside import called
 from tests.support.launches import SPACE
 from tests.support.pretended_gpu import count_step as count_on_pretended
 from tests.support.pretended_gpu import pack_of, pretended_gpu, step_cases
 from tests.support.trials import config, trial
 from workers.data.tasks.set_complement import SetComplement
+from workers.engine.machine import devices
 from workers.engine.machine.side_by_side import PACKS
 from workers.engine.speed.cost import (
     BANDWIDTH_SHARE,
@@ -167,6 +179,32 @@ def test_each_structure_of_a_study_has_a_rate_and_their_packs_train_side_by_side
     assert lines[-2][1].startswith(f"{estimate.packs} packs of ")
     assert lines[-2][1].endswith(f" side by side: {estimate.filled:.0%} of the GPU at work (an estimate, not measured)")
     assert all(text.startswith(name) for name, (_, text) in zip(names, lines, strict=False))
+
+
+def test_a_dry_run_on_a_gpu_times_packs_of_the_studys_trials_and_tells_what_they_fill(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    timed: list[int] = []
+
+    def plan(self: Any, one: Trial, width: int, reason: str) -> PackPlan:
+        assert self.workers == 1, "the rate of one pack on a GPU is not that of several"
+        timed.append(width)
+        return PackPlan(width=width, reason=f"{width} lanes, {reason}", step="fused", evaluation="traced", rate=1e5)
+
+    monkeypatch.setattr(estimate_module._Timing, "_plan", plan)
+    monkeypatch.setattr(devices, "device_name", lambda device: "NVIDIA H100 80GB HBM3")
+    space = load(SPACE, families(), {"search.trials": "64", "training.dtype": "float32"})
+    placement = Placement(executor="inline", device="cuda:0", workers=2)
+    print_estimate_table("small", estimate_study(space), placement)
+    lines = capsys.readouterr().out.splitlines()
+    assert {*timed} == {64}
+    assert "width       64 lanes, at most as many as the study has trials" in lines
+    [filling] = [line for line in lines if line.startswith("h100 ")]
+    assert filling == f"h100        {describe_filling(estimate_gpu(space, 'h100', packs=2))}"
+    assert "at work (an estimate, not measured)" in filling
+    assert estimated_as("cpu") is None
+    monkeypatch.setattr(devices, "device_name", lambda device: "NVIDIA T4")
+    assert estimated_as("cuda") is None
 
 
 def test_structures_that_were_not_looked_at_make_the_time_a_range():
