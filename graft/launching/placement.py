@@ -27,7 +27,7 @@ class Placement:
 
     executor: str = "auto"
     workers: int | None = None
-    """None: one per GPU, or one per core where there is none."""
+    """None: one per core; where there are GPUs one for each, or four side by side on a single one."""
     ray_address: str | None = None
     device: str | None = None
     devices: tuple[str, ...] = ()
