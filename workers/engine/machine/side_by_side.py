@@ -17,17 +17,17 @@ from typing import final
 import torch
 
 PACKS = 4
-"""That train side by side on a GPU where nobody names another number. Not measured: Python starts the steps of all."""
+"""Workers that share a GPU where nobody names a number, each with a pack; a guess, not measured."""
 
 CAPTURING = threading.Lock()
-"""Held while a CUDA graph is captured, when no other may be and torch's allocator must not give memory back."""
+"""Held while a CUDA graph is captured: meanwhile no other is, and torch's allocator gives no memory back."""
 
 _STREAMS: dict[tuple[torch.device, int], torch.cuda.Stream] = {}
 _MAKING = threading.Lock()
 
 
 def use_stream(device: torch.device, slot: int) -> None:
-    """Let this thread compute on the stream of a GPU that this slot has; the same one in all threads."""
+    """Let this thread compute on a slot's stream of a GPU, the same one in all threads: they share the slot's packs."""
     with _MAKING:
         if (device, slot) not in _STREAMS:
             _STREAMS[device, slot] = torch.cuda.Stream(device)
