@@ -41,6 +41,28 @@ def test_every_trial_of_a_study_is_made_once_and_ends_once(sampler: str) -> None
     audit(memory, here)
 
 
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_workers_of_a_gpu_train_every_trial_and_never_two_packs_of_one_structure(sampler: str) -> None:
+    at_once: list[int] = []
+
+    class Beside(FakeWorker):
+        def offer(self) -> Offer:
+            return replace(super().offer(), is_beside=True)
+
+        def obey(self, directives: Directives) -> None:
+            super().obey(directives)
+            found = [next(iter(one.lanes.values()))[0].structure for one in workers if one.lanes]
+            assert len({*found}) == len(found)
+            at_once.append(len(found))
+
+    workers = [Beside(name, 8) for name in "abcd"]
+    here = space(CONDITIONAL, sampler=sampler, trials=40, group=8)
+    memory = Rows()
+    finish(Controller.begin(here, memory), *workers)
+    audit(memory, here)
+    assert max(at_once) > 1
+
+
 @pytest.mark.parametrize("policy", POLICIES[1:])
 def test_a_stopping_policy_prunes_and_nothing_is_lost(policy: str) -> None:
     here = space(CONDITIONAL, trials=60, group=10, stopping=policy)
