@@ -6,6 +6,7 @@ The pretended GPU notes for each kernel the stream that was current; only a GPU 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from workers.engine.machine.side_by_side import PACKS, SideBySide
 from workers.engine.pack import Pack
 from workers.pool import inline
 from workers.pool.shared_packs import StudyDevice
+from workers.pool.worker import Worker
 from workers.pool.worker_settings import WorkerSettings
 
 GPU = torch.device("cuda", 0)
@@ -173,9 +175,10 @@ def test_several_train_together_and_one_that_measures_is_alone_and_next():
             events.append("measured")
 
     def train_later() -> None:
-        while not gpu._waiting:  # who comes after one that waits to be alone lets it go first
-            pass
-        ends.set()
+        ends_at = time.monotonic() + 10
+        while not gpu._waiting and time.monotonic() < ends_at:
+            time.sleep(0.001)
+        ends.set()  # who comes after one that waits to be alone lets it go first
         with gpu.together():
             events.append("trained later")
 
@@ -224,6 +227,14 @@ def test_a_gpu_has_workers_on_streams_of_their_own_which_take_other_structures_t
     [(_, settings)] = employed
     assert settings.study_device
     assert not settings.study_device.is_beside
+
+
+@pytest.mark.fast
+def test_a_worker_says_that_others_train_beside_it():
+    for is_beside in (True, False):
+        device = StudyDevice(is_beside=is_beside)
+        worker = Worker(name="w", exchange=Ended().exchange, width=4, study_device=device)
+        assert worker._offer([], saves=False).is_beside is is_beside
 
 
 def test_workers_of_a_cpu_and_of_a_service_take_what_they_took(employed: list[tuple[str, WorkerSettings]]):
