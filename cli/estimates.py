@@ -24,6 +24,12 @@ def print_estimate_table(
     """
     from cli.progress import waiting
     from graft.launching.planning.estimate import plan_packs
+    from graft.launching.planning.gpu_estimate import (
+        describe_filling,
+        describe_gpu_estimate,
+        estimate_gpu,
+        estimated_as,
+    )
     from graft.launching.progress_text import duration
 
     space, search = estimate.space, estimate.space.search
@@ -40,13 +46,15 @@ def print_estimate_table(
     for label, text in (*lines.items(), *(("known", text) for text in known)):
         typer.echo(f"{label:<11} {text}")
     if gpu:
-        from graft.launching.planning.gpu_estimate import describe_gpu_estimate, estimate_gpu
-
         with waiting("counting kernels") as say:
-            found = estimate_gpu(space, gpu, say)
+            found = estimate_gpu(space, gpu, say, placement.workers)
         for label, text in describe_gpu_estimate(found):
             typer.echo(f"{label:<11} {text}")
         return
+    if like := estimated_as(str(placement.device)):
+        with waiting("counting kernels") as say:
+            found = estimate_gpu(space, like, say, placement.workers)
+        typer.echo(f"{like:<11} {describe_filling(found)}")
     with waiting("timing packs") as say:
         plans = plan_packs(estimate, placement, say)
     for reason in dict.fromkeys(plan.reason for plan in plans):
@@ -72,7 +80,7 @@ def print_estimate_json(
     from graft.launching.planning.gpu_estimate import describe_structure, estimate_gpu
 
     plans = [] if gpu else plan_packs(estimate, placement)
-    found = estimate_gpu(estimate.space, gpu) if gpu else None
+    found = estimate_gpu(estimate.space, gpu, packs=placement.workers) if gpu else None
     rates = [plan.rate for plan in plans]
     short, long = found.seconds if found else (estimate.model_steps / max(rates), estimate.model_steps / min(rates))
     search = estimate.space.search

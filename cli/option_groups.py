@@ -81,7 +81,7 @@ class TrainingOptions:
     """On what this process trains, and where checkpoints go."""
 
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Pack workers. Default: one per GPU, or per core without one.")
+        int | None, typer.Option(min=1, help="Pack workers. Default: 1 per core; 4 on a GPU, or 1 per GPU of several.")
     ] = None
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N. Default: a GPU, if any.")] = None
     pack: Annotated[

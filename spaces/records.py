@@ -237,6 +237,8 @@ class Offer:
     structure: str | None = None
     common: tuple[str, ...] = ()
     """Structures that its device trains for other studies: trials of these cost the least, as they join."""
+    is_beside: bool = False
+    """True where other workers train on its device: while it is empty, it takes no structure that one of them has."""
     host: str = ""
     device: str = ""
     steps: int = 0

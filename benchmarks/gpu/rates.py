@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -23,12 +24,18 @@ from spaces.records import Trial
 from tests.support.trials import config, trial
 from workers.engine import fused
 from workers.engine.machine.memory import Shortage, attempt
-from workers.engine.speed.timing import MakeStep, step_rate
+from workers.engine.machine.process import use_device
+from workers.engine.pack import CHECK_STEPS, Pack
+from workers.engine.speed.timing import WARM_UP_STEPS, MakeStep, make_pack_of_copies, step_rate
 from workers.engine.step import USUAL_LANES, TracedStep, step_of
 from workers.training.recipe import Recipe
 
 Measure = Callable[[], dict[str, Any]]
 FOREVER = 10**9
+BESIDE = 64
+"""Lanes of each of two packs that train side by side."""
+SMALL = ("set complement", "modular addition, width 16, 1 layer")
+"""The cases of which two packs are to leave much of a GPU idle."""
 LANES = {"cpu": (8, 32), "cuda": (32, 256, 1024, 4096)}
 SECONDS = 2.0
 SHAPE: SetComplement = SHAPES["large"]
@@ -87,6 +94,35 @@ def measurements(device: str) -> Iterator[tuple[str, Measure]]:
             for lanes in LANES[where.type]:
                 rate = partial(step_rate, one, width=lanes, device=device, make=make, seconds=SECONDS)
                 yield f"{case}: {step}, {lanes} lanes", partial(rate_or_shortage, rate, device)
+        if case in SMALL:
+            yield f"{case}: two packs of {BESIDE} lanes", partial(rates_side_by_side, one, device)
+
+
+def rates_side_by_side(one: Trial, device: str) -> dict[str, Any]:
+    """Return model-steps per second of two packs of copies, in threads of their own: one after the other, and both at
+    once. On a GPU each has a stream of its own.
+    """
+
+    def begin(slot: int) -> Pack:
+        use_device(torch.device(device), slot)
+        pack = make_pack_of_copies(one, BESIDE, device)
+        pack.train(WARM_UP_STEPS + 1)  # records the step, and captures it
+        return pack
+
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        both = [(thread, thread.submit(begin, slot).result()) for slot, thread in enumerate((first, second))]
+        alone = [thread.submit(_rate, pack).result() for thread, pack in both]
+        beside = sum(rate.result() for rate in [thread.submit(_rate, pack) for thread, pack in both])
+    one_after_other = 2 / sum(1 / rate for rate in alone)
+    return {"one after the other": one_after_other, "side by side": beside, "ratio": round(beside / one_after_other, 2)}
+
+
+def _rate(pack: Pack) -> float:
+    start, steps = time.perf_counter(), 0
+    while (spent := time.perf_counter() - start) < SECONDS or not steps:
+        pack.train(CHECK_STEPS)
+        steps += CHECK_STEPS
+    return BESIDE * steps / spent
 
 
 def rate_or_shortage(rate: Callable[[], float], device: str) -> dict[str, Any]:

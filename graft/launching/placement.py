@@ -27,7 +27,7 @@ class Placement:
 
     executor: str = "auto"
     workers: int | None = None
-    """None: one per GPU, or one per core where there is none."""
+    """None: one per core; where there are GPUs one for each, or four side by side on a single one."""
     ray_address: str | None = None
     device: str | None = None
     devices: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class Placement:
             return f"the Ray cluster {self.ray_address or 'of this machine'}"
         if self.executor == "processes":
             return describe(self.locations(), self.process_count())
-        count = self.workers or devices.default_workers(self.device)
+        count = self.workers or devices.inline_workers(self.device)
         return f"{self.device}: {devices.device_name(self.device)}; {count} worker{'s' if count > 1 else ''}"
 
     def locations(self) -> list[Location]:

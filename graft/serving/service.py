@@ -280,7 +280,7 @@ class Service:
 
 def _count_lanes(placement: Placement, cluster: RayPool | None) -> tuple[Sequence[int], int]:
     """Return the numbers of the workers that each study has, and how many lanes each of them has."""
-    from workers.engine.machine.devices import default_width, default_workers
+    from workers.engine.machine.devices import default_width, inline_workers
 
     if cluster:
         return cluster.slots, placement.width or default_width(cluster.device)
@@ -288,7 +288,7 @@ def _count_lanes(placement: Placement, cluster: RayPool | None) -> tuple[Sequenc
     if placement.executor == "processes":
         count = placement.process_count()
     else:
-        count = placement.workers or default_workers(device)
+        count = placement.workers or inline_workers(device)
     return range(count), placement.width or default_width(device)
 
 

@@ -218,7 +218,8 @@ class Controller:
 
     def _start(self, offer: Offer, lanes: int, copies: Sequence[Copy]) -> tuple[Trial, ...]:
         """Start the copies in the lanes of the trials that they replace, and queued or new trials in other lanes."""
-        filling = self._queue.take(offer.structure, lanes, offer.common)
+        beside = {one.trial.structure for one in self._ledger.running.all()} if offer.is_beside else ()
+        filling = self._queue.take(offer.structure, lanes, offer.common, beside)
         if not filling and not self._ledger.running and offer.structure is None and offer.lanes:
             filling = self._queue.take_quarantined()
         replaced = [self._ledger.prune_result(copy.replaced) for copy in copies]

@@ -7,7 +7,7 @@ sampler. Trials in quarantine come last, each alone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import final
 
 from search.samplers import Strategy
@@ -118,17 +118,22 @@ class TrialQueue:
         """
         return [self._quarantined.popleft()] if self._quarantined else []
 
-    def take(self, structure: str | None, lanes: int, common: Sequence[str] = ()) -> list[Trial]:
+    def take(
+        self, structure: str | None, lanes: int, common: Sequence[str] = (), beside: Collection[str] = ()
+    ) -> list[Trial]:
         """Return at most `lanes` trials of one structure; None: that with most trials waiting, or waiting longest.
 
         Fewer when there are no more; when the sampler's `look_ahead` trials of other structures are kept; or when the
         structure has not come up in the last STRUCTURE_WAIT_TRIALS trials, as at the end of a group that had it.
         `common`: structures that an empty device takes before all others, where the order of trials is free.
+        `beside`: structures that an empty device leaves to others, which ask for new trials.
         """
         if structure is None and lanes and self._suspected:
             return [self._suspected.popleft()]
         if structure is None and lanes:
-            structure = self._find_common(common) or self._next() or (self._next() if self._ask(1) else None)
+            structure = self._find_common(common) or self._next(beside)
+            if structure is None and not beside:
+                structure = self._next() if self._ask(1) else None
         taken: list[Trial] = []
         while structure is not None and len(taken) < lanes:
             trial = self._requeued.pop(structure) or self._ahead.pop(structure)
@@ -161,9 +166,10 @@ class TrialQueue:
     def _count(self, structure: str) -> int:
         return self._requeued.count(structure) + self._ahead.count(structure)
 
-    def _next(self) -> str | None:
-        """Return the structure that an empty device should take."""
-        structures = {**dict.fromkeys(self._requeued.structures()), **dict.fromkeys(self._ahead.structures())}
+    def _next(self, beside: Collection[str] = ()) -> str | None:
+        """Return the structure that an empty device should take, none of `beside`."""
+        waiting = {**dict.fromkeys(self._requeued.structures()), **dict.fromkeys(self._ahead.structures())}
+        structures = [one for one in waiting if one not in beside]
         if self._strategy.in_order:
             return next(iter(structures), None)
         return max(structures, key=self._count, default=None)

@@ -41,6 +41,28 @@ def test_every_trial_of_a_study_is_made_once_and_ends_once(sampler: str) -> None
     audit(memory, here)
 
 
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_workers_of_a_gpu_train_every_trial_and_never_two_packs_of_one_structure(sampler: str) -> None:
+    at_once: list[int] = []
+
+    class Beside(FakeWorker):
+        def offer(self) -> Offer:
+            return replace(super().offer(), is_beside=True)
+
+        def obey(self, directives: Directives) -> None:
+            super().obey(directives)
+            found = [next(iter(one.lanes.values()))[0].structure for one in workers if one.lanes]
+            assert len({*found}) == len(found)
+            at_once.append(len(found))
+
+    workers = [Beside(name, 8) for name in "abcd"]
+    here = space(CONDITIONAL, sampler=sampler, trials=40, group=8)
+    memory = Rows()
+    finish(Controller.begin(here, memory), *workers)
+    audit(memory, here)
+    assert max(at_once) > 1
+
+
 @pytest.mark.parametrize("policy", POLICIES[1:])
 def test_a_stopping_policy_prunes_and_nothing_is_lost(policy: str) -> None:
     here = space(CONDITIONAL, trials=60, group=10, stopping=policy)
@@ -309,6 +331,26 @@ def test_trials_that_went_back_wait_for_new_ones_of_their_structure() -> None:
     queue = TrialQueue(Mixed(3, look_ahead=256), [range(2, 400)])
     queue.requeue(returned)
     assert [trial.structure for trial in queue.take(None, 10)] == ["1"] * 10
+
+
+def test_packs_side_by_side_have_other_structures_and_the_one_that_has_a_structure_asks_for_trials() -> None:
+    strategy = Mixed(3, look_ahead=256)
+    queue = TrialQueue(strategy, [range(400)])
+    assert {trial.structure for trial in queue.take(None, 3)} == {"0"}
+    assert [trial.structure for trial in queue.take(None, 2, beside={"0", "1"})] == ["2"] * 2
+    asked = strategy.asked
+    assert not queue.take(None, 9, beside={"0", "1", "2"})
+    assert strategy.asked == asked
+    assert queue.take(None, 9)
+
+
+def test_an_empty_worker_beside_others_is_given_no_structure_that_one_of_them_trains() -> None:
+    controller = Controller.begin(space(PLAIN, trials=4), Rows())
+    [first] = controller.exchange([], Offer(worker="a", lanes=1, is_beside=True)).start
+    assert not controller.exchange([], Offer(worker="b", lanes=2, is_beside=True)).start
+    held = Offer(worker="a", lanes=1, structure=first.structure, holds=(first.start,), is_beside=True)
+    assert len(controller.exchange([], held).start) == 1
+    assert len(controller.exchange([], Offer(worker="c", lanes=2)).start) == 2
 
 
 def test_an_empty_device_takes_a_structure_that_it_trains_for_others() -> None:

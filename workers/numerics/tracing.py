@@ -82,6 +82,8 @@ class Traced:
                 load_tracer()
                 start = time.perf_counter()
                 recording = self._record(leaves, form)
+                if any(leaf.is_cuda for leaf in leaves):  # another thread's stream may use it at once
+                    torch.cuda.current_stream().synchronize()
                 self.seconds = time.perf_counter() - start
             _RECORDINGS[key] = self._mine[key] = recording  # popped and put back: the order is that of the last use
             while len(_RECORDINGS) > _KEPT:

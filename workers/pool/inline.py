@@ -1,7 +1,8 @@
 """The embedded pool: workers in threads of this process. No server, no cluster; starts at once.
 
 A CPU gets one single-threaded worker per core rather than one worker with many threads (see `process`). torch releases
-Python's lock inside an operation, so that the cores train side by side.
+Python's lock inside an operation, so that the cores train side by side. The workers of a GPU have a stream each, on
+which their packs train side by side (`side_by_side`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 
+import torch
+
 from spaces.records import Directives, Offer, Progress, Report
-from workers.engine.machine.devices import default_workers
-from workers.engine.machine.process import prepare
+from workers.engine.machine.devices import inline_workers
+from workers.engine.machine.process import prepare, use_device
 from workers.pool import Saving, Steering
 from workers.pool.shared_packs import StudyDevice
 from workers.pool.slots import name_worker
@@ -42,8 +45,11 @@ def run(
     prepare()
     shared = _SharedController(controller)
     threads: list[threading.Thread] = []
-    for slot in range(workers or default_workers(device)):
-        study_device = study_devices(slot) if study_devices else None
+    count = workers or inline_workers(device)
+    for slot in range(count):
+        # Two packs of one structure would be slower on a GPU than one of all lanes.
+        alone = StudyDevice(is_beside=count > 1 and torch.device(device).type == "cuda")
+        study_device = study_devices(slot) if study_devices else alone
         settings = WorkerSettings(device=device, width=width, saving=saving, study_device=study_device)
         # With the context of this thread: the plug-ins from outside that the study has are looked up in it.
         employ = functools.partial(contextvars.copy_context().run, shared.employ, slot, settings)
@@ -80,6 +86,7 @@ class _SharedController:
     def employ(self, slot: int, settings: WorkerSettings) -> None:
         """Run workers, one after the other as leases run out, to the end; what one raises sends the others home."""
         try:
+            use_device(torch.device(settings.device), slot)
             done = False
             while not done:
                 name = name_worker("inline", slot)

@@ -19,6 +19,7 @@ from spaces.plugins import active
 from spaces.records import Report, Trial, TrialStart
 from workers.engine.checkpoints import Archive, Snapshot
 from workers.engine.machine.memory import out_of_memory
+from workers.engine.machine.side_by_side import together
 from workers.engine.pack import Pack
 from workers.engine.pack.lanes import LaneTrial
 from workers.pool.turns import StudyTurns, Undivided
@@ -67,6 +68,8 @@ class StudyDevice:
     packs: SharedPacks = field(default_factory=list[SharedPack])
     group: Callable[[], Hashable] = lambda: None
     """Studies of equal groups may have lanes in one pack."""
+    is_beside: bool = False
+    """Whether packs of the study's other workers train on the device meanwhile: they are to be of other structures."""
 
     def open(self, pack: Pack, archive: Archive | None) -> StudyLanes:
         """Return the study's lanes in a new pack, which others may join."""
@@ -171,7 +174,8 @@ class StudyLanes:
         the study alone whose lanes are the cause.
         """
         try:
-            found = self.pack.train_studies(most)
+            with together(self.pack.device):
+                found = self.pack.train_studies(most)
         except Exception as error:
             if len(self.shared.members) == 1 or out_of_memory(error):
                 raise

@@ -19,13 +19,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import torch
-
 from spaces.errors import PluginError
 from spaces.records import Checkpoint, Directives, Offer, Report, Trial, TrialStart
 from workers.engine.checkpoints import Archive, Snapshot
 from workers.engine.machine.memory import Shortage, attempt
-from workers.engine.machine.process import use_device
 from workers.engine.pack import CHECK_STEPS, Pack
 from workers.engine.pack.lanes import NARROWEST
 from workers.pool.checkpoint_timer import CheckpointTimer
@@ -173,6 +170,7 @@ class Worker:
             lanes=lanes,
             structure=structure,
             common=() if structure else self.study_device.structures,
+            is_beside=self.study_device.is_beside,
             host=socket.gethostname(),
             device=self.device,
             steps=counts[0],
@@ -259,7 +257,6 @@ class Worker:
         lanes = self.study_device.join(trials[0].structure, self.archive)
         if lanes is None:
             return False
-        use_device(torch.device(self.device))  # this thread may not have made a pack before
         self.lanes = lanes
         self._fill(lanes, trials)
         if lanes.trials:

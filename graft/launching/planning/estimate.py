@@ -7,7 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -113,7 +113,8 @@ def plan_packs(
     from workers.engine.machine.devices import default_width
     from workers.engine.machine.memory import Shortage, attempt
 
-    device = str(placement.device)
+    device, most = str(placement.device), estimate.space.search.trials
+    is_gpu = device.partition(":")[0] == "cuda"
     # Trials of a few different structures, from early and late groups.
     trials: dict[str, Trial] = {}
     for index in range(TIMED):
@@ -123,13 +124,18 @@ def plan_packs(
     timing = _Timing(
         trials=list(trials.values()),
         device=device,
-        workers=placement.workers,
-        width=placement.width and min(placement.width, estimate.space.search.trials),  # as a launch has it
+        # A pack that is timed alone does not tell how fast several are on the same GPU.
+        workers=1 if is_gpu and placement.executor == "inline" else placement.workers,
+        width=placement.width and min(placement.width, most),  # as a launch has it
         model_steps=estimate.model_steps,
         show=show,
         ends_at=time.monotonic() + seconds,
     )
     usual = default_width(device)
+    if (
+        is_gpu and most < usual
+    ):  # few trials leave a GPU idle, so that a wider pack would tell a rate that they have not
+        timing, usual = replace(timing, is_small=True), most
     # A launch halves the width of a pack that does not fit, so the estimate does too.
     while isinstance(plans := attempt(partial(timing.plans, usual), device), Shortage):
         if timing.width or usual == 1:
@@ -151,6 +157,8 @@ class _Timing:
     show: Callable[[str], None]
     ends_at: float
     """By the monotonic clock: then no further pack is begun."""
+    is_small: bool = False
+    """Whether a pack has room for all trials of the study, so that no width needs to be found."""
 
     def plans(self, usual: int) -> list[PackPlan]:
         """Plan the packs of a launch of these trials that starts with the width `usual`."""
@@ -161,6 +169,8 @@ class _Timing:
         prepare()
         if self.width:
             return self._plan_each(self.width, "as asked for with --pack")
+        if self.is_small:
+            return self._plan_each(usual, "at most as many as the study has trials")
         origin = "the default" if usual == default_width(self.device) else "what fits into memory"
         reason = f"{origin}; others are tried as soon as 2 % of the time trained pays for it"
         plans = self._plan_each(usual, reason)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from spaces.records import Trial
     from spaces.space import Space
     from workers.engine.speed.cost import Gpu
+    from workers.engine.speed.fused_cost import FusedCost
 
 LANES = 128
 """Of the pack whose kernels are listed: what they do is in proportion to its lanes."""
@@ -73,6 +74,10 @@ class StructureEstimate:
     """The rate of the fused step in words, or why there is none."""
     fused_rate: float | None
     """Model-steps per second of a pack that these trials fill; None where they have no fused step."""
+    full_rate: float
+    """Model-steps per second of the whole GPU, by the faster step, if enough lanes fill it."""
+    blocks: int | None
+    """That the GPU holds of the fused step, one a lane; None where they have none."""
 
     @property
     def step(self) -> str:
@@ -89,6 +94,16 @@ class StructureEstimate:
         """Seconds that one GPU takes for all of them."""
         return self.model_steps / self.model_steps_per_second
 
+    @property
+    def lanes(self) -> int:
+        """The lanes of a pack."""
+        return min(self.trials, self.blocks) if self.step == "fused" and self.blocks else self.used.lanes
+
+    @property
+    def filled(self) -> float:
+        """The share of the GPU that such a pack uses: of its blocks, or of its threads by the traced step."""
+        return self.lanes / self.blocks if self.step == "fused" and self.blocks else self.used.occupancy
+
 
 @dataclass(frozen=True, kw_only=True)
 class GpuEstimate:
@@ -101,6 +116,8 @@ class GpuEstimate:
     """How many were drawn."""
     model_steps: float
     """Of the whole study."""
+    packs: int
+    """That train side by side, of a structure each."""
 
     @property
     def seconds(self) -> tuple[float, float]:
@@ -111,16 +128,32 @@ class GpuEstimate:
         known = sum(one.seconds for one in self.counted)
         rest = max(self.model_steps - sum(one.model_steps for one in self.counted), 0.0)
         rates = [one.model_steps_per_second for one in self.counted]
-        return known + rest / max(rates), known + rest / min(rates)
+        return self._side_by_side(known + rest / max(rates)), self._side_by_side(known + rest / min(rates))
+
+    def _side_by_side(self, seconds: float) -> float:
+        """Return the seconds that packs need beside one another which need so many one after another.
+
+        Each is taken to be as fast as alone, until together they make what a full GPU does.
+        """
+        full = sum(one.model_steps / one.full_rate for one in self.counted) / sum(one.seconds for one in self.counted)
+        return max(seconds * max(1 / self.packs, full), *(one.seconds for one in self.counted))
+
+    @property
+    def filled(self) -> float:
+        """The share of the GPU that the packs use together."""
+        return min(1.0, self.packs * sum(one.filled for one in self.counted) / len(self.counted))
 
 
-def estimate_gpu(space: Space, device: str, show: Callable[[str], None] = lambda _: None) -> GpuEstimate:
+def estimate_gpu(
+    space: Space, device: str, show: Callable[[str], None] = lambda _: None, packs: int | None = None
+) -> GpuEstimate:
     """Estimate what a GPU would take for a study of this space; nothing is trained.
 
-    `show` is called with what is being looked at. Raises StudyError for a task whose data cannot be drawn without
-    numbers.
+    `show` is called with what is being looked at; `packs`: how many train side by side, None: as a launch has it.
+    Raises StudyError for a task whose data cannot be drawn without numbers.
     """
     from workers.engine.machine.memory import least_bytes
+    from workers.engine.machine.side_by_side import PACKS
 
     groups = _draw_structures(space)
     drawn = sum(map(len, groups))
@@ -137,7 +170,22 @@ def estimate_gpu(space: Space, device: str, show: Callable[[str], None] = lambda
         trials = max(round(planned * len(groups[index]) / drawn), 1)
         counted.append(_estimate_structure(groups[index], names[index], trials, device))
     steps = sum(_steps_of(trial) for group in groups for trial in group)
-    return GpuEstimate(device=device, counted=counted, structures=len(groups), model_steps=planned * steps / drawn)
+    return GpuEstimate(
+        device=device,
+        counted=counted,
+        structures=len(groups),
+        model_steps=planned * steps / drawn,
+        packs=min(packs or PACKS, len(groups)),
+    )
+
+
+def estimated_as(device: str) -> str | None:
+    """Return the name by which a device of this machine is estimated; None for a CPU, and for a GPU that is not."""
+    from workers.engine.machine.devices import device_name
+    from workers.engine.speed.cost import GPUS
+
+    name = device_name(device).lower() if device.partition(":")[0] == "cuda" else ""
+    return next((one for one in GPUS if one in name), None)
 
 
 def describe_gpu_estimate(estimate: GpuEstimate) -> Iterator[tuple[str, str]]:
@@ -156,11 +204,25 @@ def describe_gpu_estimate(estimate: GpuEstimate) -> Iterator[tuple[str, str]]:
     left = estimate.structures - len(estimate.counted)
     if left:
         yield "", f"and {left:,} more structures, taken to be as fast as these"
+    yield estimate.device, describe_filling(estimate)
     short, long = (duration(seconds) for seconds in estimate.seconds)
     span = short if short == long else f"{short} to {long}"
     slow, fast = (f"{estimate.model_steps / seconds:,.0f}" for seconds in reversed(estimate.seconds))
     rate = f"{fast} model-steps/s in all" if slow == fast else f"{slow} to {fast} model-steps/s in all"
     yield "time", f"{span} on one {estimate.device}, {rate}, if every trial trains to its end (an estimate)"
+
+
+def describe_filling(estimate: GpuEstimate) -> str:
+    """Return how many lanes and packs train at once, and how much of the GPU they fill."""
+    lanes = sorted(one.lanes for one in estimate.counted)
+    span = f"{lanes[0]:,} to {lanes[-1]:,}" if lanes[0] < lanes[-1] else f"{lanes[0]:,}"
+    packs = (
+        f"{estimate.packs} packs of {span} lanes side by side" if estimate.packs > 1 else f"one pack of {span} lanes"
+    )
+    blocks = {one.blocks if one.step == "fused" else None for one in estimate.counted}
+    [held] = blocks if len(blocks) == 1 else [None]
+    of_what = f"its {held:,} blocks" if held else "the GPU"
+    return f"{packs}: {estimate.filled:.0%} of {of_what} at work (an estimate, not measured)"
 
 
 def _describe_choice(one: StructureEstimate) -> str:
@@ -170,7 +232,8 @@ def _describe_choice(one: StructureEstimate) -> str:
 def describe_structure(one: StructureEstimate) -> dict[str, Any]:
     """Return what a program is told of a structure."""
     rate = one.model_steps_per_second
-    return {**asdict(one), "step": one.step, "model_steps_per_second": rate, "seconds": one.seconds}
+    own = {"step": one.step, "lanes": one.lanes, "filled": one.filled, "model_steps_per_second": rate}
+    return {**asdict(one), **own, "seconds": one.seconds}
 
 
 def _draw_structures(space: Space) -> list[list[Trial]]:
@@ -238,21 +301,25 @@ def _estimate_structure(group: Sequence[Trial], name: str, trials: int, device: 
 
     rates = estimate_rates(counted, gpu, estimate_lane_bytes(trial.config))
     best = knee(rates)
-    fused, fused_rate = _estimate_fused(trial, gpu, min(trials, max(rates, default=2)))
+    used = rate_of(min(best, trials))
+    fused, cost = _estimate_fused(trial, gpu, trials)
+    full_rate = max([*rates.values(), used.model_steps_per_second])
     return StructureEstimate(
         name=name,
         trials=trials,
         model_steps=trials * sum(map(_steps_of, group)) / len(group),
         narrowest=rate_of(min(rates, default=2)),
         best=rate_of(best),
-        used=rate_of(min(best, trials)),
+        used=used,
         fused=fused,
-        fused_rate=fused_rate,
+        fused_rate=cost and cost.rate(gpu, min(trials, cost.lanes_at_once(gpu))),
+        full_rate=max(full_rate, cost.rate(gpu)) if cost else full_rate,
+        blocks=cost and cost.lanes_at_once(gpu),
     )
 
 
-def _estimate_fused(trial: Trial, gpu: Gpu, lanes: int) -> tuple[str, float | None]:
-    """Say how fast so many lanes of a structure train by the fused step, or why they do not; return the rate, too."""
+def _estimate_fused(trial: Trial, gpu: Gpu, lanes: int) -> tuple[str, FusedCost | None]:
+    """Say how fast a structure's lanes, at most so many, train by the fused step, or why not; return its cost, too."""
     from workers.engine.fused.step import find_obstacle
     from workers.engine.speed.fused_cost import count_fused_step
     from workers.training.recipe import Recipe
@@ -263,7 +330,8 @@ def _estimate_fused(trial: Trial, gpu: Gpu, lanes: int) -> tuple[str, float | No
     cost = count_fused_step(recipe, gpu)
     if cost is None:
         return "no fused step: its arrays do not fit into the GPU's shared memory", None
-    room, rate = cost.lanes_at_once(gpu), cost.rate(gpu, lanes)
+    room, lanes = cost.lanes_at_once(gpu), min(lanes, cost.lanes_at_once(gpu))
+    rate = cost.rate(gpu, lanes)
     idle = f", which leave {1 - lanes / room:.0%} of the GPU idle" if lanes < room else ""
     said = (
         f"fused step, {lanes:,} lanes{idle}: {rate:,.0f} model-steps/s, and {cost.rate(gpu):,.0f} with {room:,} lanes "
@@ -271,4 +339,4 @@ def _estimate_fused(trial: Trial, gpu: Gpu, lanes: int) -> tuple[str, float | No
         f"{cost.workspace.shared_bytes / 1024:.0f} KB in shared memory, "
         f"{4 * cost.workspace.scratch_floats / 1024:.0f} KB in the GPU's own"
     )
-    return said, rate
+    return said, cost

@@ -12,18 +12,31 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from cli.estimates import print_estimate_table
+from graft.launching.placement import Placement
+from graft.launching.planning import estimate as estimate_module
 from graft.launching.planning import gpu_estimate
-from graft.launching.planning.gpu_estimate import COUNTED, describe_gpu_estimate, estimate_gpu
+from graft.launching.planning.estimate import PackPlan, estimate_study
+from graft.launching.planning.gpu_estimate import (
+    COUNTED,
+    describe_filling,
+    describe_gpu_estimate,
+    estimate_gpu,
+    estimated_as,
+)
 from graft.machine.devices import ESTIMATED
 from graft.plugins.families import families
 from spaces import load
 from spaces.reading.catalogue import packaged_spaces
+from spaces.records import Trial
 from tests.support.inside import called
 from tests.support.launches import SPACE
 from tests.support.pretended_gpu import count_step as count_on_pretended
 from tests.support.pretended_gpu import pack_of, pretended_gpu, step_cases
 from tests.support.trials import config, trial
 from workers.data.tasks.set_complement import SetComplement
+from workers.engine.machine import devices
+from workers.engine.machine.side_by_side import PACKS
 from workers.engine.speed.cost import (
     BANDWIDTH_SHARE,
     FLOPS_SHARE,
@@ -132,8 +145,9 @@ def test_a_dry_run_estimates_a_gpu_that_is_not_here_and_says_that_it_is_an_estim
     monkeypatch.chdir(tmp_path)
     status, out, _ = called(monkeypatch, capfd, "launch", SPACE, "--dry-run", "--device", "h100")
     assert status == 0
-    *rates, fused, choice = [line for line in out.splitlines() if line.startswith("h100 ")]
+    *rates, fused, choice, filling = [line for line in out.splitlines() if line.startswith("h100 ")]
     assert "trials by the traced step: " in choice
+    assert filling.split(maxsplit=1)[1] == "one pack of 48 lanes: 20% of the GPU at work (an estimate, not measured)"
     assert len(rates) == 2
     assert fused.split(maxsplit=1)[1] == "no fused step: the fused step knows float32, not torch.float64"
     assert all("model-steps/s (an estimate, not measured)" in line for line in rates)
@@ -146,19 +160,52 @@ def test_a_dry_run_estimates_a_gpu_that_is_not_here_and_says_that_it_is_an_estim
 
 
 @pytest.mark.long
-def test_each_structure_of_a_study_has_a_rate_and_the_time_is_their_sum():
+def test_each_structure_of_a_study_has_a_rate_and_their_packs_train_side_by_side():
     space = load(SPACE, families(), {"training.pad_shapes": "false"})
     estimate = estimate_gpu(space, "h100")
     assert len(estimate.counted) == estimate.structures > 1
     assert sum(one.trials for one in estimate.counted) == space.search.trials
     assert sum(one.model_steps for one in estimate.counted) == pytest.approx(estimate.model_steps)
-    assert estimate.seconds == pytest.approx((sum(one.seconds for one in estimate.counted),) * 2)
+    each = [one.seconds for one in estimate.counted]
+    assert estimate_gpu(space, "h100", packs=1).seconds == pytest.approx((sum(each),) * 2)
+    assert estimate.packs == min(PACKS, len(each))
+    assert estimate.seconds == pytest.approx((max(*each, sum(each) / estimate.packs),) * 2)
+    full = [replace(one, full_rate=one.model_steps_per_second) for one in estimate.counted]
+    assert replace(estimate, counted=full).seconds == pytest.approx((sum(each),) * 2), "a full GPU is no faster"
     names = [one.name for one in estimate.counted]
     assert len(set(names)) == len(names)
     assert all(name.startswith("set_complement, model.value_width ") for name in names)
     lines = list(describe_gpu_estimate(estimate))
-    assert [label for label, _ in lines] == ["h100"] * len(names) + ["time"]
+    assert [label for label, _ in lines] == ["h100"] * (len(names) + 1) + ["time"]
+    assert lines[-2][1].startswith(f"{estimate.packs} packs of ")
+    assert lines[-2][1].endswith(f" side by side: {estimate.filled:.0%} of the GPU at work (an estimate, not measured)")
     assert all(text.startswith(name) for name, (_, text) in zip(names, lines, strict=False))
+
+
+def test_a_dry_run_on_a_gpu_times_packs_of_the_studys_trials_and_tells_what_they_fill(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    timed: list[int] = []
+
+    def plan(self: Any, one: Trial, width: int, reason: str) -> PackPlan:
+        assert self.workers == 1, "the rate of one pack on a GPU is not that of several"
+        timed.append(width)
+        return PackPlan(width=width, reason=f"{width} lanes, {reason}", step="fused", evaluation="traced", rate=1e5)
+
+    monkeypatch.setattr(estimate_module._Timing, "_plan", plan)
+    monkeypatch.setattr(devices, "device_name", lambda device: "NVIDIA H100 80GB HBM3")
+    space = load(SPACE, families(), {"search.trials": "64", "training.dtype": "float32"})
+    placement = Placement(executor="inline", device="cuda:0", workers=2)
+    print_estimate_table("small", estimate_study(space), placement)
+    lines = capsys.readouterr().out.splitlines()
+    assert {*timed} == {64}
+    assert "width       64 lanes, at most as many as the study has trials" in lines
+    [filling] = [line for line in lines if line.startswith("h100 ")]
+    assert filling == f"h100        {describe_filling(estimate_gpu(space, 'h100', packs=2))}"
+    assert "at work (an estimate, not measured)" in filling
+    assert estimated_as("cpu") is None
+    monkeypatch.setattr(devices, "device_name", lambda device: "NVIDIA T4")
+    assert estimated_as("cuda") is None
 
 
 @pytest.mark.long
@@ -167,7 +214,7 @@ def test_structures_that_were_not_looked_at_make_the_time_a_range():
     assert len(estimate.counted) == COUNTED < estimate.structures
     rates = [one.model_steps_per_second for one in estimate.counted]
     least, most = estimate.seconds
-    assert estimate.model_steps / max(rates) <= least < most <= estimate.model_steps / min(rates)
+    assert estimate.model_steps / max(rates) / PACKS <= least < most <= estimate.model_steps / min(rates)
     assert any("more structures, taken to be as fast as these" in text for _, text in describe_gpu_estimate(estimate))
 
 

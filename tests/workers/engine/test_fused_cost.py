@@ -71,5 +71,19 @@ def test_a_small_study_is_told_what_it_leaves_idle_and_the_faster_step_gives_its
         assert one.step == ("fused" if one.fused_rate > one.used.model_steps_per_second else "traced")
         assert one.seconds == pytest.approx(one.model_steps / max(one.fused_rate, one.used.model_steps_per_second))
         assert "of the GPU idle: " in one.fused
+        assert one.filled == (one.lanes / one.blocks if one.step == "fused" else one.used.occupancy)
+        assert one.full_rate > 4 * one.model_steps_per_second
     lines = [text for _, text in describe_gpu_estimate(estimate)]
     assert any(f"trials by the {fused[0].step} step: " in line for line in lines)
+
+
+def test_a_small_study_is_told_how_many_blocks_its_packs_fill_side_by_side() -> None:
+    estimate = estimate_gpu(load("quick/set_complement", families(), {"search.trials": "64"}), "h100")
+    assert [one.lanes for one in estimate.counted] == [19, 11, 15, 19]
+    lines = dict(reversed([*describe_gpu_estimate(estimate)]))
+    assert [text for label, text in describe_gpu_estimate(estimate) if " side by side: " in text] == [
+        "4 packs of 11 to 19 lanes side by side: 24% of its 264 blocks at work (an estimate, not measured)"
+    ]
+    longest = max(one.seconds for one in estimate.counted)
+    assert estimate.seconds == pytest.approx((max(longest, sum(one.seconds for one in estimate.counted) / 4),) * 2)
+    assert lines["time"].endswith(" model-steps/s in all, if every trial trains to its end (an estimate)")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +18,7 @@ from tests.support.native_update import AVERAGINGS, OPTIMIZERS, recipe_of
 from tests.support.pretended_gpu import step_cases
 from tests.support.trials import traced_step, trial
 from workers.engine import fused_check
+from workers.engine.machine.process import prepare, use_device
 from workers.engine.pack import Pack, stepping
 from workers.numerics import stream_kernels
 from workers.numerics.fusion.fusions import Fusion
@@ -79,6 +81,27 @@ def test_a_graph_gives_what_started_steps_give_and_nothing_keeps_it_from_being_u
         expected = states()
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_packs_on_streams_of_their_own_have_the_bits_of_packs_one_after_another():
+    names = ["minimal with dropout in float32", "gpt with every dropout in float32", "schedule cosine 0"]
+    prepare()
+
+    def states(slot: int) -> list[torch.Tensor]:
+        use_device(GPU, slot)
+        case = CASES[names[slot]]
+        pack = Pack(trial(3, case), width=4, device=str(GPU))
+        pack.fill([trial(number, case) for number in range(4)])
+        for _ in range(20):
+            pack.train(5)
+        return [leaf.cpu() for leaf in tree_leaves(pack._tensors.state)]
+
+    with ThreadPoolExecutor(1) as thread:
+        expected = list(thread.map(states, range(3)))
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(states, range(3)))
+    for own, others in zip(found, expected, strict=True):
+        assert all(torch.equal(one, other) for one, other in zip(own, others, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ from tests.support.pretended_gpu import DEVICE, PretendedGpu, pretended_gpu, ste
 from tests.support.trials import config, trial
 from workers.data.tasks.set_complement import SetComplement
 from workers.engine.machine.memory import Shortage, attempt
+from workers.engine.machine.side_by_side import CAPTURING
 from workers.engine.pack import Pack, stepping
-from workers.engine.pack.stepping import WARM_UP_STEPS, CudaGraph
+from workers.engine.pack.stepping import WARM_UP_STEPS, CudaGraph, StartedSteps
 from workers.numerics.tape import CannotRecord, Tape
 from workers.numerics.tracing import tree_leaves, tree_map
 from workers.training.recipe import State
@@ -34,23 +36,28 @@ class TapedGraph:
     def __init__(self, gpu: PretendedGpu, state: Callable[[], State], **faults: Any) -> None:
         self.gpu, self.state, self.faults = gpu, state, faults
         self.events: list[str] = []
+        self.is_capturing = False
 
-    def warm_up(self, act: Act) -> None:
+    def note_start(self) -> None:
+        """Note a step that is not of a capture."""
         if self.faults.pop("memory in the step", None):
             raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        self.events.append("started")
-        act()
+        if not self.is_capturing:
+            self.events.append("started")
 
     def capture(self, act: Act) -> None:
         if error := self.faults.get("capture"):
             raise error
         before, faults = tree_map(torch.clone, self.state()), len(self.gpu.faults)
         tape = Tape([])
+        self.is_capturing = True
         try:
             with tape:
                 act()
         except CannotRecord:  # a number was taken out of a tensor, for which the processor has to wait
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nCUDA kernel") from None
+        finally:
+            self.is_capturing = False
         tree_map(lambda to, kept: to.copy_(kept), self.state(), before)
         assert self.gpu.faults[faults:] == [], "nothing is sent to the device, which would not be captured"
         self._replay = tape.replayer([])
@@ -90,7 +97,14 @@ def graphed(monkeypatch: pytest.MonkeyPatch, **faults: Any) -> Iterator[Graphs]:
             made.append(TapedGraph(gpu, lambda: pack._tensors.state, **faults))
             return made[-1]
 
+        next_state = StartedSteps.next_state
+
+        def note_start(self: StartedSteps, *arguments: Any) -> State:
+            made[-1].note_start()
+            return next_state(self, *arguments)
+
         patch.setattr(Pack, "__init__", note)
+        patch.setattr(StartedSteps, "next_state", note_start)
         patch.setattr(stepping, "graph_of", graph_of)
         patch.setattr(stepping, "_TOLD", set())
         yield made
@@ -269,13 +283,6 @@ class Calls(list[str]):
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls = Calls()
 
-    class Stream:
-        def __init__(self, device: torch.device) -> None:
-            self.name = str(device)
-
-        def wait_stream(self, other: Stream) -> None:
-            calls.note(f"{self.name} waits for {other.name}")
-
     class Recorded:
         def capture_begin(self, *, capture_error_mode: str) -> None:
             calls.note(f"begin {capture_error_mode}")
@@ -283,36 +290,25 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         def __getattr__(self, name: str) -> Act:
             return lambda: calls.note(name)
 
-    @contextmanager
-    def stream(entered: Stream) -> Iterator[None]:
-        calls.append(f"in {entered.name}")
-        try:
-            yield
-        finally:
-            calls.append("out")
+    def wait() -> None:
+        calls.append("wait for cuda:1")
 
-    current = Stream(torch.device("cpu"))
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Recorded)
-    monkeypatch.setattr(torch.cuda, "stream", stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: calls.append("synchronize"))
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty_cache"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(synchronize=wait))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append(f"empty_cache, {CAPTURING.locked()}"))
     return calls
 
 
-def test_a_step_is_warmed_up_and_captured_on_a_stream_of_its_own(calls: Calls):
+def test_a_step_is_captured_on_the_threads_stream_while_no_other_thread_captures(calls: Calls):
     graph = CudaGraph(torch.device("cuda:1"))
-    graph.warm_up(lambda: calls.append("act"))
-    assert calls == ["cuda:1 waits for cpu", "in cuda:1", "act", "out", "cpu waits for cuda:1"]
-    calls.clear()
-    graph.capture(lambda: calls.append("act"))
-    assert calls == ["synchronize", "empty_cache", "in cuda:1", "begin thread_local", "act", "capture_end", "out"]
+    graph.capture(lambda: calls.append(f"act, {CAPTURING.locked()}"))
+    assert calls == ["wait for cuda:1", "empty_cache, True", "begin thread_local", "act, True", "capture_end"]
+    assert not CAPTURING.locked()
     calls.clear()
     graph.replay()
     graph.forget()
     graph.forget()
-    assert calls == ["replay", "synchronize", "reset"]
+    assert calls == ["replay", "wait for cuda:1", "reset"], "for its own stream, not for those of other packs"
 
 
 def test_what_fails_in_a_capture_ends_it_and_is_told_as_it_was(calls: Calls):
@@ -324,7 +320,8 @@ def test_what_fails_in_a_capture_ends_it_and_is_told_as_it_was(calls: Calls):
 
     with pytest.raises(torch.OutOfMemoryError):
         graph.capture(act)
-    assert calls[-2:] == ["capture_end", "out"]
+    assert calls[-1] == "capture_end"
+    assert not CAPTURING.locked()
     with pytest.raises(RuntimeError, match="previous error"):
         graph.capture(lambda: None)
     with pytest.raises(AssertionError):

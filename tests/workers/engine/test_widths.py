@@ -23,12 +23,14 @@ from search.steering.controller import Controller
 from spaces.records import Directives, Offer, QueuedTrial, Report, Trial, TrialStart
 from tests.support.controller import FakeWorker, Rows, audit, finish
 from tests.support.databases import controlled, held, make_report, make_trial
+from tests.support.emulated_gpu import emulated_step
 from tests.support.launches import SPACE, check_complete, search
 from tests.support.pack import alone, random_trials, reports_of
 from tests.support.search_spaces import PLAIN, space
 from tests.support.trials import config, replace_step, traced_step, trial
 from tests.support.widths import FULL, Cramped, RequeueingController
 from tests.support.worker import FakeController
+from workers.engine.fused.step import FusedStep
 from workers.engine.machine.memory import Shortage, attempt, cgroup_free, free_bytes, lane_bytes
 from workers.engine.pack import Pack
 from workers.engine.pack.lanes import NARROWEST
@@ -135,6 +137,35 @@ def test_a_width_that_does_not_fit_ends_the_trying_and_the_widest_that_fits_is_t
     finder.explore(ONE)
     assert finder.find(ONE) == 8
     assert device.tried == [2, 4, 8, 16]
+
+
+@pytest.mark.parametrize(("fits", "tried", "found"), [(4096, [264, 528, 1056], 264), (200, [264, 132], 132)])
+def test_a_fused_step_is_tried_first_with_a_lane_for_each_block_that_the_gpu_holds(
+    fits: int, tried: list[int], found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    recipe = Recipe.of(config(width=12, dtype="float32"))
+
+    def step(*_: Any) -> FusedStep:
+        made = emulated_step(recipe)
+        made.most_blocks = 264
+        return made
+
+    monkeypatch.setattr(widths, "step_of", step)
+    device = Device(fits=fits)
+    monkeypatch.setattr(Device, "rate_of", lambda self, one, width, where: _rate_by_blocks(self, width))
+    finder = device.finder(tmp_path / "widths.json")
+    finder.add_training_time(1e6)
+    finder.explore(ONE)
+    assert device.tried == tried
+    assert finder.find(ONE) == found
+
+
+def _rate_by_blocks(device: Device, width: int) -> float:
+    """Return the rate of lanes that take turns for 264 blocks, where memory has room for them."""
+    device.tried.append(width)
+    if width > device.fits:
+        raise FULL
+    return width / math.ceil(width / 264)
 
 
 def test_nothing_wider_than_predicted_to_fit_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -14,6 +14,7 @@ from workers.engine.fused.step import FusedStep, arrange
 from workers.engine.fused.step import find_obstacle as find_step_obstacle
 from workers.engine.fused.trust import TIMED, Rates, Timing, find_fault, find_rates, kept_rates
 from workers.engine.machine.devices import gpus, is_usable
+from workers.engine.machine.side_by_side import alone
 from workers.numerics.cuda import minimal
 from workers.numerics.cuda.compiler import CompilerError, compiler_version, load_cubin
 from workers.numerics.cuda.driver import Kernel, architecture_of
@@ -42,7 +43,8 @@ def find_obstacle(recipe: Recipe, device: torch.device, lanes: int) -> str | Non
 def rates_of(recipe: Recipe, device: torch.device, lanes: int) -> Rates | None:
     """Return how fast both steps train such a pack, at the nearest of TIMED widths; None if they could not be timed."""
     where = torch.cuda.get_device_name(device), architecture_of(device), str(device)
-    return find_rates(_timing_of(recipe, lanes), *where)
+    with alone(device):
+        return find_rates(_timing_of(recipe, lanes), *where)
 
 
 def describe_kept_rates(recipe: Recipe, gpu: str) -> list[str]:
@@ -109,4 +111,5 @@ def describe() -> str:
 
 
 def _fault_of(device: torch.device) -> str | None:
-    return find_fault(torch.cuda.get_device_name(device), architecture_of(device), str(device))
+    with alone(device):  # so that several workers ask for one check
+        return find_fault(torch.cuda.get_device_name(device), architecture_of(device), str(device))

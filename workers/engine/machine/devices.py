@@ -12,6 +12,7 @@ import torch
 
 from spaces.messages import shorten
 from workers.engine.machine.nvidia import TorchBuild, explain_obstacle, find_driver, is_hidden
+from workers.engine.machine.side_by_side import PACKS
 
 WIDTHS = {"cpu": 32, "cuda": 1024}
 """Lanes of a pack until its own width is found: what one core's cache holds; a thousand on a GPU."""
@@ -81,6 +82,11 @@ def default_workers(device: str) -> int:
     if device.partition(":")[0] != "cpu":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def inline_workers(device: str) -> int:
+    """Return the workers of a device in one process: one per core; several for a GPU, side by side."""
+    return default_workers(device) if device.partition(":")[0] == "cpu" else PACKS
 
 
 def is_usable(device: str) -> bool:

@@ -16,6 +16,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from spaces import plugins
 from spaces.messages import shorten
+from workers.engine.machine.side_by_side import CAPTURING
 from workers.networks.models import in_use
 from workers.numerics.layout import Layout
 from workers.numerics.randomness import Purpose, Streams
@@ -64,7 +65,8 @@ def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
         line = re.sub(r"^(\w+Error: )+", "", next(telling, str(error)).strip())
         reason = shorten(line or type(error).__name__, 200)
     if torch.device(device).type == "cuda":  # only now is the error gone, and with it what its frames held
-        torch.cuda.empty_cache()
+        with CAPTURING:
+            torch.cuda.empty_cache()
     return Shortage(reason)
 
 

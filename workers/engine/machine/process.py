@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
+from workers.engine.machine.side_by_side import use_stream
 from workers.numerics.tracing import load_tracer
 
 _GLIBC_TRIM, _GLIBC_TOP_PAD, _GLIBC_MMAP = -1, -2, -3
@@ -40,10 +41,16 @@ def prepare() -> None:
         libc.mallopt(_GLIBC_TOP_PAD, 1 << 26)
 
 
-def use_device(device: torch.device) -> None:
-    """Make this GPU the device of what this thread computes where code names none; each thread has its own choice."""
+def use_device(device: torch.device, slot: int | None = None) -> None:
+    """Make this GPU the device of what this thread computes where code names none; each thread has its own choice.
+
+    It computes on the stream of a worker's slot from then on; None: on the one it has, at first that of slot 0. So
+    nothing is asked of CUDA's default stream, on which no graph can be captured.
+    """
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        if slot is not None or torch.cuda.current_stream(device) == torch.cuda.default_stream(device):
+            use_stream(device, slot or 0)
 
 
 @contextmanager

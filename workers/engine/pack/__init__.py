@@ -51,20 +51,20 @@ class Pack:
         `archive`: where `fill` reads the checkpoints of trials unless it is given another archive.
         """
         self.structure = trial.structure
-        self._device = torch.device(device)
-        use_device(self._device)
+        self.device = torch.device(device)
+        use_device(self.device)
         self._archive = archive
         self._recipe = Recipe.of(trial.config).pad()
-        self._layout = layout_of(self._recipe, self._device)
+        self._layout = layout_of(self._recipe, self.device)
         self._lanes = Lanes(max(width, NARROWEST))
         self._make_step()  # before the tensors: on a GPU steps may be timed, which needs the memory
-        self._tensors = LaneTensors.of_copies(trial, self._recipe, self._layout, self.width, self._device)
+        self._tensors = LaneTensors.of_copies(trial, self._recipe, self._layout, self.width, self.device)
 
     def _make_step(self) -> None:
         """Make the step, the reporting and the counters, of which a pack that is split off needs its own."""
-        self._step = step_of(self._recipe, self.structure, self._device, self.width)
-        self._stepper = stepper_of(self._recipe, self._step, self._device)
-        self._reporting = Reporting(self._recipe, self._layout, self._step.kind, self._device)
+        self._step = step_of(self._recipe, self.structure, self.device, self.width)
+        self._stepper = stepper_of(self._recipe, self._step, self.device)
+        self._reporting = Reporting(self._recipe, self._layout, self._step.kind, self.device)
         self._model_steps, self._capacity = Counter[int](), Counter[int]()
 
     @property
@@ -122,7 +122,7 @@ class Pack:
             else:
                 (_, first), *running.takeovers = line_of_descent(trial)
                 self._take_over(index, running, first)
-                parameters = initial_parameters(first, self._recipe, self._layout, self._device)
+                parameters = initial_parameters(first, self._recipe, self._layout, self.device)
                 self._tensors.set_state(index, initial_state(running.recipe, self._layout, parameters))
             running.start_step = running.step
             self._lanes.trials[index] = running

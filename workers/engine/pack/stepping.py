@@ -22,6 +22,7 @@ from torch import Tensor
 from spaces import plugins
 from spaces.messages import shorten
 from workers.engine.fused.step import FusedStep
+from workers.engine.machine.side_by_side import CAPTURING
 from workers.engine.pack.lane_data import draw_training_batch
 from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.lanes import LaneTrial
@@ -45,10 +46,6 @@ Advance = Callable[[int], int]
 
 class Graph(Protocol):
     """A record of what a device was asked to do, to be asked again at once."""
-
-    def warm_up(self, act: Act) -> None:
-        """Do it as it would be captured, on a stream of its own."""
-        ...
 
     def capture(self, act: Act) -> None:
         """Note what `act` asks of the device, in place of what was noted before; nothing is computed.
@@ -169,11 +166,11 @@ class GraphedSteps:
     def _warm_up(self, act: Act, tensors: LaneTensors) -> None:
         """Start one more step; the last of them is compared with what the graph makes."""
         if self._made + 1 < WARM_UP_STEPS:
-            self._graph.warm_up(act)
+            act()
             self._made += 1
             return
         before = _copy(tensors.state)
-        self._graph.warm_up(act)
+        act()
         self._made += 1
         # From here on the step is made, whatever happens to the graph: nothing may be raised.
         if reason := self._capture(act, tensors.state, before):
@@ -221,27 +218,19 @@ def _write(state: State, new: State) -> None:
 
 @final
 class CudaGraph:
-    """A CUDA graph, captured on a stream of its own into memory of its own."""
+    """A CUDA graph of this thread's stream (`use_device`), captured into memory of its own."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
         self._graph: torch.cuda.CUDAGraph | None = None
-
-    def warm_up(self, act: Act) -> None:
-        current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            act()
-        current.wait_stream(self._stream)
 
     def capture(self, act: Act) -> None:
         self.forget()
-        torch.cuda.synchronize(self._device)
-        torch.cuda.empty_cache()  # what steps held so far is not for the graph, which has a pool of its own
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self._stream):
-            # Other threads may evaluate, and allocate, meanwhile: only what this one does is the capture's concern.
+        with CAPTURING:
+            torch.cuda.current_stream(self._device).synchronize()
+            torch.cuda.empty_cache()  # what steps held so far is not for the graph, which has a pool of its own
+            # Other threads train on, and allocate, meanwhile: only what this one does is the capture's concern.
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 act()
@@ -258,6 +247,6 @@ class CudaGraph:
 
     def forget(self) -> None:
         if self._graph:
-            torch.cuda.synchronize(self._device)  # a replay may be under way
+            torch.cuda.current_stream(self._device).synchronize()  # a replay may be under way
             self._graph.reset()
             self._graph = None

@@ -1,6 +1,7 @@
 """Widths of packs: measured on the device, and kept for structures of the same size.
 
-Widths 2, 4, 8, ... are tried with copies of a trial, until doubling twice has gained less than 5 % or memory ends. The
+Widths 2, 4, 8, ... are tried with copies of a trial, until doubling twice has gained less than 5 % or memory ends. A
+fused step trains a lane in each block of a GPU, which has room for hundreds: there the first width is that room. The
 width is then the narrowest that is within 5 % of the fastest: fewer lanes need less memory, and let a search decide
 sooner. A structure counts as of the same size when a lane of it needs as many bytes, to the next power of two, and is
 computed by the same kind of step on the same kind of device; so a few entries serve a search of hundreds of shapes.
@@ -26,8 +27,10 @@ from typing import final
 import torch
 
 from spaces.records import Trial
+from workers.engine.fused.step import FusedStep
 from workers.engine.machine.devices import default_workers, device_name
 from workers.engine.machine.memory import Shortage, attempt, free_bytes, lane_bytes
+from workers.engine.machine.side_by_side import alone
 from workers.engine.pack.lanes import NARROWEST
 from workers.engine.speed.rate_file import RateFile, Rates
 from workers.engine.speed.timing import best_rate
@@ -55,10 +58,10 @@ def knee(rates: Rates) -> int:
     return min((width for width, rate in rates.items() if rate >= (1 - TOLERANCE) * best), default=NARROWEST)
 
 
-def next_width(rates: Rates, most: int) -> int | None:
+def next_width(rates: Rates, most: int, first: int = NARROWEST) -> int | None:
     """Return the width to try next, at most `most`; None when further doubling would not pay."""
     if not rates:
-        return NARROWEST if most >= NARROWEST else None
+        return min(first, most) if most >= NARROWEST else None
     widest = max(rates)
     # Two doublings without a gain, not one: a single measurement on a busy machine may come out low.
     before = [rate for width, rate in rates.items() if 4 * width <= widest]
@@ -83,6 +86,8 @@ class FoundWidths:
     """Structure -> what is remembered of its like under this key."""
     _most: dict[str, int] = field(default_factory=dict[str, int])
     """Key -> the widest that memory has room for."""
+    _first: dict[str, int] = field(default_factory=dict[str, int])
+    """Key -> the width that is tried first."""
     _known: dict[str, int] = field(default_factory=dict[str, int])
     """Key -> the width, once all are tried."""
     _settled: set[str] = field(default_factory=set[str])
@@ -110,7 +115,7 @@ class FoundWidths:
                 finally:
                     _ONE_AT_A_TIME.release()
             rates = self.rates(trial)
-            if next_width(rates, self._most[key]) is None:
+            if next_width(rates, self._most[key], self._first[key]) is None:
                 self._known[key] = knee(rates)
             if self._next_to_try(trial, key) is None:
                 self._settled.add(key)
@@ -131,11 +136,12 @@ class FoundWidths:
         """Return the width to try next: a new one, else one that others have tried too rarely."""
         rates = self.rates(trial)
         rare = (w for w in rates if (key, w) not in self._tried and self.rate_file.times(key, w) < TIMES)
-        return next_width(rates, self._most[key]) or next(rare, None)
+        return next_width(rates, self._most[key], self._first[key]) or next(rare, None)
 
     def _try(self, trial: Trial, key: str, width: int) -> None:
-        start = self.clock()
-        rate = attempt(lambda: self.rate_of(trial, width, self.device), self.device)
+        with alone(torch.device(self.device)):
+            start = self.clock()
+            rate = attempt(lambda: self.rate_of(trial, width, self.device), self.device)
         self._cost[key] = self.clock() - start
         self._purse -= self._cost[key]
         self._tried.add((key, width))
@@ -150,13 +156,15 @@ class FoundWidths:
         if key is None:
             recipe = Recipe.of(trial.config)
             needed = lane_bytes(recipe)
-            step = type(step_of(recipe, trial.structure, torch.device(self.device))).__name__
-            key = f"{_versions()}; {device_name(self.device)}; {step}, 2^{(needed - 1).bit_length()} bytes a lane"
+            step = step_of(recipe, trial.structure, torch.device(self.device))
+            kind = f"{type(step).__name__}, 2^{(needed - 1).bit_length()} bytes a lane"
+            key = f"{_versions()}; {device_name(self.device)}; {kind}"
             if len(self._kinds) >= KINDS_KEPT:
                 self._kinds.clear()
             self._kinds[trial.structure] = key
             room = FREE_SHARE * free_bytes(self.device) / (self.sharing or default_workers(self.device))
             self._most.setdefault(key, min(WIDEST, int(room // needed)))
+            self._first.setdefault(key, step.most_blocks if isinstance(step, FusedStep) else NARROWEST)
         return key
 
 
