@@ -25,10 +25,10 @@ FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fno-math-e
 
 
 @functools.cache
-def library(*, weights_in_shared: bool) -> ctypes.CDLL:
+def library(*, weights_in_shared: bool, tf32: bool = False) -> ctypes.CDLL:
     """Return the emulated kernel, compiled once on a machine, as the native steps are."""
     folder = Path(cuda.__file__).parent
-    flags = [*FLAGS, f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}", "-I", str(folder)]
+    flags = [*FLAGS, f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}", f"-DTF32={int(tf32)}", "-I", str(folder)]
     included = [path.read_text() for path in sorted(folder.iterdir()) if path.suffix in (".hpp", ".cu")]
     made_library = compiled((folder / "emulated.cpp").read_text(), flags, *included)
     made_library.phases.restype = made_library.items.restype = ctypes.c_int64
@@ -49,15 +49,20 @@ def count_phases(recipe: Recipe) -> tuple[int, int]:
 
 
 def emulated_step(
-    recipe: Recipe, *, order: int = FORWARDS, limits: Limits = HOPPER, left: list[Tensor] | None = None
+    recipe: Recipe,
+    *,
+    order: int = FORWARDS,
+    limits: Limits = HOPPER,
+    left: list[Tensor] | None = None,
+    tf32: bool = False,
 ) -> FusedStep:
     """Return the fused step of a recipe on the CPU; `left` gets what is in shared memory after each launch."""
     recipe = recipe.pad()
-    workspace = arrange(recipe, limits)
+    workspace = arrange(recipe, limits, tf32=tf32)
     assert workspace, "it does not fit into shared memory"
 
     def launch(workspace: Workspace, plan: Plan) -> None:
-        made = library(weights_in_shared=workspace.weights_in_shared)
+        made = library(weights_in_shared=workspace.weights_in_shared, tf32=tf32)
         assert made.plan_bytes() == ctypes.sizeof(plan)
         shared = torch.empty(workspace.shared_bytes // 8, dtype=torch.float64).view(torch.float32)
         made.emulate(ctypes.byref(plan), ctypes.c_int64(len(shared)), order, address(shared))
