@@ -24,7 +24,7 @@ extern "C" void emulate(const Plan *plan, Int shared_floats, int order, float *l
 extern "C" void emulate_multiply(int order, const float (*a)[4], const float (*b)[2], float (*c)[4]) {
     emulated.order = Order(order);
     each_lane([&](int warp, int lane) {
-        if (warp == 0) multiply(c[lane], a[lane], b[lane]);
+        if (warp == 0) multiply(c[lane], a[lane], b[lane], c[lane]);
     });
 }
 extern "C" float emulate_rounding(float x) { return to_tf32(x); }

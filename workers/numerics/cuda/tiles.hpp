@@ -39,22 +39,17 @@ class Tiles : public Sequences {
         Product stream[2][2];
     };
 
-    // Of a warp's sums: gradients of embeddings and of rows [v + 1][ROW] and of logits [v + 1][v + 1], whose last row is of no
-    // token; and the unembedding's by lanes, where during the loop two sequences lie by positions.
-    __device__ int of_rows() const { return (v + 1) * ROW; }
-    __device__ int of_logits() const { return ((v + 1) * (v + 1) + 3) / 4 * 4; }
-    __device__ int of_warp() const { return 2 * of_rows() + of_logits() + FEATURES * TOKENS_AT_MOST; }
+    // Of a warp's sums: gradients [v][FEATURES] of embeddings, of rows and of the unembedding, turned, and of logits
+    // [v + 1][v + 1], whose last row is of no token. During the loop two sequences lie by positions in the place of the first.
+    __device__ int of_table() const { return v * FEATURES; }
+    __device__ int of_tables() const { return 3 * of_table() > 16 * ROW ? 3 * of_table() : 16 * ROW; }
+    __device__ int of_warp() const { return of_tables() + ((v + 1) * (v + 1) + 3) / 4 * 4; }
     __device__ static Four &four(float *start) { return *reinterpret_cast<Four *>(start); }
     __device__ static const Four &four(const float *start) { return *reinterpret_cast<const Four *>(start); }
-    __device__ static void add(float *sums, const Four &numbers) {
-        Four sum = four(sums);
-        UNROLLED for (int n = 0; n < 4; n++) sum.x[n] += numbers.x[n];
-        four(sums) = sum;
-    }
     // c += a b, where `made`, a product before, is `a`: what were its columns is summed over.
     __device__ static void multiply_on(Product &c, const Product &made, float first, float second) {
         const float left[4] = {made[0], made[2], made[1], made[3]}, right[2] = {first, second};
-        multiply(c, left, right);
+        multiply(c, left, right, c);
     }
 
     // Tables with a row of zeros for no token; the unembedding in the order in which threads read it as `b`, first over features, then
@@ -78,21 +73,19 @@ class Tiles : public Sequences {
 
     // A warp's sequences; the loss of the thread's share.
     __device__ float learn(int warp, int lane) const {
-        float *const embedding_g = at(WARP_SUMS) + warp * of_warp(), *const rows_g = embedding_g + of_rows();
-        float *const logits_g = rows_g + of_rows(), *const turned = logits_g + of_logits();
+        float *const turned = at(WARP_SUMS) + warp * of_warp(), *const logits_g = turned + of_tables();
+        const float *const over_tokens = at(TILE_BACK) + 4 * lane;
         const int g = lane / 4, t = lane % 4;
-        Product unembedding_g[2][TOKEN_TILES] = {};
+        Product embedding_g[2][TOKEN_TILES] = {}, rows_g[2][TOKEN_TILES] = {}, unembedding_g[2][TOKEN_TILES] = {};
         float loss = 0;
         ROLLED for (int first = 2 * warp; first < N; first += 2 * WARPS) {
             Pair pair;
             attend(pair, first, lane);
-            Product outputs[TOKEN_TILES], stream_g[4] = {};
-            meet_warp(); // all have read what was turned before
             UNROLLED for (int n = 0; n < 2; n++) write_across(turned, n, pair.stream[n], lane);
             meet_warp();
+            Product outputs[TOKEN_TILES], stream_g[4] = {};
             predict(outputs, turned, lane);
             UNROLLED for (int n = 0; n < 2; n++) loss += return_through_loss(outputs, n, pair, lane);
-            const float *const over_tokens = at(TILE_BACK) + 4 * lane;
             UNROLLED for (int k = 0; k < TOKEN_TILES; k++) {
                 const Four low = four(over_tokens + 256 * k), high = four(over_tokens + 256 * k + 128);
                 UNROLLED for (int tile = 0; tile < 4; tile++) {
@@ -100,22 +93,38 @@ class Tiles : public Sequences {
                     multiply_on(stream_g[tile], outputs[k], from.x[tile % 2 * 2], from.x[tile % 2 * 2 + 1]);
                 }
             }
+            UNROLLED for (int tile = 0; tile < 4; tile++)
+                UNROLLED for (int n = 0; n < 4; n++) stream_g[tile][n] = to_tf32(stream_g[tile][n]);
             meet_warp();
             UNROLLED for (int n = 0; n < 2; n++) {
                 float *const row = turned + (8 * n + g) * ROW + 8 * t;
                 four(row) = {stream_g[0][2 * n], stream_g[0][2 * n + 1], stream_g[1][2 * n], stream_g[1][2 * n + 1]};
                 four(row + 4) = {stream_g[2][2 * n], stream_g[2][2 * n + 1], stream_g[3][2 * n], stream_g[3][2 * n + 1]};
             }
-            UNROLLED for (int tile = 0; tile < 4; tile++)
-                UNROLLED for (int n = 0; n < 4; n++) stream_g[tile][n] = to_tf32(stream_g[tile][n]);
             UNROLLED for (int n = 0; n < 2; n++) {
                 return_through_softmax(logits_g, stream_g, n, pair, lane);
                 meet_warp(); // a token may stand in both sequences
             }
             UNROLLED for (int n = 0; n < 2; n++) {
-                return_through_mixing(embedding_g, rows_g, turned, n, pair, lane);
-                meet_warp();
+                const Four from[2] = {read_across(turned, n, 0, lane), read_across(turned, n, 1, lane)};
+                float here[TOKEN_TILES][2];
+                UNROLLED for (int e = 0; e < 2 * TOKEN_TILES; e++)
+                    here[e / 2][e % 2] = pair.other[n][e % 2] == 3 * g + e / 2 ? 1.0f : 0.0f;
+                float right[2];
+                turn_weights(right, pair.rounded[n], lane);
+                UNROLLED for (int half = 0; half < 2; half++) {
+                    const float left[4] = {from[0].x[2 * half], from[0].x[2 * half + 1], from[1].x[2 * half], from[1].x[2 * half + 1]};
+                    const Product none = {};
+                    Product mixed;
+                    multiply(mixed, left, right, none);
+                    UNROLLED for (int e = 0; e < 4; e++) mixed[e] = to_tf32(mixed[e]);
+                    UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++) {
+                        multiply(embedding_g[half][tile], left, here[tile], embedding_g[half][tile]);
+                        multiply_on(rows_g[half][tile], mixed, here[tile][0], here[tile][1]);
+                    }
+                }
             }
+            meet_warp();
             UNROLLED for (int n = 0; n < 2; n++) {
                 float *const row = turned + (8 * n + g) * ROW + 8 * t;
                 four(row) = {outputs[0][2 * n], outputs[0][2 * n + 1], outputs[1][2 * n], 0};
@@ -128,15 +137,20 @@ class Tiles : public Sequences {
                     UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++)
                         multiply_on(unembedding_g[half][tile], pair.stream[n][half], from.x[tile], next.x[tile]);
             }
+            meet_warp();
         }
-        meet_warp();
+        store(turned, embedding_g, lane);
+        store(turned + of_table(), rows_g, lane);
+        store(turned + 2 * of_table(), unembedding_g, lane);
+        return loss;
+    }
+    __device__ void store(float *table, const Product (&sums)[2][TOKEN_TILES], int lane) const {
         UNROLLED for (int half = 0; half < 2; half++)
             UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++)
-                UNROLLED for (int n = 0; n < 4; n++) {
-                    const int c = 4 * g + 2 * half + n / 2, token = 3 * (2 * t + n % 2) + tile;
-                    turned[c * TOKENS_AT_MOST + token] = unembedding_g[half][tile][n];
+                UNROLLED for (int e = 0; e < 4; e++) {
+                    const int token = 3 * (lane % 4 * 2 + e % 2) + tile;
+                    if (token < v) table[token * FEATURES + lane / 4 * 4 + 2 * half + e / 2] = sums[half][tile][e];
                 }
-        return loss;
     }
     __device__ static void write_across(float *turned, int n, const Product (&made)[2], int lane) {
         UNROLLED for (int b = 0; b < 2; b++)
@@ -174,7 +188,7 @@ class Tiles : public Sequences {
                 Product &stream = pair.stream[n][half];
                 UNROLLED for (int e = 0; e < 4; e++) stream[e] = here[e % 2].x[2 * half + e / 2];
                 const float left[4] = {from[0].x[2 * half], from[0].x[2 * half + 1], from[1].x[2 * half], from[1].x[2 * half + 1]};
-                multiply(stream, left, pair.rounded[n]);
+                multiply(stream, left, pair.rounded[n], stream);
                 UNROLLED for (int e = 0; e < 4; e++) stream[e] = to_tf32(stream[e]);
             }
         }
@@ -190,7 +204,7 @@ class Tiles : public Sequences {
                 const Four from = four(over_features + 256 * tile + 64 * k);
                 UNROLLED for (int m = 0; m < 4; m += 2) {
                     const float left[4] = {one.x[m], other.x[m], one.x[m + 1], other.x[m + 1]}, right[2] = {from.x[m], from.x[m + 1]};
-                    multiply(outputs[tile], left, right);
+                    multiply(outputs[tile], left, right, outputs[tile]);
                 }
             }
         }
@@ -236,27 +250,13 @@ class Tiles : public Sequences {
         UNROLLED for (int b = 0; b < 2; b++)
             logits_g[pair.own[n] * (v + 1) + pair.other[n][b]] += pair.weights[n][b] * (own[b] - inner);
     }
-    // Adds to the gradients of embeddings and of rows that were mixed.
-    __device__ void return_through_mixing(float *embedding_g, float *rows_g, const float *turned, int n, const Pair &pair, int lane) const {
-        const int g = lane / 4, from = 8 * (lane % 4) + g / 2;
-        float right[2]; // the weights of position 2t + b for g
+    // The weights of positions 2t + b for g, from those of g for 2t + b.
+    __device__ static void turn_weights(float (&to)[2], const float (&weights)[2], int lane) {
+        const int from = lane % 4 * 8 + lane / 8;
         UNROLLED for (int b = 0; b < 2; b++) {
-            const float even = shuffle(pair.rounded[n][0], from + 4 * b), odd = shuffle(pair.rounded[n][1], from + 4 * b);
-            right[b] = g % 2 ? odd : even;
+            const float even = shuffle(weights[0], from + 4 * b), odd = shuffle(weights[1], from + 4 * b);
+            to[b] = lane / 4 % 2 ? odd : even;
         }
-        Four stream_g[2];
-        UNROLLED for (int b = 0; b < 2; b++) {
-            stream_g[b] = read_across(turned, n, b, lane);
-            add(embedding_g + pair.other[n][b] * ROW + 4 * g, stream_g[b]);
-            UNROLLED for (int e = 0; e < 4; e++) stream_g[b].x[e] = to_tf32(stream_g[b].x[e]);
-        }
-        Product mixed[2] = {};
-        UNROLLED for (int half = 0; half < 2; half++) {
-            const float left[4] = {stream_g[0].x[2 * half], stream_g[0].x[2 * half + 1], stream_g[1].x[2 * half],
-                                   stream_g[1].x[2 * half + 1]};
-            multiply(mixed[half], left, right);
-        }
-        UNROLLED for (int b = 0; b < 2; b++) add(rows_g + pair.other[n][b] * ROW + 4 * g, across(mixed, b));
     }
 
     __device__ void add_warps() const {
@@ -265,18 +265,16 @@ class Tiles : public Sequences {
             ROLLED for (int warp = 0; warp < WARPS; warp++) total += sums[warp * of_warp() + entry];
             return total;
         };
-        const Matrix embedding_g = gradient(EMBEDDING), rows_g = matrix(TOKEN_ROWS_G, d);
+        const Matrix embedding_g = gradient(EMBEDDING), rows_g = matrix(TOKEN_ROWS_G, d), unembedding_g = gradient(UNEMBEDDING);
         each_of(v, d, [&](int token, int c) {
-            embedding_g(token, c) = sum(embedding_g(token, c), token * ROW + c);
-            rows_g(token, c) = sum(rows_g(token, c), of_rows() + token * ROW + c);
+            const int entry = token * FEATURES + c;
+            embedding_g(token, c) = sum(embedding_g(token, c), entry);
+            rows_g(token, c) = sum(rows_g(token, c), entry + of_table());
+            unembedding_g(c, token) = sum(unembedding_g(c, token), entry + 2 * of_table());
         });
-        const Matrix logits_g = matrix(LOGITS_G, v), unembedding_g = gradient(UNEMBEDDING);
+        const Matrix logits_g = matrix(LOGITS_G, v);
         each_of(v, v, [&](int token, int other) {
-            logits_g(token, other) = sum(logits_g(token, other), 2 * of_rows() + token * (v + 1) + other);
-        });
-        each_of(d, v, [&](int c, int token) {
-            const int entry = 2 * of_rows() + of_logits() + c * TOKENS_AT_MOST + token;
-            unembedding_g(c, token) = sum(unembedding_g(c, token), entry);
+            logits_g(token, other) = sum(logits_g(token, other), of_tables() + token * (v + 1) + other);
         });
     }
 };

@@ -72,17 +72,19 @@ template <typename Work> inline void each_lane(Work work) {
 inline void meet_warp() { meet(nullptr, 0); }
 inline float shuffle(float own, int lane) { return meet(&own, 1)[lane][0]; }
 inline int shuffle(int own, int lane) { return as_int(shuffle(as_float(own), lane)); }
-// Rounded to 10 bits of mantissa, halves away from zero (cvt.rna.tf32.f32).
-inline float to_tf32(float x) { return x - x == 0 ? as_float((as_int(x) + 0x1000) & ~0x1FFF) : x; }
-inline void multiply(float (&c)[4], const float (&a)[4], const float (&b)[2]) {
+// Rounded to 10 bits of mantissa, halves away from zero.
+inline float to_tf32(float x) { return x * 0.0f + as_float((as_int(x) + 0x1000) & ~0x1FFF); }
+inline void multiply(float (&d)[4], const float (&a)[4], const float (&b)[2], const float (&c)[4]) {
     const float own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
     const int lane = emulated_warp.lane;
     const Given given = meet(own, 6);
     const auto seen = [](float x) { return as_float(as_int(x) & ~0x1FFF); }; // the unit ignores what was not rounded
     for (int n = 0; n < 4; n++) {
         const int row = lane / 4 + n / 2 * 8, column = lane % 4 * 2 + n % 2;
+        float sum = c[n];
         for (int k = 0; k < 8; k++)
-            c[n] += seen(given[row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]) * seen(given[column * 4 + k % 4][4 + k / 4]);
+            sum += seen(given[row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]) * seen(given[column * 4 + k % 4][4 + k / 4]);
+        d[n] = sum;
     }
 }
 inline float power_of_2(float x) { return std::exp2(x); }
@@ -101,18 +103,16 @@ __device__ inline void meet_warp() { __syncwarp(); }
 template <typename Number> __device__ inline Number shuffle(Number own, int lane) {
     return __shfl_sync(0xFFFFFFFFu, own, lane);
 }
-__device__ inline float to_tf32(float x) {
-    int bits;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-    return as_float(bits);
-}
-// c += a b by one instruction of the warp: c [16][8], a [16][8], b [8][8]. With g = lane / 4 and t = lane % 4 a lane has
+// As cvt.rna.tf32.f32, which takes three instructions, but that infinity becomes no number.
+__device__ inline float to_tf32(float x) { return multiply_add(x, 0.0f, as_float(as_int(x) + 0x1000)); }
+// d = a b + c by one instruction of the warp: d, c [16][8], a [16][8], b [8][8]. With g = lane / 4 and t = lane % 4 a lane has
 // c[g][2t], c[g][2t + 1] and the same of row g + 8; a[g][t], a[g + 8][t], a[g][t + 4], a[g + 8][t + 4]; b[t][g], b[t + 4][g].
-__device__ inline void multiply(float (&c)[4], const float (&a)[4], const float (&b)[2]) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+__device__ inline void multiply(float (&d)[4], const float (&a)[4], const float (&b)[2], const float (&c)[4]) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
                  : "r"(as_int(a[0])), "r"(as_int(a[1])), "r"(as_int(a[2])), "r"(as_int(a[3])), "r"(as_int(b[0])),
-                   "r"(as_int(b[1])));
+                   "r"(as_int(b[1])), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
 }
 // By the unit for special functions, to about 2^-22.
 __device__ inline float power_of_2(float x) {
