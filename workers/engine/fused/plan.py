@@ -120,7 +120,7 @@ def tile_arrays(sizes: Sizes) -> dict[str, int]:
     """Floats of what a block has where it multiplies in tiles; the sizes of a warp's sums are those of tiles.hpp."""
     most, tokens = TILE_LIMITS, sizes.tokens + 1  # the last one is none
     table, unembedding = tokens * (most["width"] + 4), most["width"] * most["vocabulary"]
-    of_warp = max(3 * sizes.tokens * most["width"], 16 * (most["width"] + 4)) + aligned(tokens**2)
+    of_warp = max(3 * sizes.tokens * most["width"], 16 * (most["width"] + 4) + 8 * 52) + aligned(tokens**2)
     found = (table, table, unembedding, unembedding, TILE_THREADS // 32 * of_warp)
     return {"LOSSES": TILE_THREADS, "PARTIAL_SUMS": 2 * TILE_THREADS, **dict(zip(_TILES, found, strict=True))}
 

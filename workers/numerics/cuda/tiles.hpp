@@ -2,11 +2,13 @@
 // waits for no other warp. Products are of numbers rounded to TF32, summed in float32 by tensor cores; all else is float32. Each
 // warp has sums of its own, which are added in the order of the warps.
 //
-// For softmax without dropout, at most 8 positions, 32 features and 24 tokens; what a lane has less is zero.
+// For softmax without dropout, at most 8 positions, 32 features and 24 tokens; what a lane of the pack has less is zero.
 //
-// Legend: g = lane / 4, t = lane % 4 of a thread in its warp; n: of the two sequences; b: 0 or 1. `along`: a thread has position g
-// of both sequences, features 8t to 8t + 7 or tokens 6t to 6t + 5. `across`: it has positions 2t + b, features 4g to 4g + 3 or
-// tokens 3g to 3g + 2. From `along` products over features or tokens go on in registers, from `across` those over positions.
+// Legend: A, B: the two sequences; g = lane / 4, t = lane % 4 of a thread in its warp; b, h, n: 0 or 1.
+// `along`: a thread has position g of both sequences, for features 8t + 2k + b (k < 4) or tokens 8k + 2t + b (k < 3): as a factor
+// of products over these, quadruples { A b = 0, B b = 0, A b = 1, B b = 1 }.
+// `across`: it has positions 2t + b of both, for features 4g + 2h + n: as a factor of products over positions, quadruples
+// { A n = 0, A n = 1, B n = 0, B n = 1 }; for tokens 2g, 2g + 1 and 16 + g, pairs { A, B }.
 #pragma once
 #include "sequences.hpp"
 #include "warps.hpp"
@@ -27,12 +29,13 @@ class Tiles : public Sequences {
 
   private:
     static constexpr int FEATURES = 32, TOKEN_TILES = 3, TOKENS_AT_MOST = 8 * TOKEN_TILES;
-    static constexpr int ROW = FEATURES + 4; // so that threads that read four numbers of neighbouring rows read other banks
-    static constexpr float NEVER = -1e30f;   // a logit
+    static constexpr int ROW = FEATURES + 4, TOKEN_ROW = 52; // by which eight threads at once read or write other banks, or nearly so
+    static constexpr float NEVER = -1e30f;                   // a logit
 
-    typedef float Product[4]; // a thread's part of a tile of 16 by 8
+    typedef float Product[4];                   // a thread's part of a tile of 16 by 8
+    typedef Product Sums[2][TOKEN_TILES];       // of features (h) by tokens, across
     // Two sequences: tokens at position g, the next ones, and tokens at 2t + b, where v stands for none; attention of g to
-    // 2t + b, and the same rounded; the stream across, rounded.
+    // 2t + b, and the same rounded; the stream across, as factors by h and b.
     struct Pair {
         int own[2], next[2], other[2][2];
         float weights[2][2], rounded[2][2];
@@ -40,20 +43,16 @@ class Tiles : public Sequences {
     };
 
     // Of a warp's sums: gradients [v][FEATURES] of embeddings, of rows and of the unembedding, turned, and of logits
-    // [v + 1][v + 1], whose last row is of no token. During the loop two sequences lie by positions in the place of the first.
+    // [v + 1][v + 1], whose last row is of no token. During the loop what is turned lies in the place of the first ones.
+    static constexpr int STREAM_TURNED = 16 * ROW, TURNED = STREAM_TURNED + 8 * TOKEN_ROW;
     __device__ int of_table() const { return v * FEATURES; }
-    __device__ int of_tables() const { return 3 * of_table() > 16 * ROW ? 3 * of_table() : 16 * ROW; }
+    __device__ int of_tables() const { return 3 * of_table() > TURNED ? 3 * of_table() : TURNED; }
     __device__ int of_warp() const { return of_tables() + ((v + 1) * (v + 1) + 3) / 4 * 4; }
     __device__ static Four &four(float *start) { return *reinterpret_cast<Four *>(start); }
     __device__ static const Four &four(const float *start) { return *reinterpret_cast<const Four *>(start); }
-    // c += a b, where `made`, a product before, is `a`: what were its columns is summed over.
-    __device__ static void multiply_on(Product &c, const Product &made, float first, float second) {
-        const float left[4] = {made[0], made[2], made[1], made[3]}, right[2] = {first, second};
-        multiply(c, left, right, c);
-    }
 
-    // Tables with a row of zeros for no token; the unembedding in the order in which threads read it as `b`, first over features, then
-    // over tokens.
+    // Tables with a row of zeros for no token; the unembedding in the order in which threads read it as right factors, first over
+    // features, then over tokens.
     __device__ void pack() const {
         const Matrix used = matrix(USED, d), rows = matrix(TOKEN_ROWS, d), unembedding = parameter(UNEMBEDDING);
         float *const own_used = at(TILE_USED), *const own_rows = at(TILE_ROWS);
@@ -64,103 +63,86 @@ class Tiles : public Sequences {
         });
         float *const over_features = at(TILE_OUT), *const over_tokens = at(TILE_BACK);
         each_of(TOKENS_AT_MOST, 32, [&](int n, int lane) {
-            const int g = lane / 4, t = lane % 4, b = n % 2, entry = n / 4 * 128 + lane * 4 + n % 4;
+            const int g = lane / 4, t = lane % 4, tile = n / 8, rest = n % 8, entry = n / 4 * 128 + lane * 4 + n % 4;
             const auto rounded = [&](int c, int token) { return c < d && token < v ? to_tf32(unembedding(c, token)) : 0.0f; };
-            over_features[entry] = rounded(8 * t + n % 8, 6 * (g / 2) + n / 8 * 2 + g % 2);
-            over_tokens[entry] = rounded(8 * (g / 2) + n % 8 / 2 * 2 + g % 2, 6 * t + n / 8 * 2 + b);
+            over_features[entry] = rounded(8 * t + rest, 8 * tile + g);
+            over_tokens[entry] = rounded(g / 2 * 8 + g % 2 + rest / 2 * 2, 8 * tile + 2 * t + rest % 2);
         });
     }
 
     // A warp's sequences; the loss of the thread's share.
     __device__ float learn(int warp, int lane) const {
-        float *const turned = at(WARP_SUMS) + warp * of_warp(), *const logits_g = turned + of_tables();
-        const float *const over_tokens = at(TILE_BACK) + 4 * lane;
+        float *const stream_turned = at(WARP_SUMS) + warp * of_warp(), *const turned = stream_turned + STREAM_TURNED;
+        float *const logits_g = stream_turned + of_tables();
         const int g = lane / 4, t = lane % 4;
-        Product embedding_g[2][TOKEN_TILES] = {}, rows_g[2][TOKEN_TILES] = {}, unembedding_g[2][TOKEN_TILES] = {};
+        Sums embedding_g = {}, rows_g = {}, unembedding_g = {};
         float loss = 0;
         ROLLED for (int first = 2 * warp; first < N; first += 2 * WARPS) {
             Pair pair;
             attend(pair, first, lane);
-            UNROLLED for (int n = 0; n < 2; n++) write_across(turned, n, pair.stream[n], lane);
-            meet_warp();
-            Product outputs[TOKEN_TILES], stream_g[4] = {};
-            predict(outputs, turned, lane);
-            UNROLLED for (int n = 0; n < 2; n++) loss += return_through_loss(outputs, n, pair, lane);
-            UNROLLED for (int k = 0; k < TOKEN_TILES; k++) {
-                const Four low = four(over_tokens + 256 * k), high = four(over_tokens + 256 * k + 128);
-                UNROLLED for (int tile = 0; tile < 4; tile++) {
-                    const Four &from = tile < 2 ? low : high;
-                    multiply_on(stream_g[tile], outputs[k], from.x[tile % 2 * 2], from.x[tile % 2 * 2 + 1]);
-                }
+            UNROLLED for (int n = 0; n < 4; n++) {
+                const Product &own = pair.stream[n / 2][n % 2];
+                four(across(stream_turned, n / 2, n % 2, lane)) = {own[0], own[2], own[1], own[3]};
             }
-            UNROLLED for (int tile = 0; tile < 4; tile++)
-                UNROLLED for (int n = 0; n < 4; n++) stream_g[tile][n] = to_tf32(stream_g[tile][n]);
             meet_warp();
-            UNROLLED for (int n = 0; n < 2; n++) {
-                float *const row = turned + (8 * n + g) * ROW + 8 * t;
-                four(row) = {stream_g[0][2 * n], stream_g[0][2 * n + 1], stream_g[1][2 * n], stream_g[1][2 * n + 1]};
-                four(row + 4) = {stream_g[2][2 * n], stream_g[2][2 * n + 1], stream_g[3][2 * n], stream_g[3][2 * n + 1]};
+            Product outputs[TOKEN_TILES], stream_g[4];
+            predict(outputs, stream_turned, lane);
+            UNROLLED for (int n = 0; n < 2; n++) loss += return_through_loss(outputs, n, pair, lane);
+            meet_warp();
+            UNROLLED for (int k = 0; k < TOKEN_TILES; k++) {
+                turn(outputs[k]);
+                four(turned + g * TOKEN_ROW + 16 * k + 4 * t) = {outputs[k][0], outputs[k][1], outputs[k][2], outputs[k][3]};
+            }
+            return_through_unembedding(stream_g, outputs, lane);
+            UNROLLED for (int k = 0; k < 4; k++) {
+                UNROLLED for (int n = 0; n < 4; n++) stream_g[k][n] = to_tf32(stream_g[k][n]);
+                four(along(stream_turned, k, lane)) = {stream_g[k][0], stream_g[k][1], stream_g[k][2], stream_g[k][3]};
+                turn(stream_g[k]);
             }
             UNROLLED for (int n = 0; n < 2; n++) {
                 return_through_softmax(logits_g, stream_g, n, pair, lane);
                 meet_warp(); // a token may stand in both sequences
             }
-            UNROLLED for (int n = 0; n < 2; n++) {
-                const Four from[2] = {read_across(turned, n, 0, lane), read_across(turned, n, 1, lane)};
-                float here[TOKEN_TILES][2];
-                UNROLLED for (int e = 0; e < 2 * TOKEN_TILES; e++)
-                    here[e / 2][e % 2] = pair.other[n][e % 2] == 3 * g + e / 2 ? 1.0f : 0.0f;
-                float right[2];
-                turn_weights(right, pair.rounded[n], lane);
-                UNROLLED for (int half = 0; half < 2; half++) {
-                    const float left[4] = {from[0].x[2 * half], from[0].x[2 * half + 1], from[1].x[2 * half], from[1].x[2 * half + 1]};
-                    const Product none = {};
-                    Product mixed;
-                    multiply(mixed, left, right, none);
-                    UNROLLED for (int e = 0; e < 4; e++) mixed[e] = to_tf32(mixed[e]);
-                    UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++) {
-                        multiply(embedding_g[half][tile], left, here[tile], embedding_g[half][tile]);
-                        multiply_on(rows_g[half][tile], mixed, here[tile][0], here[tile][1]);
-                    }
-                }
-            }
-            meet_warp();
-            UNROLLED for (int n = 0; n < 2; n++) {
-                float *const row = turned + (8 * n + g) * ROW + 8 * t;
-                four(row) = {outputs[0][2 * n], outputs[0][2 * n + 1], outputs[1][2 * n], 0};
-                four(row + 4) = {outputs[1][2 * n + 1], outputs[2][2 * n], outputs[2][2 * n + 1], 0};
-            }
-            meet_warp();
-            UNROLLED for (int n = 0; n < 2; n++) {
-                const Four from = read_across(turned, n, 0, lane), next = read_across(turned, n, 1, lane);
-                UNROLLED for (int half = 0; half < 2; half++)
-                    UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++)
-                        multiply_on(unembedding_g[half][tile], pair.stream[n][half], from.x[tile], next.x[tile]);
+            add_positions(embedding_g, rows_g, stream_turned, pair, lane);
+            UNROLLED for (int b = 0; b < 2; b++) {
+                const float *const own = turned + (2 * t + b) * TOKEN_ROW;
+                const Four low = four(own + 4 * g);
+                const float right[TOKEN_TILES][2] = {{low.x[0], low.x[1]}, {low.x[2], low.x[3]}, {own[32 + 2 * g], own[33 + 2 * g]}};
+                add_tokens(unembedding_g, pair.stream, b, right);
             }
             meet_warp();
         }
-        store(turned, embedding_g, lane);
-        store(turned + of_table(), rows_g, lane);
-        store(turned + 2 * of_table(), unembedding_g, lane);
+        store(stream_turned, embedding_g, lane);
+        store(stream_turned + of_table(), rows_g, lane);
+        store(stream_turned + 2 * of_table(), unembedding_g, lane);
         return loss;
     }
-    __device__ void store(float *table, const Product (&sums)[2][TOKEN_TILES], int lane) const {
-        UNROLLED for (int half = 0; half < 2; half++)
+    // Where a quadruple of the stream or its gradient lies, for both directions; its numbers are in the order of who reads them.
+    __device__ static float *across(float *stream, int h, int b, int lane) {
+        return stream + (8 * h + lane % 4 * 2 + b) * ROW + lane / 4 * 4;
+    }
+    __device__ static float *along(float *stream, int k, int lane) {
+        return stream + (k % 2 * 8 + lane / 4) * ROW + lane % 4 * 8 + k / 2 * 4;
+    }
+    // From the order of a product's result to that of a factor along.
+    __device__ static void turn(Product &made) {
+        const float second = made[1];
+        made[1] = made[2];
+        made[2] = second;
+    }
+    __device__ static void add_tokens(Sums &sums, const Product (&left)[2][2], int b, const float (&right)[TOKEN_TILES][2]) {
+        UNROLLED for (int h = 0; h < 2; h++)
+            UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++) multiply(sums[h][tile], left[h][b], right[tile], sums[h][tile]);
+    }
+    __device__ void store(float *table, const Sums &sums, int lane) const {
+        UNROLLED for (int h = 0; h < 2; h++)
             UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++)
                 UNROLLED for (int e = 0; e < 4; e++) {
-                    const int token = 3 * (lane % 4 * 2 + e % 2) + tile;
-                    if (token < v) table[token * FEATURES + lane / 4 * 4 + 2 * half + e / 2] = sums[half][tile][e];
+                    const int token = token_of(lane % 4 * 2 + e % 2, tile);
+                    if (token < v) table[token * FEATURES + lane / 4 * 4 + 2 * h + e / 2] = sums[h][tile][e];
                 }
     }
-    __device__ static void write_across(float *turned, int n, const Product (&made)[2], int lane) {
-        UNROLLED for (int b = 0; b < 2; b++)
-            four(turned + (8 * n + lane % 4 * 2 + b) * ROW + lane / 4 * 4) = across(made, b);
-    }
-    __device__ static Four read_across(const float *turned, int n, int b, int lane) {
-        return four(turned + (8 * n + lane % 4 * 2 + b) * ROW + lane / 4 * 4);
-    }
-    // The features at position 2t + b of a product across.
-    __device__ static Four across(const Product (&made)[2], int b) { return {made[0][b], made[0][2 + b], made[1][b], made[1][2 + b]}; }
+    __device__ static int token_of(int g, int tile) { return tile < 2 ? 2 * g + tile : 16 + g; }
 
     // Softmax of the logits of position g, and the stream: what stands there and what it attends to.
     __device__ void attend(Pair &pair, int first, int lane) const {
@@ -184,27 +166,28 @@ class Tiles : public Sequences {
             UNROLLED for (int b = 0; b < 2; b++) pair.rounded[n][b] = to_tf32(pair.weights[n][b] = seen[b] * factor);
             const Four here[2] = {four(used + pair.other[n][0] * ROW), four(used + pair.other[n][1] * ROW)};
             const Four from[2] = {four(rows + pair.other[n][0] * ROW), four(rows + pair.other[n][1] * ROW)};
-            UNROLLED for (int half = 0; half < 2; half++) {
-                Product &stream = pair.stream[n][half];
-                UNROLLED for (int e = 0; e < 4; e++) stream[e] = here[e % 2].x[2 * half + e / 2];
-                const float left[4] = {from[0].x[2 * half], from[0].x[2 * half + 1], from[1].x[2 * half], from[1].x[2 * half + 1]};
+            UNROLLED for (int h = 0; h < 2; h++) {
+                Product stream;
+                UNROLLED for (int e = 0; e < 4; e++) stream[e] = here[e % 2].x[2 * h + e / 2];
+                const float left[4] = {from[0].x[2 * h], from[0].x[2 * h + 1], from[1].x[2 * h], from[1].x[2 * h + 1]};
                 multiply(stream, left, pair.rounded[n], stream);
-                UNROLLED for (int e = 0; e < 4; e++) stream[e] = to_tf32(stream[e]);
+                UNROLLED for (int e = 0; e < 4; e++) pair.stream[h][e % 2][2 * n + e / 2] = to_tf32(stream[e]);
             }
         }
     }
-    // Logits of the next tokens along, from the stream by positions.
-    __device__ void predict(Product (&outputs)[TOKEN_TILES], const float *turned, int lane) const {
-        const float *const over_features = at(TILE_OUT) + 4 * lane, *const own = turned + lane / 4 * ROW + lane % 4 * 8;
+    // Logits of the next tokens along.
+    __device__ void predict(Product (&outputs)[TOKEN_TILES], float *stream, int lane) const {
+        const float *const over_features = at(TILE_OUT) + 4 * lane;
         UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++)
-            UNROLLED for (int e = 0; e < 4; e++) outputs[tile][e] = lane % 4 * 6 + tile * 2 + e % 2 < v ? 0.0f : NEVER;
-        UNROLLED for (int k = 0; k < 4; k += 2) {
-            const Four one = four(own + 2 * k), other = four(own + 8 * ROW + 2 * k);
-            UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++) {
-                const Four from = four(over_features + 256 * tile + 64 * k);
-                UNROLLED for (int m = 0; m < 4; m += 2) {
-                    const float left[4] = {one.x[m], other.x[m], one.x[m + 1], other.x[m + 1]}, right[2] = {from.x[m], from.x[m + 1]};
-                    multiply(outputs[tile], left, right, outputs[tile]);
+            UNROLLED for (int e = 0; e < 4; e++) outputs[tile][e] = 8 * tile + lane % 4 * 2 + e % 2 < v ? 0.0f : NEVER;
+        UNROLLED for (int half = 0; half < 2; half++) {
+            Four from[TOKEN_TILES];
+            UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++) from[tile] = four(over_features + (2 * tile + half) * 128);
+            UNROLLED for (int k = 0; k < 2; k++) {
+                const Four own = four(along(stream, 2 * half + k, lane));
+                UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++) {
+                    const float right[2] = {from[tile].x[2 * k], from[tile].x[2 * k + 1]};
+                    multiply(outputs[tile], own.x, right, outputs[tile]);
                 }
             }
         }
@@ -212,7 +195,7 @@ class Tiles : public Sequences {
     // Cross entropy of sequence n: the thread's share of the loss; the logits' gradient, rounded, takes their place.
     __device__ float return_through_loss(Product (&outputs)[TOKEN_TILES], int n, const Pair &pair, int lane) const {
         const bool there = pair.own[n] < v;
-        const int target = pair.next[n] - lane % 4 * 6;
+        const int target = pair.next[n] - lane % 4 * 2; // as 8 tile + b
         float top = outputs[0][2 * n], total = 0, picked = 0;
         UNROLLED for (int e = 1; e < 2 * TOKEN_TILES; e++) {
             const float output = outputs[e / 2][2 * n + e % 2];
@@ -221,16 +204,30 @@ class Tiles : public Sequences {
         top = largest_of_four(top, lane);
         UNROLLED for (int e = 0; e < 2 * TOKEN_TILES; e++) {
             float &output = outputs[e / 2][2 * n + e % 2];
-            picked = e == target ? output - top : picked;
+            picked = e / 2 * 8 + e % 2 == target ? output - top : picked;
             total += output = power_of_2((output - top) * LOG2_E);
         }
         total = sum_of_four(total, lane);
         const float share = there ? 1.0f / (float(N) * float(s)) : 0.0f, factor = share * reciprocal(total);
         UNROLLED for (int e = 0; e < 2 * TOKEN_TILES; e++) {
             float &output = outputs[e / 2][2 * n + e % 2];
-            output = to_tf32(output * factor - (e == target ? share : 0.0f));
+            output = to_tf32(output * factor - (e / 2 * 8 + e % 2 == target ? share : 0.0f));
         }
         return there ? (lane % 4 ? 0.0f : logarithm_of_2(total) * LN_2) - picked : 0.0f;
+    }
+    // The stream's gradient along, from that of the logits, a factor.
+    __device__ void return_through_unembedding(Product (&stream_g)[4], const Product (&outputs_g)[TOKEN_TILES], int lane) const {
+        const float *const over_tokens = at(TILE_BACK) + 4 * lane;
+        UNROLLED for (int k = 0; k < 4; k++)
+            UNROLLED for (int n = 0; n < 4; n++) stream_g[k][n] = 0;
+        UNROLLED for (int token = 0; token < TOKEN_TILES; token++)
+            UNROLLED for (int half = 0; half < 2; half++) {
+                const Four from = four(over_tokens + (2 * token + half) * 128);
+                UNROLLED for (int k = 0; k < 2; k++) {
+                    const float right[2] = {from.x[2 * k], from.x[2 * k + 1]};
+                    multiply(stream_g[2 * half + k], outputs_g[token], right, stream_g[2 * half + k]);
+                }
+            }
     }
     // Adds to the gradient of logits.
     __device__ void return_through_softmax(float *logits_g, const Product (&stream_g)[4], int n, const Pair &pair, int lane) const {
@@ -238,8 +235,9 @@ class Tiles : public Sequences {
         Product weights_g = {};
         UNROLLED for (int k = 0; k < 4; k += 2) {
             const Four from = four(rows + 2 * k);
-            multiply_on(weights_g, stream_g[k], from.x[0], from.x[1]);
-            multiply_on(weights_g, stream_g[k + 1], from.x[2], from.x[3]);
+            const float first[2] = {from.x[0], from.x[1]}, second[2] = {from.x[2], from.x[3]};
+            multiply(weights_g, stream_g[k], first, weights_g);
+            multiply(weights_g, stream_g[k + 1], second, weights_g);
         }
         float own[2], inner = 0;
         UNROLLED for (int b = 0; b < 2; b++) {
@@ -249,6 +247,31 @@ class Tiles : public Sequences {
         inner = sum_of_four(inner, lane);
         UNROLLED for (int b = 0; b < 2; b++)
             logits_g[pair.own[n] * (v + 1) + pair.other[n][b]] += pair.weights[n][b] * (own[b] - inner);
+    }
+    // Adds to the gradients of embeddings and of rows, each position's to its token by a product with zeros and ones.
+    __device__ void add_positions(Sums &embedding_g, Sums &rows_g, float *stream_turned, const Pair &pair, int lane) const {
+        Product stream_g[2][2], mixed_g[2][2], mixed[2][2] = {}; // by h and b, but `mixed` by sequence and h
+        float turned[2][2], here[2][TOKEN_TILES][2];
+        UNROLLED for (int n = 0; n < 2; n++) turn_weights(turned[n], pair.rounded[n], lane);
+        UNROLLED for (int b = 0; b < 2; b++) {
+            UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++)
+                UNROLLED for (int n = 0; n < 2; n++)
+                    here[b][tile][n] = pair.other[n][b] == token_of(lane / 4, tile) ? 1.0f : 0.0f;
+            UNROLLED for (int h = 0; h < 2; h++) {
+                const Four own = four(across(stream_turned, h, b, lane));
+                UNROLLED for (int e = 0; e < 4; e++) stream_g[h][b][e] = own.x[e];
+                const float first[2] = {turned[0][b], 0}, second[2] = {0, turned[1][b]};
+                multiply(mixed[0][h], own.x, first, mixed[0][h]);
+                multiply(mixed[1][h], own.x, second, mixed[1][h]);
+            }
+        }
+        UNROLLED for (int n = 0; n < 2; n++)
+            UNROLLED for (int h = 0; h < 2; h++)
+                UNROLLED for (int e = 0; e < 4; e++) mixed_g[h][e % 2][2 * n + e / 2] = to_tf32(mixed[n][h][e]);
+        UNROLLED for (int b = 0; b < 2; b++) {
+            add_tokens(embedding_g, stream_g, b, here[b]);
+            add_tokens(rows_g, mixed_g, b, here[b]);
+        }
     }
     // The weights of positions 2t + b for g, from those of g for 2t + b.
     __device__ static void turn_weights(float (&to)[2], const float (&weights)[2], int lane) {
