@@ -50,18 +50,18 @@ def find_obstacle(recipe: Recipe) -> str | None:
     return None if recipe.dtype is torch.float32 else f"the fused step knows float32, not {recipe.dtype}"
 
 
-def find_tile_obstacle(recipe: Recipe) -> str | None:
-    """Return why trials of this structure, with padded sizes, have no fused step that multiplies in tiles."""
+def find_tile_obstacle(recipe: Recipe, limits: Limits) -> str | None:
+    """Return why packs of this recipe, with padded sizes, have no fused step that multiplies in tiles of TF32."""
     if reason := find_obstacle(recipe):
         return reason
     model, task = recipe.model, recipe.task
     assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
     sizes = {"length": task.length, "vocabulary": task.vocabulary, "width": model.width}
     plain = type(model.scorer) is Softmax and not model.embedding_dropout and not model.residual_dropout
-    if plain and all(sizes[name] <= most for name, most in TILE_LIMITS.items()):
-        return None
-    most = ", ".join(f"{name} {most}" for name, most in TILE_LIMITS.items())
-    return f"tiles know softmax without dropout, up to {most}"
+    if not plain or any(sizes[name] > most for name, most in TILE_LIMITS.items()):
+        most = ", ".join(f"{name} {most}" for name, most in TILE_LIMITS.items())
+        return f"tiles know softmax without dropout, up to {most}"
+    return None if arrange(recipe, limits, tf32=True) else "its arrays do not fit into the GPU's shared memory"
 
 
 def arrange(recipe: Recipe, limits: Limits, *, tf32: bool = False) -> Workspace | None:

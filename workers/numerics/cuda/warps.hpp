@@ -72,13 +72,18 @@ template <typename Work> inline void each_lane(Work work) {
 inline void meet_warp() { meet(nullptr, 0); }
 inline float shuffle(float own, int lane) { return meet(&own, 1)[lane][0]; }
 inline int shuffle(int own, int lane) { return as_int(shuffle(as_float(own), lane)); }
+// Of a mantissa's 23; a test has none.
+#ifndef ROUNDED_BITS
+#define ROUNDED_BITS 13
+#endif
+constexpr int ROUNDED = (1 << ROUNDED_BITS) - 1;
 // Rounded to 10 bits of mantissa, halves away from zero.
-inline float to_tf32(float x) { return x * 0.0f + as_float((as_int(x) + 0x1000) & ~0x1FFF); }
+inline float to_tf32(float x) { return x * 0.0f + as_float((as_int(x) + (ROUNDED + 1) / 2) & ~ROUNDED); }
 inline void multiply(float (&d)[4], const float (&a)[4], const float (&b)[2], const float (&c)[4]) {
     const float own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
     const int lane = emulated_warp.lane;
     const Given given = meet(own, 6);
-    const auto seen = [](float x) { return as_float(as_int(x) & ~0x1FFF); }; // the unit ignores what was not rounded
+    const auto seen = [](float x) { return as_float(as_int(x) & ~ROUNDED); }; // the unit ignores what was not rounded
     for (int n = 0; n < 4; n++) {
         const int row = lane / 4 + n / 2 * 8, column = lane % 4 * 2 + n % 2;
         float sum = c[n];
