@@ -22,7 +22,7 @@ class Tiles : public Sequences {
         draw_sequences(data, 0, N);
         pack();
         float *const sums = at(WARP_SUMS), *const losses = at(LOSSES);
-        each(WARPS * of_warp(), [&](int i) { sums[i] = 0; });
+        each_of(WARPS, of_warp() - of_tables(), [&](int warp, int i) { sums[warp * of_warp() + of_tables() + i] = 0; });
         each_lane([&](int warp, int lane) { losses[32 * warp + lane] = learn(warp, lane); });
         add_warps();
     }
@@ -76,6 +76,8 @@ class Tiles : public Sequences {
         float *const logits_g = stream_turned + of_tables();
         const int g = lane / 4, t = lane % 4;
         Sums embedding_g = {}, rows_g = {}, unembedding_g = {};
+        Four over_tokens[2 * TOKEN_TILES]; // kept: there are registers for it, and shared memory is busier than they are
+        UNROLLED for (int n = 0; n < 2 * TOKEN_TILES; n++) over_tokens[n] = four(at(TILE_BACK) + 4 * lane + 128 * n);
         float loss = 0;
         ROLLED for (int first = 2 * warp; first < N; first += 2 * WARPS) {
             Pair pair;
@@ -93,7 +95,7 @@ class Tiles : public Sequences {
                 turn(outputs[k]);
                 four(turned + g * TOKEN_ROW + 16 * k + 4 * t) = {outputs[k][0], outputs[k][1], outputs[k][2], outputs[k][3]};
             }
-            return_through_unembedding(stream_g, outputs, lane);
+            return_through_unembedding(stream_g, outputs, over_tokens);
             UNROLLED for (int k = 0; k < 4; k++) {
                 UNROLLED for (int n = 0; n < 4; n++) stream_g[k][n] = to_tf32(stream_g[k][n]);
                 four(along(stream_turned, k, lane)) = {stream_g[k][0], stream_g[k][1], stream_g[k][2], stream_g[k][3]};
@@ -216,13 +218,12 @@ class Tiles : public Sequences {
         return there ? (lane % 4 ? 0.0f : logarithm_of_2(total) * LN_2) - picked : 0.0f;
     }
     // The stream's gradient along, from that of the logits, a factor.
-    __device__ void return_through_unembedding(Product (&stream_g)[4], const Product (&outputs_g)[TOKEN_TILES], int lane) const {
-        const float *const over_tokens = at(TILE_BACK) + 4 * lane;
+    __device__ void return_through_unembedding(Product (&stream_g)[4], const Product (&outputs_g)[TOKEN_TILES], const Four (&over_tokens)[2 * TOKEN_TILES]) const {
         UNROLLED for (int k = 0; k < 4; k++)
             UNROLLED for (int n = 0; n < 4; n++) stream_g[k][n] = 0;
         UNROLLED for (int token = 0; token < TOKEN_TILES; token++)
             UNROLLED for (int half = 0; half < 2; half++) {
-                const Four from = four(over_tokens + (2 * token + half) * 128);
+                const Four &from = over_tokens[2 * token + half];
                 UNROLLED for (int k = 0; k < 2; k++) {
                     const float right[2] = {from.x[2 * k], from.x[2 * k + 1]};
                     multiply(stream_g[2 * half + k], outputs_g[token], right, stream_g[2 * half + k]);
