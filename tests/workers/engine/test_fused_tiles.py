@@ -28,8 +28,8 @@ from workers.training.recipe import Recipe
 Numbers = NDArray[np.float32]
 compiled = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 TILES: dict[str, Any] = {"tf32": True}
-PAPER = {"length": 8, "vocabulary": 17, "width": 32, "key_width": 16, "value_width": 24}
-SIZES: dict[str, dict[str, int]] = {
+PAPER: dict[str, Any] = {"length": 8, "vocabulary": 17, "width": 32, "key_width": 16, "value_width": 24}
+SIZES: dict[str, dict[str, Any]] = {
     "paper 003": {**PAPER, "batch": 16},
     "one sequence too many for whole warps": {**PAPER, "batch": 9},
     "small": {"batch": 21},
@@ -38,7 +38,7 @@ SIZES: dict[str, dict[str, int]] = {
 }
 
 
-def recipe_of(sizes: dict[str, int], **parts: Any) -> Recipe:
+def recipe_of(sizes: dict[str, Any], **parts: Any) -> Recipe:
     return Recipe.of(config(dtype="float32", steps=60, every=60, **sizes, **parts))
 
 
@@ -48,7 +48,8 @@ def recipe_of(sizes: dict[str, int], **parts: Any) -> Recipe:
 def rounded(x: Numbers) -> Numbers:
     """To 11 significant bits, halves away from zero, by arithmetic of float64."""
     mantissa, exponent = np.frexp(x.astype(np.float64))
-    return np.float32(np.ldexp(np.copysign(np.floor(np.abs(mantissa) * 2048 + 0.5), mantissa) / 2048, exponent))
+    whole = np.copysign(np.floor(np.abs(mantissa) * 2048 + 0.5), mantissa)
+    return np.ldexp(whole / 2048, exponent).astype(np.float32)
 
 
 @compiled
@@ -56,8 +57,8 @@ def test_factors_are_rounded_to_11_bits() -> None:
     made = library(weights_in_shared=True, tf32=True)
     made.emulate_rounding.restype = ctypes.c_float
     halves = [1 + 2**-11, -1 - 2**-11, 1 + 2**-11 - 2**-23, 2 - 2**-23, 0.0, 3e38]
-    for x in (*halves, *np.random.default_rng(0).normal(size=200)):
-        assert made.emulate_rounding(ctypes.c_float(x)) == rounded(np.float32([x]))[0]
+    numbers = np.array([*halves, *np.random.default_rng(0).normal(size=200)], np.float32)
+    assert [made.emulate_rounding(ctypes.c_float(x)) for x in numbers] == rounded(numbers).tolist()
     assert np.isnan(made.emulate_rounding(ctypes.c_float(np.nan)))
 
 
@@ -66,7 +67,7 @@ def test_factors_are_rounded_to_11_bits() -> None:
 def test_a_warp_multiplies_matrices_by_the_layout_of_the_instruction(order: int) -> None:
     """As PTX describes mma.m16n8k8 for .tf32; what is below 11 bits of a factor is not seen."""
     numbers = np.random.default_rng(1)
-    a, b, c = (np.float32(numbers.normal(size=shape)) for shape in ((16, 8), (8, 8), (16, 8)))
+    a, b, c = (numbers.normal(size=shape).astype(np.float32) for shape in ((16, 8), (8, 8), (16, 8)))
     lanes = np.arange(32)
     g, t = lanes // 4, lanes % 4
     left = np.stack([a[g, t], a[g + 8, t], a[g, t + 4], a[g + 8, t + 4]], 1)
@@ -77,8 +78,8 @@ def test_a_warp_multiplies_matrices_by_the_layout_of_the_instruction(order: int)
     found = np.zeros((16, 8), np.float32)
     for n in range(4):
         found[g + n // 2 * 8, 2 * t + n % 2] = sums[:, n]
-    cut = [(one.view(np.int32) & ~0x1FFF).view(np.float32).astype(np.float64) for one in (a, b)]
-    np.testing.assert_allclose(found, cut[0] @ cut[1] + c, rtol=0, atol=2e-6)
+    left, right = ((one.view(np.int32) & ~0x1FFF).view(np.float32).astype(np.float64) for one in (a, b))
+    np.testing.assert_allclose(found, left @ right + c, rtol=0, atol=2e-6)
 
 
 # -- a step -----------------------------------------------------------------------------------------------------------

@@ -1,14 +1,14 @@
-// The inner loop in tiles, a mode that is declared (TF32): a warp takes two sequences from their tokens to their gradients and
-// waits for no other warp. Products are of numbers rounded to TF32, summed in float32 by tensor cores; all else is float32. Each
-// warp has sums of its own, which are added in the order of the warps.
+// The inner loop in tiles, a mode that is declared (TF32): a warp takes two sequences from their tokens to their
+// gradients and waits for no other warp. Products are of numbers rounded to TF32, summed in float32 by tensor cores; all
+// else is float32. Each warp has sums of its own, which are added in the order of the warps.
 //
 // For softmax without dropout, at most 8 positions, 32 features and 24 tokens; what a lane of the pack has less is zero.
 //
 // Legend: A, B: the two sequences; g = lane / 4, t = lane % 4 of a thread in its warp; b, h, n: 0 or 1.
-// `along`: a thread has position g of both sequences, for features 8t + 2k + b (k < 4) or tokens 8k + 2t + b (k < 3): as a factor
-// of products over these, quadruples { A b = 0, B b = 0, A b = 1, B b = 1 }.
-// `across`: it has positions 2t + b of both, for features 4g + 2h + n: as a factor of products over positions, quadruples
-// { A n = 0, A n = 1, B n = 0, B n = 1 }; for tokens 2g, 2g + 1 and 16 + g, pairs { A, B }.
+// `along`: a thread has position g of both sequences, for features 8t + 2k + b (k < 4) or tokens 8k + 2t + b (k < 3). As a
+// factor of products over these: quadruples { A b = 0, B b = 0, A b = 1, B b = 1 }.
+// `across`: it has positions 2t + b of both, for features 4g + 2h + n. As a factor of products over positions: quadruples
+// { A n = 0, A n = 1, B n = 0, B n = 1 }; and for tokens 2g, 2g + 1 and 16 + g pairs { A, B }.
 #pragma once
 #include "sequences.hpp"
 #include "warps.hpp"
@@ -22,20 +22,22 @@ class Tiles : public Sequences {
         draw_sequences(data, 0, N);
         pack();
         float *const sums = at(WARP_SUMS), *const losses = at(LOSSES);
-        each_of(WARPS, of_warp() - of_tables(), [&](int warp, int i) { sums[warp * of_warp() + of_tables() + i] = 0; });
+        const int tables = of_tables(), all = of_warp();
+        each_of(WARPS, all - tables, [&](int warp, int i) { sums[warp * all + tables + i] = 0; });
         each_lane([&](int warp, int lane) { losses[32 * warp + lane] = learn(warp, lane); });
         add_warps();
     }
 
   private:
     static constexpr int FEATURES = 32, TOKEN_TILES = 3, TOKENS_AT_MOST = 8 * TOKEN_TILES;
-    static constexpr int ROW = FEATURES + 4, TOKEN_ROW = 52; // by which eight threads at once read or write other banks, or nearly so
-    static constexpr float NEVER = -1e30f;                   // a logit
+    // Lengths of rows: eight threads that read or write four numbers each meet in no bank, or two of them in one.
+    static constexpr int ROW = FEATURES + 4, TOKEN_ROW = 52;
+    static constexpr float NEVER = -1e30f; // a logit
 
-    typedef float Product[4];                   // a thread's part of a tile of 16 by 8
-    typedef Product Sums[2][TOKEN_TILES];       // of features (h) by tokens, across
-    // Two sequences: tokens at position g, the next ones, and tokens at 2t + b, where v stands for none; attention of g to
-    // 2t + b, and the same rounded; the stream across, as factors by h and b.
+    typedef float Product[4];             // a thread's part of a tile of 16 by 8
+    typedef Product Sums[2][TOKEN_TILES]; // of features (h) by tokens, across
+    // Two sequences: tokens at position g, the next ones, and tokens at 2t + b, where v stands for none; attention of g
+    // to 2t + b, and the same rounded; the stream across, as factors by h and b.
     struct Pair {
         int own[2], next[2], other[2][2];
         float weights[2][2], rounded[2][2];
@@ -51,8 +53,8 @@ class Tiles : public Sequences {
     __device__ static Four &four(float *start) { return *reinterpret_cast<Four *>(start); }
     __device__ static const Four &four(const float *start) { return *reinterpret_cast<const Four *>(start); }
 
-    // Tables with a row of zeros for no token; the unembedding in the order in which threads read it as right factors, first over
-    // features, then over tokens.
+    // Tables with a row of zeros for no token; the unembedding in the order in which threads read it as right factors,
+    // first over features, then over tokens.
     __device__ void pack() const {
         const Matrix used = matrix(USED, d), rows = matrix(TOKEN_ROWS, d), unembedding = parameter(UNEMBEDDING);
         float *const own_used = at(TILE_USED), *const own_rows = at(TILE_ROWS);
@@ -64,7 +66,9 @@ class Tiles : public Sequences {
         float *const over_features = at(TILE_OUT), *const over_tokens = at(TILE_BACK);
         each_of(TOKENS_AT_MOST, 32, [&](int n, int lane) {
             const int g = lane / 4, t = lane % 4, tile = n / 8, rest = n % 8, entry = n / 4 * 128 + lane * 4 + n % 4;
-            const auto rounded = [&](int c, int token) { return c < d && token < v ? to_tf32(unembedding(c, token)) : 0.0f; };
+            const auto rounded = [&](int c, int token) {
+                return c < d && token < v ? to_tf32(unembedding(c, token)) : 0.0f;
+            };
             over_features[entry] = rounded(8 * t + rest, 8 * tile + g);
             over_tokens[entry] = rounded(g / 2 * 8 + g % 2 + rest / 2 * 2, 8 * tile + 2 * t + rest % 2);
         });
@@ -72,11 +76,11 @@ class Tiles : public Sequences {
 
     // A warp's sequences; the loss of the thread's share.
     __device__ float learn(int warp, int lane) const {
-        float *const stream_turned = at(WARP_SUMS) + warp * of_warp(), *const turned = stream_turned + STREAM_TURNED;
-        float *const logits_g = stream_turned + of_tables();
+        float *const stream_turned = at(WARP_SUMS) + warp * of_warp(), *const logits_g = stream_turned + of_tables();
+        float *const turned = stream_turned + STREAM_TURNED;
         const int g = lane / 4, t = lane % 4;
         Sums embedding_g = {}, rows_g = {}, unembedding_g = {};
-        Four over_tokens[2 * TOKEN_TILES]; // kept: there are registers for it, and shared memory is busier than they are
+        Four over_tokens[2 * TOKEN_TILES]; // kept: shared memory is busy, and there are registers for it
         UNROLLED for (int n = 0; n < 2 * TOKEN_TILES; n++) over_tokens[n] = four(at(TILE_BACK) + 4 * lane + 128 * n);
         float loss = 0;
         ROLLED for (int first = 2 * warp; first < N; first += 2 * WARPS) {
@@ -109,7 +113,8 @@ class Tiles : public Sequences {
             UNROLLED for (int b = 0; b < 2; b++) {
                 const float *const own = turned + (2 * t + b) * TOKEN_ROW;
                 const Four low = four(own + 4 * g);
-                const float right[TOKEN_TILES][2] = {{low.x[0], low.x[1]}, {low.x[2], low.x[3]}, {own[32 + 2 * g], own[33 + 2 * g]}};
+                const float *const high = own + 32 + 2 * g;
+                const float right[TOKEN_TILES][2] = {{low.x[0], low.x[1]}, {low.x[2], low.x[3]}, {high[0], high[1]}};
                 add_tokens(unembedding_g, pair.stream, b, right);
             }
             meet_warp();
@@ -119,7 +124,7 @@ class Tiles : public Sequences {
         store(stream_turned + 2 * of_table(), unembedding_g, lane);
         return loss;
     }
-    // Where a quadruple of the stream or its gradient lies, for both directions; its numbers are in the order of who reads them.
+    // Where a quadruple of the stream or its gradient lies, both ways; its numbers are in the order of who reads them.
     __device__ static float *across(float *stream, int h, int b, int lane) {
         return stream + (8 * h + lane % 4 * 2 + b) * ROW + lane / 4 * 4;
     }
@@ -132,9 +137,11 @@ class Tiles : public Sequences {
         made[1] = made[2];
         made[2] = second;
     }
-    __device__ static void add_tokens(Sums &sums, const Product (&left)[2][2], int b, const float (&right)[TOKEN_TILES][2]) {
+    __device__ static void add_tokens(Sums &sums, const Product (&left)[2][2], int b,
+                                      const float (&right)[TOKEN_TILES][2]) {
         UNROLLED for (int h = 0; h < 2; h++)
-            UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++) multiply(sums[h][tile], left[h][b], right[tile], sums[h][tile]);
+            UNROLLED for (int tile = 0; tile < TOKEN_TILES; tile++)
+                multiply(sums[h][tile], left[h][b], right[tile], sums[h][tile]);
     }
     __device__ void store(float *table, const Sums &sums, int lane) const {
         UNROLLED for (int h = 0; h < 2; h++)
@@ -171,7 +178,8 @@ class Tiles : public Sequences {
             UNROLLED for (int h = 0; h < 2; h++) {
                 Product stream;
                 UNROLLED for (int e = 0; e < 4; e++) stream[e] = here[e % 2].x[2 * h + e / 2];
-                const float left[4] = {from[0].x[2 * h], from[0].x[2 * h + 1], from[1].x[2 * h], from[1].x[2 * h + 1]};
+                const float *const first = from[0].x + 2 * h, *const second = from[1].x + 2 * h;
+                const float left[4] = {first[0], first[1], second[0], second[1]};
                 multiply(stream, left, pair.rounded[n], stream);
                 UNROLLED for (int e = 0; e < 4; e++) pair.stream[h][e % 2][2 * n + e / 2] = to_tf32(stream[e]);
             }
@@ -218,7 +226,8 @@ class Tiles : public Sequences {
         return there ? (lane % 4 ? 0.0f : logarithm_of_2(total) * LN_2) - picked : 0.0f;
     }
     // The stream's gradient along, from that of the logits, a factor.
-    __device__ void return_through_unembedding(Product (&stream_g)[4], const Product (&outputs_g)[TOKEN_TILES], const Four (&over_tokens)[2 * TOKEN_TILES]) const {
+    __device__ static void return_through_unembedding(Product (&stream_g)[4], const Product (&outputs_g)[TOKEN_TILES],
+                                                      const Four (&over_tokens)[2 * TOKEN_TILES]) {
         UNROLLED for (int k = 0; k < 4; k++)
             UNROLLED for (int n = 0; n < 4; n++) stream_g[k][n] = 0;
         UNROLLED for (int token = 0; token < TOKEN_TILES; token++)
@@ -231,7 +240,8 @@ class Tiles : public Sequences {
             }
     }
     // Adds to the gradient of logits.
-    __device__ void return_through_softmax(float *logits_g, const Product (&stream_g)[4], int n, const Pair &pair, int lane) const {
+    __device__ void return_through_softmax(float *logits_g, const Product (&stream_g)[4], int n, const Pair &pair,
+                                           int lane) const {
         const float *const rows = at(TILE_ROWS) + pair.own[n] * ROW + lane % 4 * 8;
         Product weights_g = {};
         UNROLLED for (int k = 0; k < 4; k += 2) {
@@ -250,7 +260,8 @@ class Tiles : public Sequences {
             logits_g[pair.own[n] * (v + 1) + pair.other[n][b]] += pair.weights[n][b] * (own[b] - inner);
     }
     // Adds to the gradients of embeddings and of rows, each position's to its token by a product with zeros and ones.
-    __device__ void add_positions(Sums &embedding_g, Sums &rows_g, float *stream_turned, const Pair &pair, int lane) const {
+    __device__ static void add_positions(Sums &embedding_g, Sums &rows_g, float *stream_turned, const Pair &pair,
+                                         int lane) {
         Product stream_g[2][2], mixed_g[2][2], mixed[2][2] = {}; // by h and b, but `mixed` by sequence and h
         float turned[2][2], here[2][TOKEN_TILES][2];
         UNROLLED for (int n = 0; n < 2; n++) turn_weights(turned[n], pair.rounded[n], lane);
@@ -289,7 +300,8 @@ class Tiles : public Sequences {
             ROLLED for (int warp = 0; warp < WARPS; warp++) total += sums[warp * of_warp() + entry];
             return total;
         };
-        const Matrix embedding_g = gradient(EMBEDDING), rows_g = matrix(TOKEN_ROWS_G, d), unembedding_g = gradient(UNEMBEDDING);
+        const Matrix embedding_g = gradient(EMBEDDING), rows_g = matrix(TOKEN_ROWS_G, d);
+        const Matrix unembedding_g = gradient(UNEMBEDDING);
         each_of(v, d, [&](int token, int c) {
             const int entry = token * FEATURES + c;
             embedding_g(token, c) = sum(embedding_g(token, c), entry);

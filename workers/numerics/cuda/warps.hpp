@@ -1,5 +1,6 @@
-// Warps: what 32 threads, called lanes here, do together without the rest of their block. On a processor each lane is
-// a context of its own that runs until its warp's next meeting.
+// Warps: what 32 threads, called lanes here, do together without the rest of their block. Between two meetings of a warp no
+// thread reads what another one of it writes, and between two of the block none what another warp writes: the emulator shows
+// it by orders, as of phases. There each lane is a context of its own, which runs until its warp meets.
 #pragma once
 #include "threads.hpp"
 
@@ -110,8 +111,9 @@ template <typename Number> __device__ inline Number shuffle(Number own, int lane
 }
 // As cvt.rna.tf32.f32, which takes three instructions, but that infinity becomes no number.
 __device__ inline float to_tf32(float x) { return multiply_add(x, 0.0f, as_float(as_int(x) + 0x1000)); }
-// d = a b + c by one instruction of the warp: d, c [16][8], a [16][8], b [8][8]. With g = lane / 4 and t = lane % 4 a lane has
-// c[g][2t], c[g][2t + 1] and the same of row g + 8; a[g][t], a[g + 8][t], a[g][t + 4], a[g + 8][t + 4]; b[t][g], b[t + 4][g].
+// d = a b + c by one instruction of the warp: d, c [16][8], a [16][8], b [8][8]. With g = lane / 4 and t = lane % 4 a lane
+// has c[g][2t], c[g][2t + 1] and the same of row g + 8; a[g][t], a[g + 8][t], a[g][t + 4], a[g + 8][t + 4]; b[t][g],
+// b[t + 4][g].
 __device__ inline void multiply(float (&d)[4], const float (&a)[4], const float (&b)[2], const float (&c)[4]) {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
