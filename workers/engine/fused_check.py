@@ -36,8 +36,8 @@ WIDTHS = (7, 2, 33)
 STEPS = 5
 TOLERANCE = 1e-4
 """Of the largest number of a tensor: float32 sums come in another order."""
-TF32_TOLERANCE = 2e-3
-"""The same where factors are rounded to 11 significant bits: four times what rounding one of them may change."""
+TF32_TOLERANCE = 4e-3
+"""The same where factors are rounded to 11 significant bits: eight times what rounding one of them may change."""
 
 
 def configurations() -> Iterator[dict[str, Any]]:

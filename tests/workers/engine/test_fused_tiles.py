@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,12 @@ from numpy.typing import NDArray
 
 from tests.support.emulated_gpu import BACKWARDS, CPU, FORWARDS, HOPPER, SHUFFLED, count_phases, emulated_step, library
 from tests.support.fused import assert_close, assert_same, fused_steps, native_steps, start_of_first
+from tests.support.machine_code import compiled_for, count, loops_of, say
 from tests.support.trials import config
-from tests.workers.engine.test_fused_blocks import count, loops_of
 from workers.engine import fused_check as check
 from workers.engine.fused.step import arrange, find_obstacle, find_tile_obstacle
 from workers.numerics import native
-from workers.numerics.cuda import compiler, minimal
+from workers.numerics.cuda import minimal
 from workers.numerics.tracing import tree_map
 from workers.training.recipe import Recipe
 
@@ -98,7 +96,7 @@ def test_without_rounding_it_trains_as_the_native_step_does(sizes: str) -> None:
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("steps", [1, 20])
 def test_it_trains_as_the_native_step_does_within_what_rounding_changes(sizes: str, steps: int) -> None:
-    """Gradients and so moments within 2e-3 of the largest, parameters and averages within 1e-4, losses within 1e-5."""
+    """Gradients and so moments within 4e-3 of the largest, parameters and averages within 1e-4, losses within 1e-5."""
     recipe = recipe_of(SIZES[sizes], optimizer={"name": "adamw", "epsilon": 1e-4})
     own, expected = fused_steps(recipe, 2, steps, **TILES), native_steps(recipe, 2, steps)
     assert_close(own, expected, check.TF32_TOLERANCE)
@@ -108,14 +106,14 @@ def test_it_trains_as_the_native_step_does_within_what_rounding_changes(sizes: s
 
 @compiled
 def test_its_gradient_is_as_near_to_float64_as_factors_are_rounded() -> None:
-    """The first moment after a step is a share of the gradient."""
+    """The first moment after a step is a share of the gradient; rounding a factor changes it by up to 4.9e-4."""
     recipe = recipe_of({**PAPER, "batch": 128})
     exact = Recipe.of(config(dtype="float64", steps=60, every=60, **PAPER, batch=128))
     own, expected = (
         one.moments["first"].double() for one in (fused_steps(recipe, 1, 1, **TILES), native_steps(exact, 1, 1))
     )
     error = float((own - expected).norm() / expected.norm())
-    assert 1e-5 < error < 2**-11
+    assert 1e-5 < error < 1e-3
 
 
 @compiled
@@ -192,33 +190,18 @@ def test_a_batch_has_no_meeting_of_a_block_between_its_tokens_and_its_gradients(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90"])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90", "sm_100"])
 def test_its_loop_has_no_barrier_no_spill_and_no_more_instructions(architecture: str, tmp_path: Path) -> None:
     """Of two sequences: 80 products of 16 by 8 by 8. Two blocks of 128 threads may have 255 registers each."""
-    package = importlib.util.find_spec("nvidia")
-    folders = [Path(one) / "cu13/bin" for one in (package.submodule_search_locations or [])] if package else []
-    tools = next((one for one in folders if (one / "nvdisasm").is_file() and (one / "cuobjdump").is_file()), None)
-    if tools is None:
-        pytest.skip("no nvdisasm and cuobjdump here: pip install nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump")
-    try:
-        options = minimal.options(weights_in_shared=True, tf32=True)
-        cubin = compiler.compile_cubin(minimal.SOURCE, architecture, options)
-    except compiler.CompilerError as error:
-        pytest.skip(str(error))
     file = tmp_path / "kernel.cubin"
-    file.write_bytes(cubin)
-
-    def said_by(tool: str, *words: str) -> str:
-        (tools / tool).chmod(0o755)
-        return subprocess.run([str(tools / tool), *words, str(file)], check=True, capture_output=True, text=True).stdout
-
-    used = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", said_by("cuobjdump", "--dump-resource-usage")))
-    assert int(used["REG"]) <= 232
+    file.write_bytes(compiled_for(architecture, minimal.options(weights_in_shared=True, tf32=True)))
+    used = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", say("cuobjdump", "--dump-resource-usage", file)))
+    assert int(used["REG"]) <= 255
     assert used["STACK"] == used["LOCAL"] == "0"
-    text = said_by("nvdisasm", "-c")
+    text = say("nvdisasm", "-c", file)
     assert text.count("BAR.SYNC") <= 52
     [loop] = [one for one in loops_of(text) if count(one, r"HMMA\.1688\.F32\.TF32")]
     assert count(loop, r"HMMA\.1688\.F32\.TF32") == 80
     assert count(loop, r"BAR\.SYNC") == 0
-    assert len(loop) <= 830
-    assert count(loop, "LDS") + count(loop, "STS") <= 70
+    assert len(loop) <= 800
+    assert count(loop, "LDS") + count(loop, "STS") <= 60
