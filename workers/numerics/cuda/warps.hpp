@@ -109,7 +109,8 @@ __device__ inline void meet_warp() { __syncwarp(); }
 template <typename Number> __device__ inline Number shuffle(Number own, int lane) {
     return __shfl_sync(0xFFFFFFFFu, own, lane);
 }
-// As cvt.rna.tf32.f32, which takes three instructions, but that infinity becomes no number.
+// As cvt.rna.tf32.f32 of a factor, which takes three instructions, but that infinity becomes no number. Tensor cores do not
+// see the low bits that are left: the compiler leaves them, too.
 __device__ inline float to_tf32(float x) { return multiply_add(x, 0.0f, as_float(as_int(x) + 0x1000)); }
 // d = a b + c by one instruction of the warp: d, c [16][8], a [16][8], b [8][8]. With g = lane / 4 and t = lane % 4 a lane
 // has c[g][2t], c[g][2t + 1] and the same of row g + 8; a[g][t], a[g + 8][t], a[g][t + 4], a[g + 8][t + 4]; b[t][g],
