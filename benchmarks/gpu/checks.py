@@ -50,6 +50,7 @@ def checks(device: str) -> Iterator[tuple[str, Check]]:
         for optimizer in UPDATES:
             yield f"update by one kernel, {optimizer}", lambda name=optimizer: update(name, where)
         yield "fused step of minimal transformers", lambda: fused(device)
+        yield "fused step in TF32", lambda: fused(device, "check-tf32")
     for name, structure in STRUCTURES.items():
         yield f"as on a CPU: {name}", lambda settings=structure: as_on_a_cpu(settings, device)
         yield f"packed as alone: {name}", lambda settings=structure: packed_as_alone(settings, device)
@@ -79,9 +80,9 @@ def update(optimizer: str, device: torch.device) -> dict[str, Any]:
     return {"agrees": "yes"}
 
 
-def fused(device: str) -> dict[str, Any]:
+def fused(device: str, question: str = "check") -> dict[str, Any]:
     """Compare the fused step with the traced one, in a process of its own."""
-    answer = run_check([sys.executable, "-m", "workers.engine.fused_check", "check", device], SECONDS)
+    answer = run_check([sys.executable, "-m", "workers.engine.fused_check", question, device], SECONDS)
     return equal(answer.failure or answer.value, None)
 
 

@@ -23,6 +23,8 @@ from benchmarks.peers.set_complement import SetComplement
 from spaces.records import Trial
 from tests.support.trials import config, trial
 from workers.engine import fused
+from workers.engine.fused.device import limits_of
+from workers.engine.fused.step import find_tile_obstacle
 from workers.engine.machine.memory import Shortage, attempt
 from workers.engine.machine.process import use_device
 from workers.engine.pack import CHECK_STEPS, Pack
@@ -150,6 +152,8 @@ def steps_of(one: Trial, device: torch.device) -> dict[str, MakeStep]:
     reason = fused.find_obstacle(recipe, device, USUAL_LANES)
     if reason is None or "traced step's speed" in reason:
         found["fused step"] = lambda recipe, _, where: fused.make_step(recipe, where)
+    if find_tile_obstacle(recipe, limits_of(device)) is None:
+        found["fused step in TF32"] = lambda recipe, _, where: fused.make_step(recipe, where, tf32=True)
     return found
 
 

@@ -14,10 +14,13 @@ PATHS = {
     "traced step": ("as on a CPU",),
     "random numbers and updates by kernels": ("random numbers by kernels", "update by one kernel"),
     "fused step of minimal transformers": ("fused step of minimal",),
+    "fused step in TF32": ("fused step in TF32",),
     "packs": ("packed as alone",),
     "the program": ("search ", "pytest"),
 }
 """Each path that can be taken or left, and how the names of the rows begin that decide it."""
+RIVALS = {"fused step": "traced step", "fused step in TF32": "fused step"}
+"""What each step has to be faster than."""
 _RATE = re.compile(r"(?P<case>.*): (?P<step>.*?)(?:, (?P<lanes>\d+) lanes)?")
 
 
@@ -53,15 +56,16 @@ def _decide(rows: Sequence[Row], names: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _compare_steps(rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
-    """Yield for each case with a fused step whether it is faster than the traced one, at the widest common pack."""
+    """Yield for each case with a fused step whether it is faster than its rival, at the widest common pack."""
     rates = _rates(rows)
     for name, widths in rates.items():
         case, _, step = name.rpartition(": ")
-        traced = rates.get(f"{case}: traced step", {})
-        if step == "fused step" and (common := widths.keys() & traced.keys()):
+        rival = RIVALS.get(step, "")
+        others = rates.get(f"{case}: {rival}", {})
+        if common := widths.keys() & others.keys():
             lanes = max(common)
-            ratio = widths[lanes] / traced[lanes]
-            yield name, "go" if ratio > 1 else "no-go", f"{ratio:.2f} times the traced step's rate at {lanes:,} lanes"
+            ratio = widths[lanes] / others[lanes]
+            yield name, "go" if ratio > 1 else "no-go", f"{ratio:.2f} times the {rival}'s rate at {lanes:,} lanes"
 
 
 def _rates(rows: Sequence[Row]) -> dict[str, dict[int, float]]:

@@ -90,6 +90,16 @@ def test_a_step_that_is_slower_is_no_go(rows: Path) -> None:
     assert "| sums: fused step | no-go | 0.50 times the traced step's rate at 1,024 lanes |" in page(rows)
 
 
+def test_the_step_in_tf32_has_to_be_faster_than_that_in_float32(rows: Path) -> None:
+    more = [
+        row("sums: fused step in TF32, 1024 lanes", {"model-steps/s": 9e5}),
+        row("fused step in TF32", {}, "differ"),
+    ]
+    rows.write_text("\n".join([rows.read_text().strip(), *more]) + "\n")
+    assert "| sums: fused step in TF32 | go | 3.00 times the fused step's rate at 1,024 lanes |" in page(rows)
+    assert "| fused step in TF32 | no-go | 0 of 1 rows passed; not fused step in TF32 |" in page(rows)
+
+
 def test_the_command_prints_it(rows: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.gpu", "report", str(rows)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -25,21 +25,25 @@ FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fno-math-e
 
 
 @functools.cache
-def library(*, weights_in_shared: bool) -> ctypes.CDLL:
-    """Return the emulated kernel, compiled once on a machine, as the native steps are."""
+def library(*, weights_in_shared: bool, tf32: bool = False, rounded_bits: int = 13) -> ctypes.CDLL:
+    """Return the emulated kernel, compiled once on a machine, as the native steps are.
+
+    `rounded_bits`: that factors lose in TF32 tiles.
+    """
     folder = Path(cuda.__file__).parent
-    flags = [*FLAGS, f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}", "-I", str(folder)]
+    choices = {"WEIGHTS_IN_SHARED": int(weights_in_shared), "TF32": int(tf32), "ROUNDED_BITS": rounded_bits}
+    flags = [*FLAGS, *(f"-D{name}={value}" for name, value in choices.items()), "-I", str(folder)]
     included = [path.read_text() for path in sorted(folder.iterdir()) if path.suffix in (".hpp", ".cu")]
     made_library = compiled((folder / "emulated.cpp").read_text(), flags, *included)
     made_library.phases.restype = made_library.items.restype = ctypes.c_int64
     return made_library
 
 
-def count_phases(recipe: Recipe) -> tuple[int, int]:
+def count_phases(recipe: Recipe, *, tf32: bool = False) -> tuple[int, int]:
     """Return the meetings of a block's threads, and the work between them, of one step of a lane."""
     found: list[tuple[int, int]] = []
-    step = emulated_step(recipe)
-    made = library(weights_in_shared=step.workspace.weights_in_shared)
+    step = emulated_step(recipe, tf32=tf32)
+    made = library(weights_in_shared=step.workspace.weights_in_shared, tf32=tf32)
     for steps in (1, 2):
         before = made.phases(), made.items()
         step.advance(*_start(recipe, 1, CPU), steps)
@@ -49,15 +53,21 @@ def count_phases(recipe: Recipe) -> tuple[int, int]:
 
 
 def emulated_step(
-    recipe: Recipe, *, order: int = FORWARDS, limits: Limits = HOPPER, left: list[Tensor] | None = None
+    recipe: Recipe,
+    *,
+    order: int = FORWARDS,
+    limits: Limits = HOPPER,
+    left: list[Tensor] | None = None,
+    tf32: bool = False,
+    rounded_bits: int = 13,
 ) -> FusedStep:
     """Return the fused step of a recipe on the CPU; `left` gets what is in shared memory after each launch."""
     recipe = recipe.pad()
-    workspace = arrange(recipe, limits)
+    workspace = arrange(recipe, limits, tf32=tf32)
     assert workspace, "it does not fit into shared memory"
 
     def launch(workspace: Workspace, plan: Plan) -> None:
-        made = library(weights_in_shared=workspace.weights_in_shared)
+        made = library(weights_in_shared=workspace.weights_in_shared, tf32=tf32, rounded_bits=rounded_bits)
         assert made.plan_bytes() == ctypes.sizeof(plan)
         shared = torch.empty(workspace.shared_bytes // 8, dtype=torch.float64).view(torch.float32)
         made.emulate(ctypes.byref(plan), ctypes.c_int64(len(shared)), order, address(shared))

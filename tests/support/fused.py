@@ -62,11 +62,11 @@ def tensors_of(state: State) -> list[Tensor]:
 
 
 @flush_subnormals()
-def start_of_first(recipe: Recipe, lanes: int, of: int) -> State:
+def start_of_first(recipe: Recipe, lanes: int, of: int, **choices: Any) -> State:
     knobs, seeds, state = start_of(recipe, of)
     few = {path: values[:lanes].clone() for path, values in knobs.items()}
     first: State = tree_map(lambda tensor: tensor[:lanes].clone(), state)
-    return emulated_step(recipe).advance(few, seeds[:lanes], first, 6)[0]
+    return emulated_step(recipe, **choices).advance(few, seeds[:lanes], first, 6)[0]
 
 
 def assert_same(one: State, other: State) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +9,13 @@ import pytest
 import torch
 
 from tests.support.emulated_gpu import CPU, HOPPER, emulated_step
+from tests.support.machine_code import compiled_for, count, loops_of, say
 from tests.support.trials import config
 from workers.engine.fused.plan import Limits, Plan
 from workers.engine.fused_check import _start
 from workers.engine.machine.process import flush_subnormals
 from workers.numerics import native
-from workers.numerics.cuda import compiler, minimal
+from workers.numerics.cuda import minimal
 from workers.numerics.tracing import tree_leaves
 from workers.training.recipe import Recipe
 
@@ -58,41 +56,9 @@ def test_the_loop_that_multiplies_has_no_more_instructions(tmp_path: Path) -> No
 
     The same with NVRTC 13.0, which torch brings along, and 13.5. Addresses of 64 bits would be 187.
     """
-    package = importlib.util.find_spec("nvidia")
-    folders = (package.submodule_search_locations or []) if package else []
-    tool = next((tool for folder in folders if (tool := Path(folder) / "cu13/bin/nvdisasm").is_file()), None)
-    if tool is None:
-        pytest.skip("no nvdisasm here: pip install nvidia-cuda-nvdisasm")
-    try:
-        cubin = compiler.compile_cubin(minimal.SOURCE, "sm_90", minimal.options(weights_in_shared=True))
-    except compiler.CompilerError as error:
-        pytest.skip(str(error))
-    (tmp_path / "kernel.cubin").write_bytes(cubin)
-    tool.chmod(0o755)
-    said = subprocess.run([str(tool), "-c", str(tmp_path / "kernel.cubin")], check=True, capture_output=True, text=True)
-    [loop] = [one for one in loops_of(said.stdout) if count(one, "FFMA") == 64]
+    file = tmp_path / "kernel.cubin"
+    file.write_bytes(compiled_for("sm_90", minimal.options(weights_in_shared=True)))
+    text = say("nvdisasm", "-c", file)
+    [loop] = [one for one in loops_of(text) if count(one, "FFMA") == 64]
     assert len(loop) <= 131
     assert count(loop, "LDS") == 32
-
-
-def count(loop: list[str], operation: str) -> int:
-    return sum(bool(re.match(rf"(@!?U?P\d+ )?{operation}\b", one)) for one in loop)
-
-
-def loops_of(text: str) -> list[list[str]]:
-    """Return the instructions of each loop that has no other one in it."""
-    instructions: list[str] = []
-    labels: dict[str, int] = {}
-    for line in text.splitlines():
-        if label := re.match(r"\s*(\.L_x_\d+):", line):
-            labels[label[1]] = len(instructions)
-        elif found := re.match(r"\s*/\*[0-9a-f]+\*/\s+(.*?)\s*;", line):
-            instructions.append(found[1])
-    jumps = (
-        (labels.get(to[1], len(instructions)), end)
-        for end, one in enumerate(instructions)
-        if (to := re.search(r"BRA.*`\((\.L_x_\d+)\)", one))
-    )
-    loops = [(start, end) for start, end in jumps if start <= end]
-    inner = [own for own in loops if not any(own[0] <= one[0] <= one[1] <= own[1] for one in loops if one != own)]
-    return [instructions[start : end + 1] for start, end in inner]

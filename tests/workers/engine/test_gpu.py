@@ -46,6 +46,10 @@ def test_the_fused_step_is_the_traced_one_with_bits_that_do_not_depend_on_the_wi
     assert fused_check.main(GPU) is None
 
 
+def test_the_fused_step_in_tf32_is_the_traced_one_within_what_rounding_changes():
+    assert fused_check.main(GPU, tf32=True) is None
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_kernel_of_a_traced_step_gives_what_its_operations_give(name: str):
     fusions: set[Fusion] = set()

@@ -5,6 +5,9 @@ kernel, workers/numerics/cuda/minimal.cu, which draws its data itself. The tests
 (tests/workers/engine/test_fused.py). A GPU uses it once it has passed its check there and is faster than the traced
 step for the structure (`trust`); else, and for all other trials, the traced step runs.
 
+Products in tiles of TF32 (tiles.hpp) are a mode of the kernel that trains no trial: `make_step` makes it where it is
+told so, for tests and for `benchmarks.gpu`, until a GPU has shown what it brings.
+
 The names below are loaded when they are first used: a CPU needs none of the modules behind them, a fifth of a second.
 """
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 import torch
 
 from spaces import plugins
-from workers.engine.fused.plan import THREADS, Limits, Plan, Workspace
+from workers.engine.fused.plan import Limits, Plan, Workspace
 from workers.engine.fused.step import FusedStep, arrange
 from workers.engine.fused.step import find_obstacle as find_step_obstacle
 from workers.engine.fused.trust import TIMED, Rates, Timing, find_fault, find_rates, kept_rates
@@ -67,16 +67,19 @@ def _timing_of(recipe: Recipe, lanes: int) -> Timing:
     )
 
 
-def make_step(recipe: Recipe, device: torch.device) -> FusedStep:
-    """Return the fused step; there is no obstacle."""
-    workspace = arrange(recipe, limits_of(device))
+def make_step(recipe: Recipe, device: torch.device, *, tf32: bool = False) -> FusedStep:
+    """Return the fused step; there is no obstacle.
+
+    `tf32`: that which multiplies in TF32, whose numbers are others (`find_tile_obstacle`); no trial is trained by it.
+    """
+    workspace = arrange(recipe, limits_of(device), tf32=tf32)
     assert workspace, "there is no obstacle"
 
     def launch(workspace: Workspace, plan: Plan) -> None:
-        kernel = kernel_of(device, weights_in_shared=workspace.weights_in_shared)
-        kernel(plan.blocks, THREADS, [plan], workspace.shared_bytes)
+        kernel = kernel_of(device, weights_in_shared=workspace.weights_in_shared, tf32=tf32)
+        kernel(plan.blocks, workspace.threads, [plan], workspace.shared_bytes)
 
-    step = FusedStep(recipe, device, f"fused {instruction_set(device)}", workspace, launch)
+    step = FusedStep(recipe, device, f"fused {'TF32 ' if tf32 else ''}{instruction_set(device)}", workspace, launch)
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
     step.most_blocks = multiprocessors * limits_of(device).blocks_at_once(workspace.shared_bytes)
     return step
@@ -89,9 +92,9 @@ def limits_of(device: torch.device) -> Limits:
 
 
 @functools.cache
-def kernel_of(device: torch.device, *, weights_in_shared: bool) -> Kernel:
+def kernel_of(device: torch.device, *, weights_in_shared: bool, tf32: bool = False) -> Kernel:
     """Return the fused step's kernel; raises RuntimeError if it does not compile or load."""
-    options = minimal.options(weights_in_shared=weights_in_shared)
+    options = minimal.options(weights_in_shared=weights_in_shared, tf32=tf32)
     cubin = load_cubin(minimal.SOURCE, architecture_of(device), options)
     return Kernel(cubin, minimal.NAME, device, limits_of(device).block)
 

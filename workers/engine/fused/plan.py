@@ -12,9 +12,15 @@ import ctypes
 from dataclasses import dataclass
 from typing import NamedTuple
 
-THREADS = 256
+THREADS, TILE_THREADS = 256, 128
+"""Of a block; the second where it multiplies in tiles."""
+TILE_LIMITS = {"length": 8, "vocabulary": 24, "width": 32}
+"""The largest sizes that are multiplied in tiles, as tiles.hpp has them."""
+_DEAD_IN_TILES = ("KEYS", "PLACES", "USED", "TOKEN_ROWS", "NORMED_G", "TOKEN_QUERY_G", "TOKEN_KEY_G")
+"""Arrays that nothing reads while the sums of warps are there: they share their memory."""
 _ALIGNMENT = 4
 """Floats: an array of words starts at a multiple of theirs."""
+_TILES = ("TILE_USED", "TILE_ROWS", "TILE_OUT", "TILE_BACK", "WARP_SUMS")
 MATRICES = 7
 MOST_ROWS = 128
 """Rows of sequences that are worked on at once, at most: more fill no more threads."""
@@ -45,6 +51,8 @@ class Workspace:
     shared_bytes: int
     scratch_floats: int
     """Numbers of float32 that a block has in the GPU's global memory."""
+    threads: int = THREADS
+    """Of a block."""
 
 
 class Sizes(NamedTuple):
@@ -105,7 +113,16 @@ def row_arrays(sizes: Sizes, sequences: int, *, occurrences: bool) -> dict[str, 
 
 def block_arrays(sizes: Sizes) -> dict[str, int]:
     """Floats of what a block has once."""
-    return {"LOSSES": sizes.batch, "PARTIAL_SUMS": 2 * THREADS}
+    return {"LOSSES": sizes.batch, "PARTIAL_SUMS": 2 * THREADS, **dict.fromkeys(_TILES, 0)}
+
+
+def tile_arrays(sizes: Sizes) -> dict[str, int]:
+    """Floats of what a block has where it multiplies in tiles; the sizes of a warp's sums are those of tiles.hpp."""
+    most, tokens = TILE_LIMITS, sizes.tokens + 1  # the last one is none
+    table, unembedding = tokens * (most["width"] + 4), most["width"] * most["vocabulary"]
+    of_warp = max(3 * sizes.tokens * most["width"], 16 * (most["width"] + 4) + 8 * 52) + aligned(tokens**2)
+    found = (table, table, unembedding, unembedding, TILE_THREADS // 32 * of_warp)
+    return {"LOSSES": TILE_THREADS, "PARTIAL_SUMS": 2 * TILE_THREADS, **dict(zip(_TILES, found, strict=True))}
 
 
 def lay_out(sizes: Sizes, limits: Limits, *, occurrences: bool) -> Workspace | None:
@@ -124,6 +141,35 @@ def lay_out(sizes: Sizes, limits: Limits, *, occurrences: bool) -> Workspace | N
                     return found
                 break
     return None
+
+
+def lay_out_tiles(sizes: Sizes, limits: Limits) -> Workspace | None:
+    """Place the arrays of a block that multiplies in tiles, a whole batch at once; None if they do not fit."""
+    arrays = weight_arrays(sizes) | token_arrays(sizes) | dict.fromkeys(row_arrays(sizes, 0, occurrences=False), 0)
+    drawn = row_arrays(sizes, sizes.batch, occurrences=False)
+    arrays |= {name: drawn[name] for name in ("KEYS", "TOKENS", "PLACES")} | tile_arrays(sizes)
+    sums = arrays.pop("WARP_SUMS")
+    places: dict[str, int] = {}
+    end = dead_end = 0
+    for name, size in arrays.items():
+        if name not in _DEAD_IN_TILES:
+            places[name] = end
+            end += aligned(size)
+    places["WARP_SUMS"] = end
+    for name in _DEAD_IN_TILES:
+        places[name] = end + dead_end
+        dead_end += aligned(arrays[name])
+    shared_bytes = 4 * (end + max(sums, dead_end))
+    if shared_bytes > limits.block:
+        return None
+    return Workspace(
+        sequences=sizes.batch,
+        weights_in_shared=True,
+        places=tuple(places[name] for name in ARRAYS),
+        shared_bytes=shared_bytes,
+        scratch_floats=0,
+        threads=TILE_THREADS,
+    )
 
 
 def aligned(floats: int) -> int:

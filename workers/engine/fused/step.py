@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from workers.data.tasks.set_complement import SetComplement
-from workers.engine.fused.plan import Limits, Plan, Sizes, Workspace, lay_out
+from workers.engine.fused.plan import TILE_LIMITS, Limits, Plan, Sizes, Workspace, lay_out, lay_out_tiles
 from workers.networks.gradients.minimal import own_sizes, stack_knobs
 from workers.networks.gradients.plans import per_lane
 from workers.networks.models.minimal import Minimal
@@ -50,14 +50,31 @@ def find_obstacle(recipe: Recipe) -> str | None:
     return None if recipe.dtype is torch.float32 else f"the fused step knows float32, not {recipe.dtype}"
 
 
-def arrange(recipe: Recipe, limits: Limits) -> Workspace | None:
-    """Place the kernel's arrays; None if they do not fit. `recipe`, with padded sizes, has no obstacle."""
+def find_tile_obstacle(recipe: Recipe, limits: Limits) -> str | None:
+    """Return why packs of this recipe, with padded sizes, have no fused step that multiplies in tiles of TF32."""
+    if reason := find_obstacle(recipe):
+        return reason
+    model, task = recipe.model, recipe.task
+    assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
+    sizes = {"length": task.length, "vocabulary": task.vocabulary, "width": model.width}
+    plain = type(model.scorer) is Softmax and not model.embedding_dropout and not model.residual_dropout
+    if not plain or any(sizes[name] > most for name, most in TILE_LIMITS.items()):
+        most = ", ".join(f"{name} {most}" for name, most in TILE_LIMITS.items())
+        return f"tiles know softmax without dropout, up to {most}"
+    return None if arrange(recipe, limits, tf32=True) else "its arrays do not fit into the GPU's shared memory"
+
+
+def arrange(recipe: Recipe, limits: Limits, *, tf32: bool = False) -> Workspace | None:
+    """Place the kernel's arrays; None if they do not fit. `recipe`, with padded sizes, has no obstacle.
+
+    `tf32`: for products by tensor cores, in tiles.
+    """
     model, task = recipe.model, recipe.task
     assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
     widths = model.width, model.key_width, model.value_width
     occurrences = bool(model.embedding_dropout) and model.dropout_unit == "occurrence"
     sizes = Sizes(recipe.training.batch, task.length, task.vocabulary, *widths)
-    return lay_out(sizes, limits, occurrences=occurrences)
+    return lay_out_tiles(sizes, limits) if tf32 else lay_out(sizes, limits, occurrences=occurrences)
 
 
 class FusedStep:

@@ -19,6 +19,16 @@ extern "C" void emulate(const Plan *plan, Int shared_floats, int order, float *l
         fused_minimal(*plan);
     }
 }
+#if TF32
+// c [32][4] += a [32][4] b [32][2], each thread of a warp with its own part; and x rounded to TF32.
+extern "C" void emulate_multiply(int order, const float (*a)[4], const float (*b)[2], float (*c)[4]) {
+    emulated.order = Order(order);
+    each_lane([&](int warp, int lane) {
+        if (warp == 0) multiply(c[lane], a[lane], b[lane], c[lane]);
+    });
+}
+extern "C" float emulate_rounding(float x) { return to_tf32(x); }
+#endif
 // Phases and items of all launches of this thread.
 extern "C" Int phases() { return emulated.phases; }
 extern "C" Int items() { return emulated.items; }

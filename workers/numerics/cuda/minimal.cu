@@ -8,12 +8,18 @@
 
 #include "sequences.hpp"
 #include "training.hpp"
+#if TF32
+#include "tiles.hpp"
+typedef Tiles Learning;
+#else
+typedef Sequences Learning;
+#endif
 
 namespace {
 
-class Lane : public Sequences {
+class Lane : public Learning {
   public:
-    using Sequences::Sequences;
+    using Learning::Learning;
 
     __device__ void train() {
         move_parameters([](float &own, float &stored) { own = stored; });
@@ -51,6 +57,11 @@ class Lane : public Sequences {
             rows_site = DropoutSite(stream_of(seed, DROPOUT, 1, step), plan.rates[lane * 2 + 1]);
         combine_weights();
         if (!occurrences) fill_tables();
+#if TF32
+        learn_in_tiles(data);
+        const int losses = THREADS;
+#else
+        const int losses = N;
         for (int first = 0; first < N; first += int(plan.sequences)) {
             const int count = N - first < plan.sequences ? N - first : int(plan.sequences);
             draw_sequences(data, first, count);
@@ -67,9 +78,10 @@ class Lane : public Sequences {
             else
                 add_to_tables(count);
         }
+#endif
         if (!occurrences) return_through_tables();
         separate_weights();
-        const double total = sum_in(reinterpret_cast<double *>(at(PARTIAL_SUMS)), at(LOSSES), N);
+        const double total = sum_in(reinterpret_cast<double *>(at(PARTIAL_SUMS)), at(LOSSES), losses);
         return float(total / (double(N) * s));
     }
 
@@ -88,7 +100,7 @@ class Lane : public Sequences {
 } // namespace
 
 // Two blocks to a multiprocessor, or one where its shared memory is not enough for the weights of one: addresses of other memory
-// take twice the registers.
+// take twice the registers. The smaller blocks of TF32 are two in any case.
 extern "C" __global__ void __launch_bounds__(THREADS, WEIGHTS_IN_SHARED ? 2 : 1) fused_minimal(__grid_constant__ const Plan plan) {
     ROLLED for (int lane = block_number(); lane < plan.lanes; lane += int(plan.blocks)) Lane(plan, lane).train();
 }

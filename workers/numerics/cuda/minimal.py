@@ -11,9 +11,13 @@ NAME = "fused_minimal"
 """The kernel's name in the source."""
 
 
-def options(*, weights_in_shared: bool) -> tuple[str, ...]:
-    """Return the compiler's options, by whether a lane's weights lie in shared memory; subnormal numbers are zero."""
-    return "--ftz=true", f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}"
+def options(*, weights_in_shared: bool, tf32: bool = False) -> tuple[str, ...]:
+    """Return the compiler's options, by whether a lane's weights lie in shared memory; subnormal numbers are zero.
+
+    `tf32`: the inner loop multiplies by tensor cores, in tiles whose numbers are rounded to TF32 (tiles.hpp). No trial
+    asks for it: tests and `benchmarks.gpu` alone do.
+    """
+    return "--ftz=true", f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}", *(("-DTF32=1",) if tf32 else ())
 
 
 def key(architecture: str) -> str:

@@ -19,8 +19,10 @@ enum Array {
     QUERIES, KEYS_OF_ROWS, QUERIES_G, KEYS_OF_ROWS_G,
     // [n s][s] [n s][s] [n s][v] [n s] [n s]
     WEIGHTS, WEIGHTS_G, OUTPUTS, ROW_FACTORS, ROW_LOSSES,
-    // Of the block: [N], and [THREADS] doubles.
+    // Of the block: [N] or, in tiles, [THREADS]; and [THREADS] doubles.
     LOSSES, PARTIAL_SUMS,
+    // In tiles, as tiles.hpp has them: tables, twice the unembedding, and sums of warps.
+    TILE_USED, TILE_ROWS, TILE_OUT, TILE_BACK, WARP_SUMS,
     ARRAYS,
     MATRICES = 7
 };

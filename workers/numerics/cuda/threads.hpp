@@ -6,7 +6,11 @@
 // backwards and shuffled.
 #pragma once
 
-constexpr int THREADS = 256;
+// Products by tensor cores, a mode that is declared (tiles.hpp). Its warps need more registers, so its blocks are smaller.
+#ifndef TF32
+#define TF32 0
+#endif
+constexpr int THREADS = TF32 ? 128 : 256;
 
 typedef unsigned char Byte;
 typedef long long Int;
