@@ -266,9 +266,8 @@ class Queue:
         was cancelled or never was in the queue is queued to resume. An entry that is in the queue now stays as
         it is, even if the terms differ. Raises StudyError for a request that cannot be carried out, such as
         the submission of another space or of a study that is in the queue for another owner, and AccessError
-        for the study of another person.
+        for the study of another person. `Store.carry_out` has checked the request.
         """
-        request.check()
 
         def act(connection: Connection) -> QueueEntry:
             _check_role(connection, request)

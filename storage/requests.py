@@ -34,7 +34,7 @@ def request_queue(url: str, request: StoreRequest) -> QueueEntry | None:
     database = find_database(url)
     if database.mailbox is None:
         with open_store(url) as store:
-            return store.queue.apply(request)
+            return store.carry_out(request)
     if not _send(url, database, database.mailbox, request):
         return None
     with open_reader(url) as reader:

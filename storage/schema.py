@@ -324,6 +324,10 @@ tokens = Table(
 )
 
 
+KEYED_BY_STUDY = [table for table in metadata.tables.values() if "study_id" in table.primary_key.columns]
+"""The tables whose primary key begins with the id of a study."""
+
+
 def trial_id(study_id: int, number: int) -> int:
     """Return the primary key of a trial: study 3, number 17 -> 3000000017."""
     return study_id * MOST_TRIALS + number

@@ -93,6 +93,11 @@ def constant(value: Any) -> Formula:
     return Formula(evaluate=lambda _: value, level=Level.CONSTANT)
 
 
+def named_value(name: str, level: Level) -> Formula:
+    """Return the formula that reads the named value of a trial."""
+    return Formula(evaluate=lambda scope: scope.values[name], level=level)
+
+
 def evaluate_constant(formula: Formula) -> Any:
     """Return the value of a formula of level CONSTANT."""
     return formula.evaluate(scope_without_draws())

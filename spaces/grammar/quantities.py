@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from spaces.grammar.declarations import Context, Declarations
 from spaces.grammar.expressions import compile_expression
-from spaces.grammar.formulas import Formula, LanguageError, Level, Scope
+from spaces.grammar.formulas import LanguageError, Level, Scope, named_value
 from spaces.messages import shorten
 from spaces.settings import MetricName, Quantity
 
@@ -58,7 +58,7 @@ def _compile(expression: str, text: str) -> Quantity:
     if not names:
         raise LanguageError("it names no metric (tvd/raw) and no value of a trial (model.width)")
     declarations = Declarations(dict.fromkeys(names.values(), "trial"))
-    declarations.values.update({own: Formula(evaluate=_read(own), level=Level.TRIAL) for own in names.values()})
+    declarations.values.update({own: named_value(own, Level.TRIAL) for own in names.values()})
     try:
         formula = compile_expression(renamed, Context(declarations=declarations, path="", block="trial"))
     except LanguageError as error:
@@ -78,10 +78,6 @@ def _compile(expression: str, text: str) -> Quantity:
         paths={own: found for found, own in names.items() if isinstance(found, str)},
         compute=compute,
     )
-
-
-def _read(name: str) -> Callable[[Scope], float]:
-    return lambda scope: scope.values[name]
 
 
 def _spell(message: str, names: Mapping[MetricName | str, str]) -> str:

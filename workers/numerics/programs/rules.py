@@ -267,9 +267,9 @@ def _slice_gradient(
     lowering: Lowering, kind: Kind, source: Value, sizes: list[int], axis: int, start: int | None, _: Any, step: int
 ) -> Value:
     """Write the gradient of a slice into zeros of the sliced tensor's shape."""
-    axis, start = axis % len(sizes), 0 if start is None else start
+    axis %= len(sizes)
     starts = [(0, 1)] * len(sizes)
-    starts[axis] = max(0, min(sizes[axis], start + sizes[axis] if start < 0 else start)), step
+    starts[axis] = slice(start, None).indices(sizes[axis])[0], step
     return _within(lowering, kind, source, starts, 0)
 
 
