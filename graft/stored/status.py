@@ -13,7 +13,8 @@ import polars as pl
 from graft.stored.differences import Difference
 from graft.stored.studies import read_best, read_state
 from search.steering.time_left import REMEMBERED, EndedTrial, OpenTrial, estimate_time_left, is_stage_one
-from spaces.records import Progress, State, TimeLeft
+from spaces.progress import Progress, TimeLeft
+from spaces.records import State
 from storage.frames import Reader
 from storage.frames.study import StudyReader
 from storage.row_values import read_time

@@ -17,7 +17,7 @@ from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 from spaces.errors import PluginError
 from spaces.messages import no_such
@@ -25,72 +25,13 @@ from spaces.plugins import active
 from spaces.plugins.bundles import PREFIX
 from spaces.plugins.files import FilePath, files_read, written_of
 from spaces.plugins.importing import import_member
+from spaces.plugins.protocols import HasContents, HasFacts, HasKin
 from spaces.plugins.rules import REQUIRED, Rule, padded_size
-from spaces.records import LearnedSpline, Params
+from spaces.records import Params
 
 Family = TypeVar("Family")
 Examples = Sequence[Mapping[str, Any]]
 """Configurations of a plug-in, without its name, that its family's contract test builds."""
-
-
-@runtime_checkable
-class HasFacts(Protocol):
-    """A plug-in that knows something that follows from its fields, as a task its generalisation gap."""
-
-    def facts(self) -> Params:
-        """Return the facts, name -> value."""
-        ...
-
-
-@runtime_checkable
-class HasKin(Protocol):
-    """A plug-in whose trials may train in one pack with those of others, as tasks that differ in their data alone."""
-
-    def kin(self) -> Mapping[str, Any] | None:
-        """Return the base class of all members; None if there is none."""
-        ...
-
-
-@runtime_checkable
-class HasContents(Protocol):
-    """A plug-in that reads what has no place on a disk, as a task texts of a hub."""
-
-    def contents(self) -> Iterator[FilePath]:
-        """Return what stands for it."""
-        ...
-
-
-@runtime_checkable
-class KnowsPadding(Protocol):
-    """A plug-in that can tell whether trials of different sizes may share a pack, as a model by its scorer."""
-
-    @property
-    def padding_obstacle(self) -> str | None:
-        """Why tensors padded with zeros would change what it does, in a few words; None: they do not."""
-        ...
-
-
-@runtime_checkable
-class NamesVariants(Protocol):
-    """A family whose members make variants of a trial's parameters, as averages do."""
-
-    VARIANTS: Sequence[str]
-    """The names that a variant may have; first that of the parameters themselves."""
-
-
-@runtime_checkable
-class HoldsSplines(Protocol):
-    """A family whose members hold what trials learn for other trials, as models their splines."""
-
-    spline_forms: Sequence[str]
-    """What may stand for a learned part; first the part as it was learned."""
-
-    def with_splines(self, config: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> Mapping[str, Any]:
-        """Return a member's configuration with what a trial of it learned, frozen, as one of the forms.
-
-        Raises PluginError for a part that learns and is not among those learned.
-        """
-        ...
 
 
 def names(family: type) -> tuple[str, ...]:

@@ -18,10 +18,11 @@ from spaces.plugins.bundles import Bundle
 from spaces.records import TERMINAL, Constraints, Trial
 from spaces.settings import Objective
 from storage import claim_events, sources, test_sets
+from storage.clock import Now
 from storage.control import rows
 from storage.control.queries import StudyQueries
 from storage.control.session import Session, transaction
-from storage.schema import KEYED_BY_STUDY, Now, architectures, changes, checkpoints, metrics, studies, trial_id, trials
+from storage.schema import KEYED_BY_STUDY, architectures, changes, checkpoints, metrics, studies, trial_id, trials
 
 
 @dataclass(frozen=True, kw_only=True)

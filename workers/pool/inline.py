@@ -11,7 +11,8 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 
-from spaces.records import Directives, Offer, Progress, Report
+from spaces.progress import Progress
+from spaces.records import Directives, Offer, Report
 from workers.engine.machine.devices import default_workers
 from workers.engine.machine.process import prepare
 from workers.pool import Saving, Steering
