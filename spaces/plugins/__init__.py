@@ -167,24 +167,24 @@ def config_of(plugin: object) -> dict[str, Any]:
     return config
 
 
+def _nested_fields(plugin: object, path: str) -> Iterator[tuple[str, Any, Rule]]:
+    """Yield dotted path, value and rule of every field that is no part, those of nested parts included."""
+    for field, rule in rules(type(plugin)).items():
+        here, value = f"{path}.{field}" if path else field, getattr(plugin, field)
+        if rule.family:
+            yield from _nested_fields(value, here)
+        else:
+            yield here, value, rule
+
+
 def knobs(plugin: object, path: str = "") -> Iterator[tuple[str, float]]:
     """Yield dotted path and value of every knob, nested parts included."""
-    for field, rule in rules(type(plugin)).items():
-        here = f"{path}.{field}" if path else field
-        if rule.family:
-            yield from knobs(getattr(plugin, field), here)
-        elif rule.kind == "knob":
-            yield here, getattr(plugin, field)
+    return ((here, value) for here, value, rule in _nested_fields(plugin, path) if rule.kind == "knob")
 
 
 def step_counts(plugin: object, path: str = "") -> Iterator[tuple[str, int, int]]:
     """Yield path, value and least value of every field that counts optimizer steps, parts included."""
-    for name, rule in rules(type(plugin)).items():
-        value, here = getattr(plugin, name), f"{path}.{name}" if path else name
-        if rule.family:
-            yield from step_counts(value, here)
-        elif rule.steps:
-            yield here, value, int(rule.low)
+    return ((here, value, int(rule.low)) for here, value, rule in _nested_fields(plugin, path) if rule.steps)
 
 
 def parts(plugin: object, family: str) -> Iterator[tuple[str, type]]:
@@ -241,12 +241,7 @@ def actual(plugin: object, field: str) -> Any:
 
 def paddable_sizes(plugin: object, path: str = "") -> Iterator[tuple[str, int]]:
     """Yield dotted path and value of every size that may be padded, nested parts included."""
-    for field, rule in rules(type(plugin)).items():
-        here = f"{path}.{field}" if path else field
-        if rule.family:
-            yield from paddable_sizes(getattr(plugin, field), here)
-        elif rule.padded:
-            yield here, getattr(plugin, field)
+    return ((here, value) for here, value, rule in _nested_fields(plugin, path) if rule.padded)
 
 
 def pad_sizes(plugin: Family) -> Family:

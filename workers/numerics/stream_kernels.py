@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from spaces.seeds import GAMMA, mix64
 from workers.numerics.cuda.compiler import load_cubin
 from workers.numerics.cuda.driver import Kernel, architecture_of
 
@@ -24,7 +25,7 @@ LARGEST = 64
 """Of permutations: each entry looks at all others."""
 _THREADS = 256
 _LOG = logging.getLogger(__name__)
-_GOLDEN, _WORD = 0x9E3779B97F4A7C15, (1 << 64) - 1
+_WORD = (1 << 64) - 1
 
 
 @torch.library.custom_op("graft::stream_states", mutates_args=(), device_types="cuda")
@@ -113,7 +114,7 @@ def _can_draw(device: torch.device) -> bool:
 def find_fault(device: torch.device) -> str:
     """Return which kernel gives other numbers on this device than integers of Python do; empty if none does."""
     seeds, steps, tag, count = [3, -1], [0, 12345678901], 4 + 256 * 3, 21
-    states = [_mix(_mix(seed + tag * _GOLDEN) + step * _GOLDEN) for seed, step in zip(seeds, steps, strict=True)]
+    states = [mix64(mix64(seed + tag * GAMMA) + step * GAMMA) for seed, step in zip(seeds, steps, strict=True)]
     words = [[_word(state, index) for index in range(count)] for state in states]
     rates, sizes, lengths = [0.25, 0.9], [7, 5], [4, 5]
     kept = [_keep(state, rate, count) for state, rate in zip(states, rates, strict=True)]
@@ -133,20 +134,13 @@ def find_fault(device: torch.device) -> str:
     return next((f"{name} gives other numbers here" for name, (one, other) in found.items() if one != other), "")
 
 
-def _mix(z: int) -> int:
-    z &= _WORD
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _WORD
-    return z ^ (z >> 31)
-
-
 def _word(state: int, index: int) -> int:
-    return _mix(state + (index + 1) * _GOLDEN)
+    return mix64(state + (index + 1) * GAMMA)
 
 
 def _keep(state: int, rate: float, count: int) -> list[bool]:
     threshold = math.floor(256 * rate + ((_word(state, 0) >> 11) + 0.5) * 2.0**-53)
-    drawn = (_word(state + _GOLDEN, index // 8) >> 8 * (index % 8) & 255 for index in range(count))
+    drawn = (_word(state + GAMMA, index // 8) >> 8 * (index % 8) & 255 for index in range(count))
     return [byte >= threshold for byte in drawn]
 
 
