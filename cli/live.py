@@ -12,7 +12,7 @@ from rich.live import Live as RichLive
 from rich.text import Text
 
 from graft.launching.progress_text import ProgressText, fit_line
-from spaces.records import Progress
+from spaces.progress import Progress
 
 LINE_SECONDS = 15.0
 """Without a terminal: a line this often."""

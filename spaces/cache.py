@@ -44,13 +44,13 @@ def _is_private(folder: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
-def write_aside(path: Path, content: bytes) -> None:
-    """Write a file so that other processes find all of it or nothing; raises OSError where that cannot be."""
+def write_aside(path: Path, *parts: bytes | memoryview) -> None:
+    """Write a file, part by part, so that other processes find all of it or nothing; raises OSError if that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.writelines(parts)
         Path(aside).replace(path)
     finally:
         Path(aside).unlink(missing_ok=True)

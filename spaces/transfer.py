@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, final
 
 from spaces.grammar.formulas import CoordinateOf
 from spaces.grammar.sections import Families
-from spaces.plugins import HoldsSplines
+from spaces.plugins.protocols import HoldsSplines
 from spaces.program import complete_config
 from spaces.records import LearnedSpline, Scalar, StoredTrial, Trial
 from spaces.seeds import trial_seed

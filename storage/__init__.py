@@ -2,10 +2,12 @@
 
 databases/               the database that a URL names: sqlite.py or postgres.py, behind database.py
 schema.py, migrations/   the tables, and the way to them from older ones
+clock.py                 the database's clock
 store.py                 the writing end: creating and editing studies, taking control of them; carrying out requests
 requests.py              requests to the process that writes
 upgrading.py             the migrations that a database needs
-queue.py                 the queue of the service: requests to it, its entries
+store_request.py         what such a request holds, and its check
+queue.py                 the queue of the service: submitting, pausing, what the service records
 new_study.py             a study as it is written first
 control/                 what the controller of a study writes
 peeking.py               whether a database may know a task, without any library
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from storage.databases.database import AwayError
     from storage.frames import Reader, open_reader
     from storage.new_study import NewStudy, check_name
-    from storage.queue import StoreRequest, Terms
     from storage.queue_entries import QueueEntry
     from storage.requests import (
         annotate_study,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         take_waiting_requests,
     )
     from storage.store import Store, open_store
+    from storage.store_request import StoreRequest, Terms
     from storage.upgrading import migrate_if_older
 
 __all__ = [
@@ -79,11 +81,11 @@ _MODULES = {
     "ControlledStudy": "control.controlled_study",
     "NewStudy": "new_study",
     "QueueEntry": "queue_entries",
-    "StoreRequest": "queue",
+    "StoreRequest": "store_request",
     "Reader": "frames",
     "SpaceChange": "control.editing",
     "Store": "store",
-    "Terms": "queue",
+    "Terms": "store_request",
     "check_name": "new_study",
     "file_of": "databases",
     "has_password": "databases",

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, func, insert, select
 from spaces.plugins import canonical_json
 from spaces.reading.claim_section import claims_of_text
 from spaces.records import TERMINAL
-from storage.schema import Now, claim_events, studies, trials
+from storage.clock import Now
+from storage.schema import claim_events, studies, trials
 
 
 def lock_claims(connection: Connection, study_id: int, space: str, version: str) -> None:

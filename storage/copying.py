@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +26,8 @@ from storage.databases import find_database
 from storage.databases.database import Database
 from storage.databases.disk import synchronise
 from storage.databases.sqlite import Sqlite
-from storage.schema import (
-    architectures,
-    changes,
-    checkpoints,
-    claim_events,
-    fingerprints,
-    metrics,
-    reveals,
-    sources,
-    studies,
-    submissions,
-    test_results,
-    trial_id,
-    trial_notes,
-    trials,
-    workers,
-)
+from storage.row_values import read_time
+from storage.schema import KEYED_BY_STUDY, architectures, checkpoints, metrics, studies, trial_id, trials
 
 Row = dict[str, Any]
 """Column -> value, without the ids that differ from database to database: trials go by their numbers, architectures by
@@ -241,8 +226,7 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
         yield metrics, batch
     for rows in _select(connection, checkpoints, checkpoints.c.trial_id.between(first, after - 1)):
         yield checkpoints, [{**row, "trial_id": row["trial_id"] - first} for row in rows]
-    others = (workers, sources, fingerprints, changes, claim_events, test_results, reveals, trial_notes, submissions)
-    for table in others:
+    for table in KEYED_BY_STUDY:
         for rows in _select(connection, table, table.c.study_id == study_id):
             yield table, [_without(row, "study_id") for row in rows]
 
@@ -250,12 +234,10 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
 def _select(connection: Connection, table: Table, condition: ColumnElement[bool]) -> Iterator[list[Row]]:
     ordered = select(table).where(condition).order_by(*table.primary_key)
     for rows in connection.execute(ordered, execution_options={"yield_per": _BATCH}).mappings().partitions():
-        yield [{name: _utc(value) for name, value in row.items()} for row in rows]
-
-
-def _utc(value: Any) -> Any:
-    """Return a time with its zone; SQLite's times are UTC and do not say so."""
-    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+        yield [
+            {name: read_time(value) if isinstance(value, datetime) else value for name, value in row.items()}
+            for row in rows
+        ]
 
 
 def _without(row: Row, *columns: str) -> Row:

@@ -15,7 +15,8 @@ from spaces.plugins.bundles import Bundle
 from spaces.plugins.digests import Data
 from spaces.settings import Objective, SecondObjective
 from storage import claim_events, sources
-from storage.schema import Now, studies
+from storage.clock import Now
+from storage.schema import studies
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """A study's name, as a regular expression."""

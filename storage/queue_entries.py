@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, Self
 
 from sqlalchemy import Column, Connection, case, select, type_coerce
 from sqlalchemy.types import NullType
 
 from spaces.errors import RowError
-from storage.row_values import describe_value, find_broken_columns, find_broken_rule
+from storage.row_values import describe_value, find_broken_columns, find_broken_rule, read_time
 from storage.schema import studies, submissions
 
 QueueState = Literal["waiting", "running", "paused", "cancelled", "done", "failed"]
@@ -47,7 +47,10 @@ class QueueEntry:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Return the entry of these values, in which times may be texts, as in JSON and in SQLite's rows."""
-        return cls(**{name: _read_time(name, value) for name, value in values.items()})
+        times: dict[str, Any] = {
+            name: read_time(value) for name, value in values.items() if name.endswith("_at") and value is not None
+        }
+        return cls(**{**values, **times})
 
     @property
     def is_open(self) -> bool:
@@ -118,11 +121,3 @@ def _find_fault(values: Mapping[str, Any]) -> str | None:
             [key] = column.table.primary_key
             return describe_value(column, {key.name: values["study_id"]}, values[name], rule)
     return None
-
-
-def _read_time(name: str, value: Any) -> Any:
-    """Return a time with its zone; SQLite's is a text that says none."""
-    if value is None or not name.endswith("_at"):
-        return value
-    time = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return time if time.tzinfo else time.replace(tzinfo=UTC)

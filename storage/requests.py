@@ -16,9 +16,9 @@ from storage.databases import find_database
 from storage.databases.database import Database
 from storage.databases.mailbox import Mailbox
 from storage.frames import open_reader
-from storage.queue import REVOCATION, StoreRequest
 from storage.queue_entries import QueueEntry
 from storage.store import open_store
+from storage.store_request import REVOCATION, StoreRequest
 
 _ANSWER_SECONDS = 10.0
 """How long a request waits for an answer of the process that writes the database."""
@@ -34,7 +34,7 @@ def request_queue(url: str, request: StoreRequest) -> QueueEntry | None:
     database = find_database(url)
     if database.mailbox is None:
         with open_store(url) as store:
-            return store.queue.apply(request)
+            return store.carry_out(request)
     if not _send(url, database, database.mailbox, request):
         return None
     with open_reader(url) as reader:

@@ -1,4 +1,6 @@
-"""Whether each value of a database is one that Graft writes there: a row that was edited by hand may hold anything."""
+"""Values of a database: their times, and whether each is one that Graft writes there: a row that was edited by hand may
+hold anything.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import JSON, Boolean, Column, DateTime, Double, Integer
@@ -35,6 +37,12 @@ _SECTIONS = ("task", "model", "optimizer", "training")
 _LONGEST = 40
 """Characters of a value that are shown."""
 _decode = json.JSONDecoder().decode
+
+
+def read_time(value: str | datetime) -> datetime:
+    """Return a stored time with its zone; SQLite's times, texts in plain queries, are UTC and do not say so."""
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def find_broken_columns(columns: Sequence[Column[Any]], rows: Sequence[Sequence[Any]]) -> list[Column[Any]]:

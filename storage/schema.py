@@ -23,7 +23,7 @@ Times are UTC and come from the database's own clock. A number that is not finit
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import (
     JSON,
@@ -43,8 +43,6 @@ from sqlalchemy import (
     false,
     text,
 )
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
 
 from spaces.bounds import MOST_TRIALS
 
@@ -324,28 +322,10 @@ tokens = Table(
 )
 
 
+KEYED_BY_STUDY = [table for table in metadata.tables.values() if "study_id" in table.primary_key.columns]
+"""The tables whose primary key begins with the id of a study."""
+
+
 def trial_id(study_id: int, number: int) -> int:
     """Return the primary key of a trial: study 3, number 17 -> 3000000017."""
     return study_id * MOST_TRIALS + number
-
-
-class Now(FunctionElement[Any]):
-    """The database's clock in UTC, with the microseconds that DateTime writes; `Now(x)`: x seconds from now."""
-
-    type = _Time
-    inherit_cache = True
-
-
-@compiles(Now, "sqlite")
-def _now_sqlite(element: Any, compiler: Any, **options: Any) -> str:  # pyright: ignore[reportUnusedFunction]
-    seconds = compiler.process(element.clauses, **options)
-    return f"strftime('%Y-%m-%d %H:%M:%f000', 'now'{f', ({seconds}) || {_SECONDS}' if seconds else ''})"
-
-
-@compiles(Now, "postgresql")
-def _now_postgresql(element: Any, compiler: Any, **options: Any) -> str:  # pyright: ignore[reportUnusedFunction]
-    seconds = compiler.process(element.clauses, **options)
-    return f"(now() + make_interval(secs => {seconds}))" if seconds else "now()"
-
-
-_SECONDS = "' seconds'"

@@ -21,6 +21,7 @@ from spaces.plugins.bundles import Bundle
 from spaces.plugins.digests import Data
 from spaces.settings import History, Objective
 from storage import claim_events, migrations, sources, test_sets, tokens, trial_notes
+from storage.clock import Now
 from storage.control import editing, leases, rows
 from storage.control.controlled_study import ControlledStudy
 from storage.control.editing import EditedStudy
@@ -30,9 +31,10 @@ from storage.databases import find_database
 from storage.databases.database import Database
 from storage.databases.mailbox import Mailbox
 from storage.new_study import NewStudy, check_name, insert_study, row_of
-from storage.queue import Queue, StoreRequest
+from storage.queue import Queue
 from storage.queue_entries import QueueEntry
-from storage.schema import Now, studies
+from storage.schema import studies
+from storage.store_request import StoreRequest
 
 _log = logging.getLogger("graft.storage")
 _MESSAGE_FAULTS = (DataError, IntegrityError, InterfaceError, ProgrammingError, UnicodeError)

@@ -16,7 +16,8 @@ from sqlalchemy import Connection, func, insert, select
 from spaces.errors import RowError, StudyError
 from spaces.reading.claim_section import claims_of_text
 from spaces.records import Metric
-from storage.schema import Now, reveals, studies
+from storage.clock import Now
+from storage.schema import reveals, studies
 
 _SALT_BYTES = 8
 

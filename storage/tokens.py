@@ -11,7 +11,8 @@ from sqlalchemy import Connection, insert, select, update
 
 from spaces.errors import StudyError
 from spaces.messages import no_such, shorten
-from storage.schema import Now, tokens
+from storage.clock import Now
+from storage.schema import tokens
 
 Role = Literal["read", "submit", "admin"]
 """Each may do what the ones before it may: look; submit, and pause or cancel what is its own; change all."""

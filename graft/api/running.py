@@ -23,7 +23,7 @@ from graft.launching.progress_text import ProgressText, bar, closing_line
 from graft.launching.run import RunRequest, run_study
 from graft.machine.devices import describe_unused_gpu
 from spaces.errors import StudyError
-from spaces.records import Progress
+from spaces.progress import Progress
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from graft.launching.placement import Placement
 from spaces.plugins.active import current
 from spaces.plugins.files import with_contents
-from spaces.records import Progress
+from spaces.progress import Progress
 
 if TYPE_CHECKING:
     from workers.pool import Saving, Steering

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from spaces.messages import shorten_name
-from spaces.records import TERMINAL, Progress, TimeLeft
+from spaces.progress import Progress, TimeLeft
+from spaces.records import TERMINAL
 
 WINDOW_SECONDS = 30.0
 """The rate shown is that of the last half minute."""

@@ -19,7 +19,7 @@ from graft.plugins.families import families
 from graft.plugins.stored import plugins_of_study
 from spaces import parse_stored
 from spaces.plugins.active import using
-from spaces.records import Progress
+from spaces.progress import Progress
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,8 @@ from search.analysis.surrogate import Fit, TaskModel, assess
 from search.samplers._features import flatten
 from spaces import parse
 from spaces.errors import StudyError
-from spaces.records import Fingerprint, Metric, Offer, Progress, Report, Trial, TrialStart
+from spaces.progress import Progress
+from spaces.records import Fingerprint, Metric, Offer, Report, Trial, TrialStart
 from spaces.settings import Objective
 from workers.numerics.version import NUMERICS
 

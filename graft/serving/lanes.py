@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import final
 
 from search.steering.sharing import Demand, Limit, Share, share_lanes
-from spaces.records import Directives, Offer, Progress
+from spaces.progress import Progress
+from spaces.records import Directives, Offer
 from storage import QueueEntry
 from workers.pool.slots import slot_of
 

@@ -21,7 +21,8 @@ from graft.launching.progress_text import closing_line
 from graft.plugins.stored import plugins_of_study
 from graft.serving.lanes import LaneShares
 from spaces.plugins.active import using
-from spaces.records import Directives, Offer, Progress, Report
+from spaces.progress import Progress
+from spaces.records import Directives, Offer, Report
 from storage import QueueEntry, Store
 
 if TYPE_CHECKING:

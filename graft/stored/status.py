@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self, get_args
 
 import polars as pl
@@ -13,9 +13,11 @@ import polars as pl
 from graft.stored.differences import Difference
 from graft.stored.studies import read_best, read_state
 from search.steering.time_left import REMEMBERED, EndedTrial, OpenTrial, estimate_time_left, is_stage_one
-from spaces.records import Progress, State, TimeLeft
+from spaces.progress import Progress, TimeLeft
+from spaces.records import State
 from storage.frames import Reader
 from storage.frames.study import StudyReader
+from storage.row_values import read_time
 
 WINDOW = timedelta(minutes=10)
 """The rate at which trials end is that of the last minutes."""
@@ -158,7 +160,7 @@ def read_last_ends(reader: Reader, study: int | None = None) -> pl.DataFrame:
     ends = "SELECT max(finished_at) FROM trials WHERE study_id = studies.id"
     chosen = "" if study is None else f" WHERE id = {study}"
     found = reader.query(f"SELECT name, ({ends}) AS last FROM studies{chosen}")
-    times = [(name, _time(last)) for name, last in found.iter_rows()]
+    times = [(name, last and read_time(last)) for name, last in found.iter_rows()]
     return pl.DataFrame(times, {"name": pl.String(), "last": pl.Datetime("us", "UTC")}, orient="row")
 
 
@@ -171,7 +173,8 @@ def _ending_rate(reader: Reader, study_id: int, running: pl.DataFrame, now: date
     ).rows()
     if not ended:
         return None
-    started = min((time for time in (_time(first), *running["started_at"]) if time is not None), default=since)
+    starts = [first and read_time(first), *running["started_at"]]
+    started = min((time for time in starts if time is not None), default=since)
     return ended / max((now - max(started, since)).total_seconds() / 60, 1 / 60)
 
 
@@ -209,10 +212,7 @@ def _estimate_time_left(reader: Reader, study: StudyReader, now: datetime) -> Ti
 
 
 def _seconds(start: str | datetime, end: str | datetime) -> float:
-    first, last = _time(start), _time(end)
-    assert first is not None, "it is in the row"
-    assert last is not None, "it is in the row"
-    return (last - first).total_seconds()
+    return (read_time(end) - read_time(start)).total_seconds()
 
 
 def _training_rate(running: pl.DataFrame, now: datetime) -> float | None:
@@ -229,11 +229,4 @@ def _training_rate(running: pl.DataFrame, now: datetime) -> float | None:
 
 def read_clock(reader: Reader) -> datetime:
     """Return the database's own clock: all stored times are by it."""
-    now = _time(reader.query("SELECT CURRENT_TIMESTAMP AS now").item())
-    assert now is not None
-    return now
-
-
-def _time(value: str | datetime | None) -> datetime | None:
-    """Return a time that a query computed: SQLite gives text, in UTC."""
-    return datetime.fromisoformat(value).replace(tzinfo=UTC) if isinstance(value, str) else value
+    return read_time(reader.query("SELECT CURRENT_TIMESTAMP AS now").item())

@@ -77,7 +77,6 @@ class TransferTask:
     """Of its trials of stage two."""
     config: Mapping[str, Any]
     """Of the baseline on it; what is drawn has the middle of its distribution."""
-    is_source: bool
     is_target: bool
 
 
@@ -96,7 +95,6 @@ def read_transfer_tasks(reader: Reader, row: Mapping[str, Any]) -> dict[str, Tra
         domain.name: TransferTask(
             objective=domain.baseline.search.objective,
             config=domain.baseline.sample(0, lambda _: 0.5).config,
-            is_source=domain.searched is not None,
             is_target=domain.is_target,
         )
         for domain in space.domains

@@ -7,7 +7,6 @@ it is a random draw of the whole space. Costs are lower where better, infinite f
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
@@ -20,6 +19,7 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtri
 
 from search.analysis.statistics.aggregates import probability_of_improvement
+from search.analysis.statistics.best_of import mark_best_tenth
 from search.samplers.learned import Learned, LearnedStrategy
 from search.samplers.random import RandomSearch
 from search.samplers.warm import UNRESTRICTED, Warm, WarmStrategy
@@ -155,8 +155,7 @@ def _read_warm(space: Space, sampler: Warm) -> tuple[list[str], OriginOf, str | 
 
 def _summarise(names: NDArray[np.str_], costs: Numbers, sign: float) -> list[Origin]:
     ranks = pl.Series(costs).rank().to_numpy()
-    is_winner = np.zeros(len(costs), dtype=bool)
-    is_winner[np.argsort(costs, kind="stable")[: math.ceil(len(costs) / 10)]] = True
+    is_winner = mark_best_tenth(costs)
     found: list[Origin] = []
     for name in dict.fromkeys(names.tolist()):
         own = names == name

@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import chdtri, kolmogorov
 
-from search.analysis.statistics.best_of import expected_best
+from search.analysis.statistics.best_of import expected_best, mark_best_tenth
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.power import correct_spread, count_seeds
 from search.analysis.statistics.verdicts import SURE
@@ -277,8 +277,7 @@ class _Column:
 def _columns_of(evidence: Evidence) -> Iterator[_Column]:
     """Yield the drawn values that differ within the study, of the trials that have them."""
     rows: list[Mapping[str, Any]] = [json.loads(text) for text in evidence.trials["params"]]
-    winners = np.zeros(len(rows), dtype=bool)
-    winners[np.argsort(evidence.costs, kind="stable")[: math.ceil(len(rows) / 10)]] = True
+    winners = mark_best_tenth(evidence.costs)
     for path in dict.fromkeys(path for row in rows for path in row):
         has = np.array([row.get(path) is not None for row in rows])
         values = [row[path] for row in rows if row.get(path) is not None]

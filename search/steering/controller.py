@@ -21,7 +21,8 @@ from search.steering.study_store import StudyStore
 from search.steering.trial_queue import TrialQueue
 from search.stopping import Copy, Monitor, check_together
 from spaces.errors import GraftError
-from spaces.records import TERMINAL, Directives, Offer, Outcome, Progress, Report, Trial
+from spaces.progress import Progress
+from spaces.records import TERMINAL, Directives, Offer, Outcome, Report, Trial
 
 if TYPE_CHECKING:
     from spaces.space import Space

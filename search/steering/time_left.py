@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 from search.steering.running_trials import RunningTrial
-from spaces.records import TimeLeft, Trial
+from spaces.progress import TimeLeft
+from spaces.records import Trial
 
 REMEMBERED = 100
 """Trials, the last ones, by which speed, length and early stopping are judged: packs widen, and stages differ."""

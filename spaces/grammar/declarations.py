@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spaces.grammar.distributions import describe_bounds
-from spaces.grammar.formulas import Block, Draw, DrawKind, Formula, LanguageError, Level, read_named_value
+from spaces.grammar.formulas import Block, Draw, DrawKind, Formula, LanguageError, Level, named_value
 from spaces.grammar.nodes import Node
 from spaces.messages import no_such
 
@@ -108,4 +108,4 @@ class Context:
             return declared
         # A value of the block `trial` is computed with the trial, even if only the group's draws are in it.
         level = Level.TRIAL if blocks[name] == "trial" else declared.level
-        return read_named_value(name, level)
+        return named_value(name, level)

@@ -93,7 +93,7 @@ def constant(value: Any) -> Formula:
     return Formula(evaluate=lambda _: value, level=Level.CONSTANT)
 
 
-def read_named_value(name: str, level: Level) -> Formula:
+def named_value(name: str, level: Level) -> Formula:
     """Return the formula of a named value that was computed before."""
     return Formula(evaluate=lambda scope: scope.values[name], level=level)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from spaces.grammar.declarations import Context, Declarations
 from spaces.grammar.expressions import compile_expression
-from spaces.grammar.formulas import LanguageError, Level, Scope, read_named_value
+from spaces.grammar.formulas import LanguageError, Level, Scope, named_value
 from spaces.messages import shorten
 from spaces.settings import MetricName, Quantity
 
@@ -58,7 +58,7 @@ def _compile(expression: str, text: str) -> Quantity:
     if not names:
         raise LanguageError("it names no metric (tvd/raw) and no value of a trial (model.width)")
     declarations = Declarations(dict.fromkeys(names.values(), "trial"))
-    declarations.values.update({own: read_named_value(own, Level.TRIAL) for own in names.values()})
+    declarations.values.update({own: named_value(own, Level.TRIAL) for own in names.values()})
     try:
         formula = compile_expression(renamed, Context(declarations=declarations, path="", block="trial"))
     except LanguageError as error:

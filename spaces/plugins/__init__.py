@@ -17,7 +17,7 @@ from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 from spaces.errors import PluginError
 from spaces.messages import no_such
@@ -25,72 +25,13 @@ from spaces.plugins import active
 from spaces.plugins.bundles import PREFIX
 from spaces.plugins.files import FilePath, files_read, written_of
 from spaces.plugins.importing import import_member
+from spaces.plugins.protocols import HasContents, HasFacts, HasKin
 from spaces.plugins.rules import REQUIRED, Rule, padded_size
-from spaces.records import LearnedSpline, Params
+from spaces.records import Params
 
 Family = TypeVar("Family")
 Examples = Sequence[Mapping[str, Any]]
 """Configurations of a plug-in, without its name, that its family's contract test builds."""
-
-
-@runtime_checkable
-class HasFacts(Protocol):
-    """A plug-in that knows something that follows from its fields, as a task its generalisation gap."""
-
-    def facts(self) -> Params:
-        """Return the facts, name -> value."""
-        ...
-
-
-@runtime_checkable
-class HasKin(Protocol):
-    """A plug-in whose trials may train in one pack with those of others, as tasks that differ in their data alone."""
-
-    def kin(self) -> Mapping[str, Any] | None:
-        """Return the base class of all members; None if there is none."""
-        ...
-
-
-@runtime_checkable
-class HasContents(Protocol):
-    """A plug-in that reads what has no place on a disk, as a task texts of a hub."""
-
-    def contents(self) -> Iterator[FilePath]:
-        """Return what stands for it."""
-        ...
-
-
-@runtime_checkable
-class KnowsPadding(Protocol):
-    """A plug-in that can tell whether trials of different sizes may share a pack, as a model by its scorer."""
-
-    @property
-    def padding_obstacle(self) -> str | None:
-        """Why tensors padded with zeros would change what it does, in a few words; None: they do not."""
-        ...
-
-
-@runtime_checkable
-class NamesVariants(Protocol):
-    """A family whose members make variants of a trial's parameters, as averages do."""
-
-    VARIANTS: Sequence[str]
-    """The names that a variant may have; first that of the parameters themselves."""
-
-
-@runtime_checkable
-class HoldsSplines(Protocol):
-    """A family whose members hold what trials learn for other trials, as models their splines."""
-
-    spline_forms: Sequence[str]
-    """What may stand for a learned part; first the part as it was learned."""
-
-    def with_splines(self, config: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> Mapping[str, Any]:
-        """Return a member's configuration with what a trial of it learned, frozen, as one of the forms.
-
-        Raises PluginError for a part that learns and is not among those learned.
-        """
-        ...
 
 
 def names(family: type) -> tuple[str, ...]:
@@ -226,24 +167,24 @@ def config_of(plugin: object) -> dict[str, Any]:
     return config
 
 
+def _nested_fields(plugin: object, path: str) -> Iterator[tuple[str, Any, Rule]]:
+    """Yield dotted path, value and rule of every field that is no part, those of nested parts included."""
+    for field, rule in rules(type(plugin)).items():
+        here, value = f"{path}.{field}" if path else field, getattr(plugin, field)
+        if rule.family:
+            yield from _nested_fields(value, here)
+        else:
+            yield here, value, rule
+
+
 def knobs(plugin: object, path: str = "") -> Iterator[tuple[str, float]]:
     """Yield dotted path and value of every knob, nested parts included."""
-    for field, rule in rules(type(plugin)).items():
-        here = f"{path}.{field}" if path else field
-        if rule.family:
-            yield from knobs(getattr(plugin, field), here)
-        elif rule.kind == "knob":
-            yield here, getattr(plugin, field)
+    return ((here, value) for here, value, rule in _nested_fields(plugin, path) if rule.kind == "knob")
 
 
 def step_counts(plugin: object, path: str = "") -> Iterator[tuple[str, int, int]]:
     """Yield path, value and least value of every field that counts optimizer steps, parts included."""
-    for name, rule in rules(type(plugin)).items():
-        value, here = getattr(plugin, name), f"{path}.{name}" if path else name
-        if rule.family:
-            yield from step_counts(value, here)
-        elif rule.steps:
-            yield here, value, int(rule.low)
+    return ((here, value, int(rule.low)) for here, value, rule in _nested_fields(plugin, path) if rule.steps)
 
 
 def parts(plugin: object, family: str) -> Iterator[tuple[str, type]]:
@@ -300,12 +241,7 @@ def actual(plugin: object, field: str) -> Any:
 
 def paddable_sizes(plugin: object, path: str = "") -> Iterator[tuple[str, int]]:
     """Yield dotted path and value of every size that may be padded, nested parts included."""
-    for field, rule in rules(type(plugin)).items():
-        here = f"{path}.{field}" if path else field
-        if rule.family:
-            yield from paddable_sizes(getattr(plugin, field), here)
-        elif rule.padded:
-            yield here, getattr(plugin, field)
+    return ((here, value) for here, value, rule in _nested_fields(plugin, path) if rule.padded)
 
 
 def pad_sizes(plugin: Family) -> Family:

@@ -38,7 +38,7 @@ def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) ->
     base = _base_of(root)
     arms = [
         Arm(name=arm, space=read_space(replace_all(base, settings)), paths=tuple(settings))
-        for arm, settings in _read_arms(sections.get("arms"), name, root).items()
+        for arm, settings in _read_arms(sections.get("arms"), name).items()
     ]
     search = arms[0].space.search
     seeds = _read_count(sections["seeds"], "seeds") if "seeds" in sections else 1
@@ -74,7 +74,7 @@ def _base_of(root: Node) -> yaml.Node:
     return replace_at(base, "search.trials", Node.of_word("1", search).tree)
 
 
-def _read_arms(node: Node | None, study: str, root: Node) -> Mapping[str, Mapping[str, Node]]:
+def _read_arms(node: Node | None, study: str) -> Mapping[str, Mapping[str, Node]]:
     """Return the paths that each arm sets; without the section, the space itself is the only arm."""
     if node is None:
         return {study: {}}

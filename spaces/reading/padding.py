@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from spaces.grammar.formulas import Level
-from spaces.plugins import KnowsPadding
+from spaces.plugins.protocols import KnowsPadding
 from spaces.settings import Search
 
 FEW_STEPS = 10_000

@@ -13,7 +13,8 @@ from spaces.grammar.quantities import compile_constraint, compile_quantity
 from spaces.grammar.sections import Families, read_mapping, read_plugin
 from spaces.grammar.values import read_value, with_location
 from spaces.messages import no_such, shorten
-from spaces.plugins import NamesVariants, load, name_of, names, required_fields, rules
+from spaces.plugins import load, name_of, names, required_fields, rules
+from spaces.plugins.protocols import NamesVariants
 from spaces.settings import OBJECTIVE, Direction, Objective, Quantity, Search, SecondObjective
 
 _KEYS = ("sampler", "stopping", "trials", "group", "seed", "objective", "feasible", "history")

@@ -11,9 +11,10 @@ from sqlalchemy import Connection, bindparam, exists, select, update
 from sqlalchemy import delete as sql_delete
 
 from spaces.records import Checkpoint
+from storage.clock import Now
 from storage.control.history import Past
 from storage.databases.database import Insert
-from storage.schema import Now, checkpoints, trial_id, trials
+from storage.schema import checkpoints, trial_id, trials
 
 KEPT = 2
 _UPDATED = ("fence", "path", "place", "sha256", "past", "known", "created_at")

@@ -31,6 +31,7 @@ from spaces.records import (
     WorkerStatus,
 )
 from spaces.settings import History, Objective
+from storage.clock import Now
 from storage.control import checkpointing, leases, rows
 from storage.control.fingerprints import Assigned, FingerprintTable, read_numbers
 from storage.control.history import Past, follow
@@ -38,7 +39,7 @@ from storage.control.queries import StudyQueries
 from storage.control.session import Session, transaction
 from storage.control.stored_trials import read_queued
 from storage.databases.database import study_topic
-from storage.schema import Now, StudyState, checkpoints, fingerprints, studies, trial_id, trials, workers
+from storage.schema import StudyState, checkpoints, fingerprints, studies, trial_id, trials, workers
 
 _RING_SECONDS = 1.0
 """Between two rings for a study."""

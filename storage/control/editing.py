@@ -18,27 +18,11 @@ from spaces.plugins.bundles import Bundle
 from spaces.records import TERMINAL, Constraints, Trial
 from spaces.settings import Objective
 from storage import claim_events, sources, test_sets
+from storage.clock import Now
 from storage.control import rows
 from storage.control.queries import StudyQueries
 from storage.control.session import Session, transaction
-from storage.schema import (
-    Now,
-    architectures,
-    changes,
-    checkpoints,
-    fingerprints,
-    metrics,
-    reveals,
-    studies,
-    submissions,
-    test_results,
-    trial_id,
-    trial_notes,
-    trials,
-    workers,
-)
-from storage.schema import claim_events as claims_table
-from storage.schema import sources as sources_table
+from storage.schema import KEYED_BY_STUDY, architectures, changes, checkpoints, metrics, studies, trial_id, trials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +161,6 @@ def delete_study(connection: Connection, study_id: int) -> None:
     for table in (metrics, checkpoints):
         connection.execute(delete(table).where(table.c.trial_id.between(first, last)))
     # Trials refer to architectures, and architectures to the study.
-    own = (trials, architectures, workers, sources_table, fingerprints, changes, claims_table, test_results, reveals)
-    for table in (*own, trial_notes, submissions):
+    for table in (trials, architectures, *KEYED_BY_STUDY):
         connection.execute(delete(table).where(table.c.study_id == study_id))
     connection.execute(delete(studies).where(studies.c.id == study_id))

@@ -14,8 +14,9 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from spaces.records import Fingerprint, Report
+from storage.clock import Now
 from storage.databases.database import Insert
-from storage.schema import Now, fingerprints, trials
+from storage.schema import fingerprints, trials
 
 
 @dataclass(frozen=True, kw_only=True)

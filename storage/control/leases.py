@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, bindparam, literal_column, select, update
 
 from spaces.records import WorkerStatus
+from storage.clock import Now
 from storage.databases.database import Insert
-from storage.schema import Now, workers
+from storage.schema import workers
 
 _MINE = (workers.c.study_id == bindparam("study"), workers.c.fence == bindparam("own"))
 _EXPIRE = (

@@ -26,19 +26,11 @@ from sqlalchemy import (
     update,
 )
 
-from spaces.records import (
-    TERMINAL,
-    Constraints,
-    Report,
-    State,
-    Trial,
-    TrialResult,
-    TrialStart,
-    is_feasible,
-)
+from spaces.records import TERMINAL, Constraints, Report, State, Trial, TrialResult, TrialStart, is_feasible
+from storage.clock import Now
 from storage.control.stored_trials import split_ids
 from storage.databases.database import Database, Insert, MetricRow
-from storage.schema import Now, architectures, checkpoints, metrics, studies, test_results, trial_id, trials
+from storage.schema import architectures, checkpoints, metrics, studies, test_results, trial_id, trials
 from storage.test_sets import seal
 
 _KIND = bindparam("kind", type_=Text())

@@ -24,8 +24,8 @@ from storage.databases.mailbox import Refused
 from storage.frames.answers import Answers, quote
 from storage.frames.columns import STUDIES
 from storage.frames.study import StudyReader
-from storage.queue import REVOCATION, StoreRequest
 from storage.queue_entries import QueueEntry, read_entries
+from storage.store_request import REVOCATION, StoreRequest
 from storage.tokens import Token
 
 

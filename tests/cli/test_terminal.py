@@ -28,7 +28,7 @@ from graft.launching.progress_text import ProgressText, bar, fit_line
 from graft.plugins.families import families
 from spaces import load
 from spaces.errors import StudyError
-from spaces.records import Progress, TimeLeft
+from spaces.progress import Progress, TimeLeft
 from storage import open_reader
 from tests.support.inside import called
 from tests.support.launches import SPACE

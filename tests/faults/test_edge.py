@@ -29,8 +29,8 @@ from spaces.errors import AccessError, MessageError, StorageError, StudyError
 from storage import Store, StoreRequest, Terms, open_store, request_queue, revoke_token
 from storage.databases import mailbox as mailboxes
 from storage.databases.mailbox import Mailbox
-from storage.queue import Action
 from storage.queue_entries import OPEN
+from storage.store_request import Action
 from tests.support.databases import raw
 from tests.support.edge import POISON
 from tests.support.inside import called

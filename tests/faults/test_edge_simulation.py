@@ -31,8 +31,8 @@ from spaces.errors import MessageError
 from storage import Store, StoreRequest, Terms, open_reader
 from storage.databases.mailbox import Mailbox
 from storage.databases.sqlite_file import SqliteFile
-from storage.queue import REVOCATION
 from storage.queue_entries import OPEN
+from storage.store_request import REVOCATION
 from tests.support.edge import POISON
 from tests.support.queue import STUDY
 from tests.support.search_spaces import PLAIN

@@ -27,7 +27,7 @@ from graft.plugins.families import families
 from spaces import load
 from spaces.errors import GraftError
 from spaces.plugins.active import current
-from spaces.records import Progress
+from spaces.progress import Progress
 from tests.support.databases import raw
 from tests.support.launches import ROOT, SPACE
 

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 import pytest
 
 from graft.serving.lanes import LaneShares
-from spaces.records import Directives, Offer, Progress, Trial, TrialStart
+from spaces.progress import Progress
+from spaces.records import Directives, Offer, Trial, TrialStart
 from storage import QueueEntry
 
 pytestmark = pytest.mark.fast

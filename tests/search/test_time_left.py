@@ -13,7 +13,8 @@ import pytest
 from graft.stored.status import read_status
 from search.steering.running_trials import RunningTrial
 from search.steering.time_left import EndedTrial, OpenTrial, Pace, estimate_time_left
-from spaces.records import TimeLeft, TrialResult
+from spaces.progress import TimeLeft
+from spaces.records import TrialResult
 from storage import open_reader
 from tests.support.databases import controlled, make_report, make_trial, raw
 

@@ -24,7 +24,8 @@ import storage.control.session
 from graft.launching.enrolling import open_controller
 from search.steering.controller import Controller
 from spaces.errors import GraftError
-from spaces.records import Directives, Offer, Progress, Report
+from spaces.progress import Progress
+from spaces.records import Directives, Offer, Report
 from tests.support.launches import SPACE
 from workers.engine.speed.timing import model_steps_per_second
 from workers.pool import Saving, inline

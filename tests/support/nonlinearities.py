@@ -12,9 +12,10 @@ from sqlalchemy import insert
 
 from graft.report.nonlinearities.learned import Learned
 from spaces.records import TrialResult
+from storage.clock import Now
 from storage.databases import find_database
 from storage.frames.columns import ARCHITECTURES
-from storage.schema import Now, architectures, trial_id
+from storage.schema import architectures, trial_id
 from tests.support.databases import controlled, make_trial
 
 PLACES = np.linspace(-20, 20, 121)

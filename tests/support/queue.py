@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from spaces.plugins.bundles import Bundle, Member, Source
 from spaces.settings import Objective
 from storage import NewStudy, QueueEntry, Store, StoreRequest, Terms
-from storage.queue import Action
+from storage.store_request import Action
 
 STUDY = NewStudy(
     "one",

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from spaces.cache import write_aside
 
 Numbers = NDArray[np.unsignedinteger[Any]]
 DTYPES = ("uint8", "uint16", "uint32")
@@ -36,16 +36,7 @@ class Stored(NamedTuple):
 
 def write(path: Path, content: Stored) -> None:
     """Put the content where other processes find it; raises OSError where that cannot be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_head(content))
-            for array in content.arrays:
-                file.write(array.data.cast("B"))
-        Path(aside).replace(path)
-    finally:
-        Path(aside).unlink(missing_ok=True)
+    write_aside(path, _head(content), *(array.data.cast("B") for array in content.arrays))
 
 
 def read(path: Path) -> Stored | None:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from workers.numerics.tensors import fold_lanes, unfold_lanes
+
 _Dims = tuple[int | None, ...]
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -43,8 +45,8 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
-        mixed, logsumexp = _Attention.apply(*_fold(info.batch_size, in_dims, tensors))
-        return (_unfold(info.batch_size, mixed), _unfold(info.batch_size, logsumexp)), (0, 0)
+        mixed, logsumexp = _Attention.apply(*fold_lanes(info.batch_size, in_dims, tensors))
+        return (unfold_lanes(info.batch_size, mixed), unfold_lanes(info.batch_size, logsumexp)), (0, 0)
 
 
 class _Gradient(torch.autograd.Function):
@@ -59,22 +61,10 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
-        parts = _Gradient.apply(*_fold(info.batch_size, in_dims, tensors))
-        return tuple(_unfold(info.batch_size, part) for part in parts), (0, 0, 0)
+        parts = _Gradient.apply(*fold_lanes(info.batch_size, in_dims, tensors))
+        return tuple(unfold_lanes(info.batch_size, part) for part in parts), (0, 0, 0)
 
 
 def _with_close_channels(tensor: Tensor) -> Tensor:
     """Make the channels of a head adjacent, as the kernel reads them one after another whatever the stride says."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
-
-
-def _fold(lanes: int, dims: _Dims, tensors: tuple[Tensor, ...]) -> list[Tensor]:
-    """Lanes as more sequences: [L, N, ...] becomes [L N, ...]."""
-    return [
-        (tensor.movedim(dim, 0) if dim is not None else tensor.expand(lanes, *tensor.shape)).flatten(0, 1)
-        for tensor, dim in zip(tensors, dims, strict=True)
-    ]
-
-
-def _unfold(lanes: int, tensor: Tensor) -> Tensor:
-    return tensor.unflatten(0, (lanes, tensor.shape[0] // lanes))

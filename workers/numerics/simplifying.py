@@ -137,7 +137,7 @@ def _pieces_of(
     if function is torch.ops.aten.slice_backward.default and positional[5] == 1:
         slot, sizes, axis, start, end, _ = positional
         whole = _Whole(torch.ops.aten.cat.default, tuple(sizes), axis % len(sizes))
-        start, end = (max(0, min(whole.size, one + whole.size if one < 0 else one)) for one in (start, end))
+        start, end, _ = slice(start, end).indices(whole.size)
         return (whole, [(start, end, slot)]) if start < end else None
     if function is not torch.ops.aten.add.Tensor or keywords or len(positional) != 2:
         return None

@@ -31,6 +31,19 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return shifted.exp().sum(-1).log() - picked
 
 
+def fold_lanes(lanes: int, dims: Sequence[int | None], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Stack the lanes of a vmap along the first axis of each tensor: [L, n, ...] becomes [L n, ...]."""
+    return [
+        (tensor.movedim(dim, 0) if dim is not None else tensor.expand(lanes, *tensor.shape)).flatten(0, 1)
+        for tensor, dim in zip(tensors, dims, strict=True)
+    ]
+
+
+def unfold_lanes(lanes: int, tensor: Tensor) -> Tensor:
+    """Undo `fold_lanes`: [L n, ...] becomes [L, n, ...]."""
+    return tensor.unflatten(0, (lanes, tensor.shape[0] // lanes))
+
+
 IMPOSSIBLE = -1e30
 """A logit of probability 0. Finite, as 0 times it is 0."""
 

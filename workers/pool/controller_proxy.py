@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from spaces.errors import GraftError, StudyError
-from spaces.records import Directives, Offer, Progress, Report
+from spaces.progress import Progress
+from spaces.records import Directives, Offer, Report
 from workers.pool import Steering
 from workers.pool.slots import MOST_CRASHES
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from spaces.records import Directives, Offer, Progress, Report
+from spaces.progress import Progress
+from spaces.records import Directives, Offer, Report
 from workers.engine.machine.devices import inline_workers
 from workers.engine.machine.process import prepare, use_device
 from workers.pool import Saving, Steering

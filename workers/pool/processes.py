@@ -22,7 +22,8 @@ from typing import Any, final
 
 from spaces.plugins.active import install
 from spaces.plugins.bundles import Outside
-from spaces.records import Directives, Offer, Progress, Report
+from spaces.progress import Progress
+from spaces.records import Directives, Offer, Report
 from workers.engine.machine.locations import Location
 from workers.engine.machine.process import prepare
 from workers.pool import Saving, Steering

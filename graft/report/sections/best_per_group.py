@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 
 from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import (
+    Look,
     dodges,
     figure_style,
     fit_scale,
@@ -123,16 +124,7 @@ def _draw_by_gap(axes: Axes, cells: pl.DataFrame, medians: pl.DataFrame) -> None
             on_doublings(gap) + shift + 0.1 * ((number * 0.618) % 1 - 0.5)  # groups of one gap beside one another
             for gap, number in own.select("gap", "group_number").iter_rows()
         ]
-        axes.scatter(
-            xs,
-            own["value"].to_list(),
-            s=34 if few else 12,
-            alpha=0.9 if few else 0.35,
-            color=seen.colour,
-            marker=seen.marker,
-            linewidths=0,
-            rasterized=own.height > _MOST_MARKS,
-        )
+        _draw_marks(axes, xs, own, seen, few=few, alpha=0.9 if few else 0.35)
         _draw_medians(axes, medians.filter(pl.col("variant") == variant), seen.colour, shift)
     label_doublings(axes.xaxis, max(cells["gap"].to_list()))
 
@@ -151,12 +143,20 @@ def _draw_in_order(axes: Axes, cells: pl.DataFrame) -> None:
     for variant in variants_of(cells):
         seen = look(variant)
         own = cells.filter(pl.col("variant") == variant, pl.col("group_number").is_in(ranking))
-        axes.scatter(
-            [position[number] for number in own["group_number"]],
-            own["value"].to_list(),
-            s=34 if len(ranking) <= 24 else 12,
-            color=seen.colour,
-            marker=seen.marker,
-            linewidths=0,
-            rasterized=own.height > _MOST_MARKS,
-        )
+        xs = [position[number] for number in own["group_number"]]
+        _draw_marks(axes, xs, own, seen, few=len(ranking) <= 24, alpha=None)
+
+
+def _draw_marks(
+    axes: Axes, xs: Sequence[float], own: pl.DataFrame, seen: Look, *, few: bool, alpha: float | None
+) -> None:
+    axes.scatter(
+        xs,
+        own["value"].to_list(),
+        s=34 if few else 12,
+        alpha=alpha,
+        color=seen.colour,
+        marker=seen.marker,
+        linewidths=0,
+        rasterized=own.height > _MOST_MARKS,
+    )

@@ -17,10 +17,10 @@ from workers.networks.models import Affine, Attention
 HEADS, QUERIES, CHANNELS, WIDTH = 3, 4, 2, 5
 
 
-def layer(seed: int, scale: float = 2.0) -> Attention:
+def layer(seed: int) -> Attention:
     """Return a causal layer of softmax attention without biases."""
-    vectors = scale * random(2, QUERIES, WIDTH, seed=seed)
-    matrices = [scale * random(HEADS, WIDTH, CHANNELS, seed=seed + own) for own in (10, 20)]
+    vectors = 2.0 * random(2, QUERIES, WIDTH, seed=seed)
+    matrices = [2.0 * random(HEADS, WIDTH, CHANNELS, seed=seed + own) for own in (10, 20)]
     query, key = (torch.einsum("nsd,hdc->nhsc", vectors, matrix) for matrix in matrices)
     visible = torch.ones(QUERIES, QUERIES, dtype=torch.bool).tril()
     logits = query @ key.mT / CHANNELS**0.5

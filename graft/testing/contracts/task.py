@@ -180,8 +180,8 @@ def check_no_nan_is_taken_for_an_answer(configuration: Configuration) -> None:
     assert broken, f"{', '.join(evaluated)}: all finite for outputs that are NaN; add the loss as a metric"
 
 
-def share_seen(configuration: Configuration, batches: int = 4) -> float:
-    """Share of validation sequences that also come in a lane's first training batches.
+def share_seen(configuration: Configuration) -> float:
+    """Share of validation sequences that also come in a lane's first 4 training batches.
 
     Raises DoesNotApply for a task whose sequences are windows of one text.
     """
@@ -190,7 +190,7 @@ def share_seen(configuration: Configuration, batches: int = 4) -> float:
         raise DoesNotApply("its sequences are not apart from one another")
     seeds = SEEDS[:1]
     seen: set[bytes] = set()
-    for step in range(batches):
+    for step in range(4):
         at = torch.tensor([step])
         batch = task.training(Streams.of(seeds, Purpose.TRAINING_DATA, at), SEQUENCES, at)
         seen |= {row.numpy().tobytes() for row in task.identity(batch)[0]}

@@ -45,7 +45,6 @@ Text = Annotated[str, Query(max_length=LONGEST)]
 @router.get("/studies/{study}/trials")
 def show_trials(
     stored: OpenStudy,
-    reader: OpenReader,
     request: Request,
     where: Text = "",
     sort: Text = "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,6 +29,13 @@ def expected_best(costs: Numbers, counts: Sequence[int] | None = None) -> Number
         share = np.exp(_log_choose(n - rank[taken], k - 1) - _log_choose(n, k))
         found.append(float(share @ ordered[taken]))
     return np.array(found)
+
+
+def mark_best_tenth(costs: Numbers) -> NDArray[np.bool_]:
+    """Return which costs are among the least tenth, rounded up; of equal costs the earlier one comes first."""
+    marks = np.zeros(len(costs), dtype=bool)
+    marks[np.argsort(costs, kind="stable")[: math.ceil(len(costs) / 10)]] = True
+    return marks
 
 
 def _log_choose(n: NDArray[np.int64] | int, k: int) -> Numbers:

@@ -109,13 +109,13 @@ def student_quantile(count: pl.Expr, confidence: float = 0.95) -> pl.Expr:
     return count.map_batches(quantile, return_dtype=pl.Float64, is_elementwise=True)
 
 
-def mean_with_interval(value: str = "value", within: Range = UNBOUNDED) -> dict[str, pl.Expr]:
-    """Return expressions for trials, mean, low and high of a group's numbers without nulls.
+def mean_with_interval(within: Range = UNBOUNDED) -> dict[str, pl.Expr]:
+    """Return expressions for trials, mean, low and high of a group's numbers, the column `value` without nulls.
 
     low and high are the ends of Student's 95 % interval, null for one number; where they leave the range `within`,
     which the mean cannot, they are its ends.
     """
-    column = pl.col(value)
+    column = pl.col("value")
     reach = student_quantile(pl.len()) * column.std() / pl.len().sqrt()
     several = pl.len() > 1
     return {

@@ -31,12 +31,12 @@ FIGURES = FigureNumbers(own=7, sections={})
 ACCURACY = Objective(direction="maximize", metric="accuracy", variant="raw", at="last")
 PERPLEXITY = Objective(direction="minimize", metric="perplexity", variant="raw", at="last")
 TASKS = {
-    "add": ("add", 32, 2, ACCURACY, True, True),
-    "add_wide": ("add", 64, 2, ACCURACY, False, True),
-    "add_attention": ("add", 32, 2, ACCURACY, True, False),
-    "text": ("language", 32, 2, PERPLEXITY, True, True),
+    "add": ("add", 32, 2, ACCURACY, True),
+    "add_wide": ("add", 64, 2, ACCURACY, True),
+    "add_attention": ("add", 32, 2, ACCURACY, False),
+    "text": ("language", 32, 2, PERPLEXITY, True),
 }
-"""Name -> its data, width, depth, objective, and whether it is a source and a target."""
+"""Name -> its data, width, depth, objective, and whether it is a target."""
 SOURCES = ("baseline", "add", "add_attention", "text", "text symmetrised")
 
 
@@ -49,10 +49,9 @@ def tasks() -> dict[str, TransferTask]:
         name: TransferTask(
             objective=objective,
             config={"task": {"name": data}, "model": {"width": width, "depth": depth}},
-            is_source=is_source,
             is_target=is_target,
         )
-        for name, (data, width, depth, objective, is_source, is_target) in TASKS.items()
+        for name, (data, width, depth, objective, is_target) in TASKS.items()
     }
 
 
@@ -136,7 +135,7 @@ def test_lines_over_sizes_join_targets_on_the_same_data_and_a_gain_is_paired_and
 
 
 def test_perplexities_of_training_over_sizes_are_those_of_the_last_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "text_wide", ("language", 64, 2, PERPLEXITY, False, True))
+    monkeypatch.setitem(TASKS, "text_wide", ("language", 64, 2, PERPLEXITY, True))
     section, where = TransferSizes(data=transfer()), {32: "text", 64: "text_wide"}
     lines = section.lines.filter(pl.col("kind") == "training")
     assert set(lines["title"]) == {"language"}  # accuracies have none

@@ -28,7 +28,7 @@ from spaces.records import Checkpoint, Trial
 from spaces.space import Space
 from storage import ControlledStudy, Store, StoreRequest, Terms, open_reader, open_store
 from storage.databases.mailbox import Mailbox
-from storage.queue import REVOCATION
+from storage.store_request import REVOCATION
 from tests.support.controller import FakeWorker
 from tests.support.databases import new_study
 from tests.support.faults.power import ANSWERED

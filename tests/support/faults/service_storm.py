@@ -21,7 +21,7 @@ from graft.web.security.access import make_token
 from spaces.errors import GraftError
 from storage import StoreRequest, revoke_token
 from storage.databases.mailbox import Mailbox
-from storage.queue import REVOCATION
+from storage.store_request import REVOCATION
 from tests.support.databases import raw
 from tests.support.faults.auditor import Finding, Verdict
 from tests.support.faults.proxy import Proxy

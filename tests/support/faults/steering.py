@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from graft.launching.enrolling import open_controller
-from spaces.records import Directives, Offer, Progress, Report
+from spaces.progress import Progress
+from spaces.records import Directives, Offer, Report
 
 _JUMP_SQLITE = "UPDATE workers SET lease_until = strftime('%Y-%m-%d %H:%M:%f000', lease_until, '{} seconds')"
 _JUMP_POSTGRESQL = "UPDATE workers SET lease_until = lease_until + interval '{} seconds'"

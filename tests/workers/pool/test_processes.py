@@ -15,7 +15,8 @@ import pytest
 from graft.launching.placement import Placement
 from graft.machine.devices import check_device
 from spaces.errors import StudyError
-from spaces.records import Directives, Offer, Progress, Report
+from spaces.progress import Progress
+from spaces.records import Directives, Offer, Report
 from tests.support.launches import SPACE, check_complete, ended, metrics, running, search, undisturbed, wait_until
 from workers.engine.machine import devices, locations
 from workers.engine.machine.locations import Location, describe, find_instances, locations_of

@@ -32,8 +32,6 @@ _CHEAP_PER_ELEMENT = 2
 _BLOCKS_OF_LANE = 1024
 _PREAMBLE = Path(__file__).with_name("fusion.hpp").read_text() + "\n" + FUNCTIONS
 
-Tensors = Sequence[Slot | Tensor]
-
 
 class KernelCode(NamedTuple):
     """A kernel, and what a launch of it needs."""

@@ -109,9 +109,8 @@ def _selected(call: Call) -> Rule:
 
 def _sliced(call: Call) -> Rule:
     source, axis = call.positional[0], call.axis(call.argument(1, 0), call.positional[0])
-    size = call.shape(source)[axis]
-    start = call.argument(2, None) or 0
-    return _shifted(source, axis, max(0, min(size, start + size if start < 0 else start)), call.argument(4, 1))
+    start, _, _ = slice(call.argument(2, None), None).indices(call.shape(source)[axis])
+    return _shifted(source, axis, start, call.argument(4, 1))
 
 
 def _of_split(call: Call) -> Rule:
@@ -168,8 +167,8 @@ def _concatenated(call: Call) -> Rule:
 
 def _slice_backward(call: Call) -> Rule:
     source, sizes, axis, start, end, step = call.positional
-    axis, size = axis % len(sizes), sizes[axis]
-    first, last = (max(0, min(size, one + size if one < 0 else one)) for one in (start, end))
+    axis %= len(sizes)
+    first, last, _ = slice(start, end).indices(sizes[axis])
     return Joined(axis, [(source, first, last, step)], 0, call.result.dtype)
 
 

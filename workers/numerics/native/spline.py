@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from workers.numerics.native import address, library
+from workers.numerics.tensors import fold_lanes, unfold_lanes
 
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}
 _Dims = tuple[int | None, ...]
@@ -82,8 +83,8 @@ class _Spline(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
-        values = _Spline.apply(*_fold(info.batch_size, in_dims, tensors))
-        return values.unflatten(0, (info.batch_size, -1)), 0
+        values = _Spline.apply(*fold_lanes(info.batch_size, in_dims, tensors))
+        return unfold_lanes(info.batch_size, values), 0
 
 
 class _Gradients(torch.autograd.Function):
@@ -97,13 +98,5 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
-        parts = _Gradients.apply(*_fold(info.batch_size, in_dims, tensors))
-        return tuple(part.unflatten(0, (info.batch_size, -1)) for part in parts), (0, 0)
-
-
-def _fold(lanes: int, dims: _Dims, tensors: tuple[Tensor, ...]) -> list[Tensor]:
-    """Lanes of lanes as more lanes: [L, 1, m] becomes [L, m]."""
-    return [
-        (tensor.movedim(dim, 0) if dim is not None else tensor.expand(lanes, *tensor.shape)).flatten(0, 1)
-        for tensor, dim in zip(tensors, dims, strict=True)
-    ]
+        parts = _Gradients.apply(*fold_lanes(info.batch_size, in_dims, tensors))
+        return tuple(unfold_lanes(info.batch_size, part) for part in parts), (0, 0)

@@ -17,6 +17,7 @@ from workers.numerics.codegen.formulas import has_formula
 from workers.numerics.codegen.values import TYPES, CannotGenerate, Kind, contiguous_strides
 from workers.numerics.programs.indices import Index, linear
 from workers.numerics.programs.lowering import LIGHT, PRODUCTS, SPLINES, VIEWS, Lowering, Rules, out_of_place
+from workers.numerics.programs.reductions import axes_from_front, cumulative_sum, reduce, var_mean
 from workers.numerics.programs.values import (
     Body,
     Call,
@@ -53,74 +54,12 @@ def _where(lowering: Lowering, kind: Kind, mask: Value, if_true: Any, if_false: 
     return Lazy(kind.shape, kind.dtype, load, 1 + weight_of([mask, if_true, if_false]))
 
 
-# -- sums and extremes -------------------------------------------------------------------------------------------------
-
-
-def _reduce(name: str, lowering: Lowering, kind: Kind, source: Value, *others: Any, **_: Any) -> Value:
-    """Reduce along axes: sum, mean, largest, smallest, all or any."""
-    axes = others[0] if others else None
-    axes = axes if isinstance(axes, list) else [] if axes is None else [axes]
-    if name in ("amax", "amin") and not source.dtype.is_floating_point:
-        raise CannotGenerate("an extreme of whole numbers")
-    if name in ("all", "any") and (kind.dtype != torch.bool or (not axes and others)):
-        raise CannotGenerate(f"{name} of {source.dtype} along {axes}")
-    reduced = _axes(axes, len(source.shape))
-    total = _reduced(lowering, source, reduced, "sum" if name == "mean" else name, kind)
-    return _divided(total, _count(source, reduced), kind) if name == "mean" else total
-
-
-def _reduced(lowering: Lowering, source: Value, axes: Sequence[int], how: str, kind: Kind) -> Stored:
-    """Add the loops of a reduction, and return its result; `how` as in `Loops`."""
-    if not math.prod(source.shape):
-        raise CannotGenerate("a sum of nothing")
-    kept = [1 if axis in axes else size for axis, size in enumerate(source.shape)]
-    strides = [0 if axis in axes else stride for axis, stride in enumerate(contiguous_strides(kept))]
-    how = how if any(source.shape[axis] > 1 for axis in axes) else "store"
-    to = new(kind)
-    lowering.loop(to, source, source.shape, lambda _, indices: linear(0, strides, indices), how=how, reduced=axes)
-    return to
-
-
-def _count(source: Value, axes: Sequence[int]) -> int:
-    return math.prod(source.shape[axis] for axis in axes)
-
-
-def _divided(total: Value, count: int, kind: Kind) -> Lazy:
-    return formula(f"{{0}} / {{T}}({count})", [total], kind, kind.dtype)
-
-
-def _var_mean(
-    lowering: Lowering, kind: Kind, source: Value, axes: Any = None, unbiased: Any = None, *_: Any, **keywords: Any
-) -> tuple[Value, Value]:
-    """Compute the variance along axes, and the mean if it is asked for, in two passes."""
-    # The overload of dim, unbiased and keepdim has a truth value in the place of the others' keyword.
-    correction = int(unbiased) if isinstance(unbiased, bool) else keywords.get("correction", 1)
-    reduced = _axes([] if axes is None else axes, len(source.shape))
-    count = _count(source, reduced)
-    mean = lowering.store(_divided(_reduced(lowering, source, reduced, "sum", kind), count, kind))
-    kept_mean = Stored.whole(mean.buffer, tuple(1 if n in reduced else size for n, size in enumerate(source.shape)))
-    source_kind = Kind(source.shape, contiguous_strides(source.shape), source.dtype)
-    squares = formula("({0} - {1}) * ({0} - {1})", [source, kept_mean], source_kind, source.dtype)
-    total = _reduced(lowering, squares, reduced, "sum", kind)
-    return _divided(total, max(0, count - correction), kind), mean
-
-
-def _scan(lowering: Lowering, kind: Kind, source: Value, axis: int, **_: Any) -> Value:
-    """Compute the cumulative sum along an axis."""
-    axis %= max(1, len(source.shape))
-    if not source.shape or source.shape[axis] == 1:
-        return formula("{0}", [source], kind, kind.dtype)
-    to = new(kind)
-    lowering.loop(to, source, source.shape, lambda _, indices: linear(0, to.strides, indices), how="scan", scanned=axis)
-    return to
-
-
 # -- reads and writes by an index --------------------------------------------------------------------------------------
 
 
 def _flip(lowering: Lowering, kind: Kind, source: Value, axes: list[int]) -> Value:
     """Reverse the order of elements along axes."""
-    axes = _axes(axes, len(source.shape)) if axes else []
+    axes = axes_from_front(axes, len(source.shape)) if axes else []
     if isinstance(source, Stored):
         offset = source.offset + sum((source.shape[axis] - 1) * source.strides[axis] for axis in axes)
         strides = [-stride if axis in axes else stride for axis, stride in enumerate(source.strides)]
@@ -262,9 +201,9 @@ def _slice_gradient(
     lowering: Lowering, kind: Kind, source: Value, sizes: list[int], axis: int, start: int | None, _: Any, step: int
 ) -> Value:
     """Write the gradient of a slice into zeros of the sliced tensor's shape."""
-    axis, start = axis % len(sizes), 0 if start is None else start
+    axis %= len(sizes)
     starts = [(0, 1)] * len(sizes)
-    starts[axis] = max(0, min(sizes[axis], start + sizes[axis] if start < 0 else start)), step
+    starts[axis] = slice(start, None).indices(sizes[axis])[0], step
     return _within(lowering, kind, source, starts, 0)
 
 
@@ -354,12 +293,6 @@ def _contiguous(lowering: Lowering, value: Value) -> Stored:
     return value
 
 
-def _axes(axes: Sequence[int] | int, rank: int) -> list[int]:
-    """Return axes from the front, in ascending order; without any, all axes."""
-    listed = [axes] if isinstance(axes, int) else [*axes]
-    return sorted(axis % max(1, rank) for axis in listed) if listed else [*range(rank)]
-
-
 RULES: Rules = {
     "clone": _clone,
     **dict.fromkeys(
@@ -367,9 +300,9 @@ RULES: Rules = {
     ),
     "where": _where,
     "masked_fill": lambda lowering, kind, source, mask, value: _where(lowering, kind, mask, value, source),
-    **{name: partial(_reduce, name) for name in ("sum", "mean", "amax", "amin", "all", "any")},
-    **dict.fromkeys(("var", "var_mean"), _var_mean),
-    "cumsum": _scan,
+    **{name: partial(reduce, name) for name in ("sum", "mean", "amax", "amin", "all", "any")},
+    **dict.fromkeys(("var", "var_mean"), var_mean),
+    "cumsum": cumulative_sum,
     "flip": _flip,
     "embedding": _embedding,
     "embedding_dense_backward": _embedding_gradient,

@@ -160,7 +160,7 @@ class Algebra:
     ) -> TensorFormula:
         """Return a slice that consists of whole parts, or that is all of the axis."""
         whole = source.shape[axis]
-        start, end = (slice(start, end).indices(whole))[:2]
+        start, end, _ = slice(start, end).indices(whole)
         if (start, end) == (0, whole):
             return source
         require_last(source.shape, axis)

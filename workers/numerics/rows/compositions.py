@@ -77,7 +77,7 @@ def _slice(
 def _slice_backward(
     algebra: Algebra, gradient: TensorFormula, sizes: list[int], axis: int, start: int, end: int, _: int
 ) -> TensorFormula:
-    start, end = (slice(start, end).indices(sizes[axis]))[:2]
+    start, end, _ = slice(start, end).indices(sizes[axis])
     if (start, end) == (0, sizes[axis]):
         return gradient
     require_last(tuple(sizes), axis)

@@ -135,3 +135,21 @@ def reachable(roots: Any) -> list[Node]:
             pending.append((node, True))
             pending += [(one, False) for one in operands_of(node) if one not in nodes]
     return list(nodes)
+
+
+def dependents(loop: Loop) -> set[Node]:
+    """Return a loop's states, and the nodes that its body computes from them."""
+    nodes = set(loop.states)
+    for node in reachable(loop.results):
+        if any(source in nodes for source in operands_of(node)):
+            nodes.add(node)
+    return nodes
+
+
+def prerequisites(node: Node) -> list[Node]:
+    """Return what must be computed before a node; for a loop's result its starts and what its body reads."""
+    if not node.loop:
+        return [*operands_of(node)]
+    inner = dependents(node.loop)
+    outside = [source for source in reachable(node.loop.results) if source not in inner]
+    return [*(start for start in node.loop.starts if isinstance(start, Node)), *outside]

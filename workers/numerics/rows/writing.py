@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
-from workers.numerics.codegen.values import spell
-from workers.numerics.rows.nodes import Level, Loop, Node, Operand, operands_of, reachable
+from workers.numerics.rows.nodes import Level, Loop, Node, Operand, dependents, operands_of, prerequisites, reachable
+from workers.numerics.rows.variables import Names, Scope
 
 _EXPENSIVE = 6
 """Numbers of keys that cost more (`cost_of`: a sum 1, a quotient 8) are stored from pass to pass."""
@@ -48,19 +48,6 @@ class Function:
     """Number of keys in a row."""
 
 
-class _Scope:
-    """A block of C++ statements, in which the variables of the blocks around it are known too."""
-
-    def __init__(self, parent: _Scope | None = None, known: Mapping[Node, str] | None = None) -> None:
-        self.lines: list[str] = []
-        self.known: dict[Node, str] = dict(known or {})
-        self._parent = parent
-
-    def find(self, node: Node) -> str | None:
-        """Return the expression of a node that is known here, or None."""
-        return self.known.get(node) or (self._parent.find(node) if self._parent else None)
-
-
 def write_function(function: Function, dtype: torch.dtype, given: Mapping[Node, str]) -> str:
     """Return a template over `Keys`, Along or Beside in rows.hpp; `given`: head's number -> expression."""
     return _Writer(function, dtype, given).write()
@@ -68,7 +55,7 @@ def write_function(function: Function, dtype: torch.dtype, given: Mapping[Node, 
 
 def write_numbers(signature: str, outputs: Sequence[Operand], dtype: torch.dtype, given: Mapping[Node, str]) -> str:
     """Return a function that writes a register for each output to `to`; `given`: inputs -> expression."""
-    scope, names = _Scope(), _Names(dtype)
+    scope, names = Scope(), Names(dtype)
     names.declare_given(given, scope)
 
     def compute(node: Node) -> None:
@@ -87,51 +74,11 @@ def write_numbers(signature: str, outputs: Sequence[Operand], dtype: torch.dtype
     return "\n".join([f"{signature} {{", *(f"    {line}" for line in lines), "}", ""])
 
 
-class _Names:
-    """Names of C++ variables, and the spelling of numbers and formulas.
-
-    Letters: g an input; h, r, k and t a number of the head, a row, a key or a total; in a pass t is an
-    accumulator and x its next number; s is a loop's state.
-    """
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype = dtype
-        self._next = 0
-
-    def new(self, letter: str) -> str:
-        self._next += 1
-        return f"{letter}{self._next}"
-
-    def spell(self, number: float) -> str:
-        return spell(number, self._dtype)
-
-    def of(self, operand: Operand, scope: _Scope) -> str:
-        if not isinstance(operand, Node):
-            return f"number({self.spell(float(operand))})"
-        expression = scope.find(operand)
-        assert expression, "operands are computed before what needs them"
-        return expression
-
-    def declare_given(self, given: Mapping[Node, str], scope: _Scope) -> None:
-        """Declare a variable for each input."""
-        for node, expression in given.items():
-            scope.known[node] = self.new("g")
-            scope.lines.append(f"const N {scope.known[node]} = {expression};")
-
-    def declare(self, node: Node, scope: _Scope) -> str:
-        """Declare a variable for a formula, whose operands are known in this scope, and return its name."""
-        operands = [self.of(operand, scope) for operand in node.operands]
-        name = scope.known[node] = self.new("hrkt"[node.level])
-        kind = "auto" if node.is_truth else "N"
-        scope.lines.append(f"const {kind} {name} = {node.what.format(*operands, T='number')};")
-        return name
-
-
 class _Writer:
     def __init__(self, function: Function, dtype: torch.dtype, given: Mapping[Node, str]) -> None:
         self.function = function
-        self.names = _Names(dtype)
-        self.head = _Scope()
+        self.names = Names(dtype)
+        self.head = Scope()
         self.names.declare_given(given, self.head)
         self.totals = {node: self.names.new("total") for node in function.totals}
         self.stored: dict[Node, str] = {}
@@ -143,7 +90,7 @@ class _Writer:
 
     def write(self) -> str:
         function = self.function
-        row = _Scope(self.head)
+        row = Scope(self.head)
         self.names.declare_given(function.rows, row)
         block = _Block(self, row, frozenset())
         row_sources = [node.operands[0] for node in function.totals if not _key_source(node)]
@@ -177,7 +124,7 @@ class _Writer:
 class _Block:
     """The passes over the keys of a row, or those of one step of a loop."""
 
-    def __init__(self, writer: _Writer, scope: _Scope, inner: frozenset[Node], parent: _Block | None = None) -> None:
+    def __init__(self, writer: _Writer, scope: Scope, inner: frozenset[Node], parent: _Block | None = None) -> None:
         self._writer = writer
         self._scope = scope
         self._inner = inner
@@ -194,7 +141,7 @@ class _Block:
         needed = [*roots, *totalled, *(output for output, _ in outputs if isinstance(output, Node))]
         sums = [node for node in self._nodes_here(needed) if node.what in _STARTS]
         for node in self._nodes_here(needed):
-            first = max((self._pass_of(source) for source in _prerequisites(node)), default=0)
+            first = max((self._pass_of(source) for source in prerequisites(node)), default=0)
             self._passes[node] = first + int(node.what in _STARTS)  # a sum is known after its pass
         ends = [self._pass_of(source) for source in (*totalled, *(_source(node) for node in sums))]
         ends += [self._pass_of(output) for output, _ in outputs if isinstance(output, Node)]
@@ -247,7 +194,7 @@ class _Block:
         def visit(node: Node) -> None:
             if node in nodes or node in given or self._scope.find(node) or (self._parent and node not in self._inner):
                 return
-            for source in _prerequisites(node):
+            for source in prerequisites(node):
                 visit(source)
             nodes[node] = None
 
@@ -302,7 +249,7 @@ class _Block:
         writer, scope = self._writer, self._scope
         if not (sums or totals or stored or outputs):
             return
-        inner, names = _Scope(scope), {node: writer.names.new("t") for node in sums}
+        inner, names = Scope(scope), {node: writer.names.new("t") for node in sums}
         body = [f"store<T>({writer.stored[node]} + n * W<T>, {self._key(node, inner)});" for node in stored]
         for node, name in names.items():
             value = f"at.seen({self._key(_source(node), inner)}, n, {writer.names.spell(_STARTS[node.what])})"
@@ -330,7 +277,7 @@ class _Block:
             scope.lines.append(f"const N {scope.known[node]} = Keys::{node.what}({name});")
         writer.ready.update(stored)
 
-    def _key(self, node: Node, inner: _Scope) -> str:
+    def _key(self, node: Node, inner: Scope) -> str:
         """Return the expression of a number of a key, computed in `inner`, the body of the loop over keys.
 
         What belongs to the row is computed before that loop.
@@ -366,8 +313,8 @@ class _Block:
         names = [writer.names.new("s") for _ in loop.starts]
         starts = [self.row(start) for start in loop.starts]
         scope.lines += [f"N {name} = {start};" for name, start in zip(names, starts, strict=True)]
-        body = _Scope(scope, dict(zip(loop.states, names, strict=True)))
-        block = _Block(writer, body, frozenset(_dependents(loop)), self)
+        body = Scope(scope, dict(zip(loop.states, names, strict=True)))
+        block = _Block(writer, body, frozenset(dependents(loop)), self)
         block.write([result for result in loop.results if isinstance(result, Node)])
         results = [block.row(result) for result in loop.results]
         same = " && ".join(f"same({result}, {name})" for result, name in zip(results, names, strict=True))
@@ -395,21 +342,3 @@ def _key_source(total: Node) -> Node | None:
     """Return the number of each key that a total adds up; None if it adds up numbers of rows."""
     source = total.operands[0]
     return _source(source) if isinstance(source, Node) and source.what == "sum" else None
-
-
-def _dependents(loop: Loop) -> set[Node]:
-    """Return a loop's states, and the nodes that its body computes from them."""
-    nodes = set(loop.states)
-    for node in reachable(loop.results):
-        if any(source in nodes for source in operands_of(node)):
-            nodes.add(node)
-    return nodes
-
-
-def _prerequisites(node: Node) -> list[Node]:
-    """Return what must be computed before a node; for a loop's result its starts and what its body reads."""
-    if not node.loop:
-        return [*operands_of(node)]
-    inner = _dependents(node.loop)
-    outside = [source for source in reachable(node.loop.results) if source not in inner]
-    return [*(start for start in node.loop.starts if isinstance(start, Node)), *outside]

@@ -23,7 +23,7 @@ from typing import Any, Self, final
 
 from spaces.errors import ClusterError, StudyError
 from spaces.plugins.bundles import Outside
-from spaces.records import Progress
+from spaces.progress import Progress
 from workers.pool import Saving, Steering
 from workers.pool.controller_proxy import ControllerProxy
 from workers.pool.logs import last_line

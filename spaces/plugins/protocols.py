@@ -1,0 +1,69 @@
+"""What a plug-in, or a family, may offer beyond its fields: the reader asks whether it has these methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from spaces.plugins.files import FilePath
+from spaces.records import LearnedSpline, Params
+
+
+@runtime_checkable
+class HasFacts(Protocol):
+    """A plug-in that knows something that follows from its fields, as a task its generalisation gap."""
+
+    def facts(self) -> Params:
+        """Return the facts, name -> value."""
+        ...
+
+
+@runtime_checkable
+class HasKin(Protocol):
+    """A plug-in whose trials may train in one pack with those of others, as tasks that differ in their data alone."""
+
+    def kin(self) -> Mapping[str, Any] | None:
+        """Return the base class of all members; None if there is none."""
+        ...
+
+
+@runtime_checkable
+class HasContents(Protocol):
+    """A plug-in that reads what has no place on a disk, as a task texts of a hub."""
+
+    def contents(self) -> Iterator[FilePath]:
+        """Return what stands for it."""
+        ...
+
+
+@runtime_checkable
+class KnowsPadding(Protocol):
+    """A plug-in that can tell whether trials of different sizes may share a pack, as a model by its scorer."""
+
+    @property
+    def padding_obstacle(self) -> str | None:
+        """Why tensors padded with zeros would change what it does, in a few words; None: they do not."""
+        ...
+
+
+@runtime_checkable
+class NamesVariants(Protocol):
+    """A family whose members make variants of a trial's parameters, as averages do."""
+
+    VARIANTS: Sequence[str]
+    """The names that a variant may have; first that of the parameters themselves."""
+
+
+@runtime_checkable
+class HoldsSplines(Protocol):
+    """A family whose members hold what trials learn for other trials, as models their splines."""
+
+    spline_forms: Sequence[str]
+    """What may stand for a learned part; first the part as it was learned."""
+
+    def with_splines(self, config: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> Mapping[str, Any]:
+        """Return a member's configuration with what a trial of it learned, frozen, as one of the forms.
+
+        Raises PluginError for a part that learns and is not among those learned.
+        """
+        ...
