@@ -220,3 +220,15 @@ class StudyLanes:
         del self.shared.members[self._device.study]
         if not self.shared.members:
             self._device.packs.remove(self.shared)
+
+
+def choose_width(width: int, needed: int, free_lane_seconds: float, price: float) -> int:
+    """Return the new width of a pack that needs `needed` lanes.
+
+    The pack widens if they do not fit. It narrows if at most half of its lanes are needed, or if `free_lane_seconds`,
+    the seconds that free lanes have cost at this width, reaches `price`, the seconds that a new width costs. How
+    long the pack will train on is unknown; to wait until the two are equal costs at most twice the least
+    possible (the ski-rental rule; Karlin et al., "Competitive Snoopy Caching", 1988). Narrowing at half takes
+    few widths, and no search ends with most of its lanes free.
+    """
+    return needed if needed > width or 2 * needed <= width or free_lane_seconds >= price else width

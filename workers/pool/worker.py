@@ -28,14 +28,13 @@ from workers.engine.pack.lanes import NARROWEST
 from workers.pool.checkpoint_timer import CheckpointTimer
 from workers.pool.exchanger import MAX_JOURNAL_NUMBERS, Exchange, Exchanger, numbers_in
 from workers.pool.heartbeat import Heartbeat
-from workers.pool.shared_packs import StudyDevice, StudyLanes
+from workers.pool.shared_packs import StudyDevice, StudyLanes, choose_width
 
 EXCHANGE_SECONDS = 2.0
 """Most seconds of training between two exchanges, so that a worker soon learns of a stop."""
 
 MIN_WAITING_PER_RUNNING = 4
 """`Directives.waiting_per_running` below which packs do not widen, so that others train the waiting trials."""
-
 
 _log = logging.getLogger("graft.worker")
 
@@ -349,15 +348,3 @@ def _report_failure(start: TrialStart, step: int, error: str) -> Report:
 
 def _describe_shortage(shortage: Shortage) -> str:
     return f"out of memory in a pack of {NARROWEST} lanes: {shortage.reason}"
-
-
-def choose_width(width: int, needed: int, free_lane_seconds: float, price: float) -> int:
-    """Return the new width of a pack that needs `needed` lanes.
-
-    The pack widens if they do not fit. It narrows if at most half of its lanes are needed, or if `free_lane_seconds`,
-    the seconds that free lanes have cost at this width, reaches `price`, the seconds that a new width costs. How
-    long the pack will train on is unknown; to wait until the two are equal costs at most twice the least
-    possible (the ski-rental rule; Karlin et al., "Competitive Snoopy Caching", 1988). Narrowing at half takes
-    few widths, and no search ends with most of its lanes free.
-    """
-    return needed if needed > width or 2 * needed <= width or free_lane_seconds >= price else width

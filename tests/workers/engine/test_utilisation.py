@@ -30,7 +30,8 @@ from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.lanes import Lanes
 from workers.engine.pack.reporting import Reporting
 from workers.engine.step import Knobs
-from workers.pool.worker import Worker, choose_width
+from workers.pool.shared_packs import choose_width
+from workers.pool.worker import Worker
 from workers.training.recipe import State
 
 WIDTH = 32

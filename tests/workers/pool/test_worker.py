@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.trials import config, trial
 from tests.support.worker import FakeController
-from workers.pool.worker import Worker, choose_width
+from workers.pool.shared_packs import choose_width
+from workers.pool.worker import Worker
 
 
 def run(controller: FakeController, width: int) -> Worker:
