@@ -121,7 +121,7 @@ class ObjectiveCheck:
 def list_metrics(search: Search) -> Iterator[tuple[str, MetricName]]:
     """Yield each metric that a search looks at, with the path of the space that names it."""
     objective = search.objective
-    yield "search.objective", MetricName(objective.metric, objective.variant, objective.condition)
+    yield "search.objective", objective.metric_name
     for metric in search.second.quantity.metrics.values() if search.second else ():
         yield "search.objective", metric
     for constraint in search.feasible:

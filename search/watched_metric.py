@@ -11,7 +11,7 @@ from spaces.errors import PluginError
 from spaces.plugins.fields import option
 from spaces.plugins.rules import Rule
 from spaces.records import Report
-from spaces.settings import OBJECTIVE, Objective
+from spaces.settings import OBJECTIVE, Objective, sign_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Measure:
     @classmethod
     def of(cls, metric: str, direction: str, objective: Objective) -> Measure:
         """Return the measure that the fields of a policy mean in a study with this objective."""
-        sign = objective.sign if direction == OBJECTIVE else 1.0 if direction == "minimize" else -1.0
+        sign = objective.sign if direction == OBJECTIVE else sign_of(direction)
         name, _, rest = (str(objective) if metric == OBJECTIVE else metric).partition("/")
         variant, _, condition = rest.partition("/")
         return cls(name=name, variant=variant or None, condition=condition, sign=sign)

@@ -20,9 +20,14 @@ def mix64(word: int) -> int:
     return word ^ (word >> 31)
 
 
+def stream_word(seed: int, number: int) -> int:
+    """Return the 64-bit word of trial `number` in the stream of `seed`."""
+    return mix64(mix64(seed) + (number + 1) * GAMMA)
+
+
 def trial_seed(seed: int, number: int) -> int:
     """Return the 63-bit seed of trial `number` in a search with `seed`."""
-    return mix64(mix64(seed + GAMMA) + (number + 1) * GAMMA) >> 1
+    return stream_word(seed + GAMMA, number) >> 1
 
 
 def evaluation_seed(seed: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite, nan
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from spaces.bounds import MOST_TRIALS
 from spaces.plugins.fields import flag, knob, option, size, step_count
@@ -46,6 +46,32 @@ class Training:
     grid. Left out of a space, `spaces.reading.padding` decides."""
 
 
+def sign_of(direction: str) -> float:
+    """Return the factor that makes a value a cost, of which less is better: 1 to minimize, -1 to maximize."""
+    return 1.0 if direction == "minimize" else -1.0
+
+
+class MetricName(NamedTuple):
+    """Which number of a report."""
+
+    name: str
+    variant: str
+    condition: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return the number that a text names: `tvd/bema`, `accuracy/raw/length=64`; ValueError without a variant."""
+        name, variant, *condition = text.split("/", 2)
+        return cls(name, variant, *condition)
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, self))
+
+    def value_in(self, report: Report) -> float | None:
+        """Return the value that a report has of it, finite or not; None if the report lacks it."""
+        return next((metric.value for metric in report.metrics if metric[:3] == self), None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Objective:
     """The number the search optimises: a metric's name and variant, written `tvd/bema` in a space."""
@@ -58,18 +84,21 @@ class Objective:
     """`best`: the best validation of the trial counts (as paper 003 reports); `last`: its final one."""
 
     def __str__(self) -> str:
-        name = f"{self.metric}/{self.variant}"
-        return f"{name}/{self.condition}" if self.condition else name
+        return str(self.metric_name)
+
+    @property
+    def metric_name(self) -> MetricName:
+        """The metric with its variant and its condition."""
+        return MetricName(self.metric, self.variant, self.condition)
 
     @property
     def sign(self) -> float:
         """Times a value, it gives a cost: less is better."""
-        return 1.0 if self.direction == "minimize" else -1.0
+        return sign_of(self.direction)
 
     def value_in(self, report: Report) -> float | None:
         """Return the value that a report has of it, finite or not; None if the report lacks it."""
-        wanted = (self.metric, self.variant, self.condition)
-        return next((metric.value for metric in report.metrics if metric[:3] == wanted), None)
+        return self.metric_name.value_in(report)
 
     def cost_in(self, report: Report) -> float:
         """Return the cost that a report says, its value turned so that less is better.
@@ -82,21 +111,6 @@ class Objective:
     def is_better(self, one: float, other: float) -> bool:
         """Return whether `one` is better than `other` in the user's direction."""
         return self.sign * one < self.sign * other
-
-
-class MetricName(NamedTuple):
-    """Which number of a report."""
-
-    name: str
-    variant: str
-    condition: str = ""
-
-    def __str__(self) -> str:
-        return "/".join(filter(None, self))
-
-    def value_in(self, report: Report) -> float | None:
-        """Return the value that a report has of it, finite or not; None if the report lacks it."""
-        return next((metric.value for metric in report.metrics if metric[:3] == self), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +181,7 @@ class SecondObjective:
     @property
     def sign(self) -> float:
         """Times a value, it gives a loss: smaller is better."""
-        return 1.0 if self.direction == "minimize" else -1.0
+        return sign_of(self.direction)
 
 
 @dataclass(frozen=True, kw_only=True)

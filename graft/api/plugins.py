@@ -17,8 +17,8 @@ from graft.exports.cutting.modules import definitions, first_line
 from graft.plugins.collecting import plugins_asked_for
 from spaces.errors import PluginError
 from spaces.plugins.bundles import Outside
+from spaces.plugins.indexing import PLUGIN_NAME
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _OTHERWISE = "let it stand at the top of its cell, or hand over text, graft.Plugin(name, text), or a file"
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -35,7 +35,7 @@ class Plugin:
     text: str
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not PLUGIN_NAME.fullmatch(self.name):
             raise PluginError(f"plug-in {self.name!r}: the name is a word of letters, digits and _")
 
     @property

@@ -18,6 +18,7 @@ from graft.stored.status import Status, read_status
 from graft.stored.trials import StudyTable, read_table, read_trial
 from spaces.errors import StudyError
 from spaces.plugins.active import using
+from spaces.settings import MetricName
 from storage.frames import Reader, open_reader
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Study(ReadableStudy):
         from graft.retraining.weights import train_model
 
         with open_reader(self.database) as reader:
-            variant = variant or str(reader.study(self.name).row["objective"]).split("/")[1]
+            variant = variant or MetricName.of(str(reader.study(self.name).row["objective"])).variant
         return train_model(
             self.database, self.name, number, variant=variant, step=step, device=device, accept_changes=accept_changes
         )

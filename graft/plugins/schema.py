@@ -18,6 +18,7 @@ from spaces.errors import PluginError
 from spaces.experiment import Claim
 from spaces.grammar.formulas import DrawKind
 from spaces.plugins.rules import Rule
+from spaces.reading import REQUIRED
 from spaces.settings import Search, Training
 
 Schema = dict[str, Any]
@@ -37,7 +38,6 @@ _DRAW: Schema = {
     "additionalProperties": False,
 }
 _NAMED: Schema = {"type": ["object", "null"], "propertyNames": {"pattern": "^[a-z][a-z0-9_]*$"}}
-_REQUIRED = ("study", "task", "model", "optimizer", "training", "search")
 
 
 def space_schema() -> Schema:
@@ -63,7 +63,7 @@ def space_schema() -> Schema:
         },
         "additionalProperties": False,
         "if": {"required": ["transfer"]},
-        "else": {"required": list(_REQUIRED)},
+        "else": {"required": list(REQUIRED)},
         "$defs": {name: _family(name) for name in FAMILIES},
     }
 

@@ -18,6 +18,7 @@ from search.analysis.arms.experiment import read_arms
 from search.analysis.prior_use import PriorUse
 from search.analysis.study.groups import group_statistics, list_groups
 from search.analysis.study.scores import Claim, Summaries, study_statistics, summarise
+from spaces.settings import MetricName
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,13 +120,13 @@ class StudyData:
         arms = read_arms(self.trials)
         if arms.is_empty():
             return None
-        metric, variant, *condition = str(self.study["objective"]).split("/", 2)
+        metric, variant, condition = MetricName.of(str(self.study["objective"]))
         experiment = Experiment(
             arms=arms,
             direction=self.study["direction"],
             metric=metric,
             variant=variant,
-            condition=condition[0] if condition else "",
+            condition=condition,
             load_metrics=lambda: self.metrics,
             baseline=self.baseline or arms["arm"][0],
         )

@@ -13,6 +13,7 @@ from graft.plugins.families import version
 from spaces.errors import RowError
 from spaces.experiment import Claim
 from spaces.records import TERMINAL
+from spaces.settings import MetricName
 from storage import record_look, take_waiting_requests
 from storage.claim_events import hash_claims
 from storage.frames import Reader
@@ -74,12 +75,11 @@ def _read_test_values(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
     opened = study.test_results()
     if opened is None:
         return None
-    name, variant, *condition = claim.metric.split("/", 2)
-    same = (pl.col("name") == name) & (pl.col("variant") == variant) & (pl.col("condition") == "".join(condition))
-    values = opened.filter(same)
+    metric = MetricName.of(claim.metric)
+    values = opened.filter(**metric._asdict())
     if claim.at == "best":
         reached = study.trials(columns=("number", "objective"))
-        best = study.metrics([name]).filter(same).join(reached, on="number")
+        best = study.metrics([metric.name]).filter(**metric._asdict()).join(reached, on="number")
         first = best.filter(pl.col("value") == pl.col("objective")).group_by("number").agg(pl.col("step").min())
         values = values.join(first, on=["number", "step"], how="semi", maintain_order="left")
     return values.sort("step").group_by("number").last().select(values.columns)
@@ -99,9 +99,9 @@ def put_side_by_side(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
         return None
     arms = read_arms(study.trials(columns=READ)).filter(pl.col("arm").is_in([claim.arm, claim.than]))
     if claim.metric != study.row["objective"]:
-        name, variant, *condition = claim.metric.split("/", 2)
-        same = (pl.col("name") == name) & (pl.col("variant") == variant) & (pl.col("condition") == "".join(condition))
-        last = study.metrics([name]).filter(same).sort("step").group_by("number").agg(pl.col("value").last())
+        metric = MetricName.of(claim.metric)
+        found = study.metrics([metric.name]).filter(**metric._asdict())
+        last = found.sort("step").group_by("number").agg(pl.col("value").last())
         arms = arms.drop("objective").join(last.rename({"value": "objective"}), on="number", how="left")
     arms = arms.join(values.select("number", test="value"), on="number", how="left", maintain_order="left")
     best = rank_configurations(arms, claim.direction).filter(pl.col("rank") == 0).select("arm", "configuration")

@@ -11,9 +11,8 @@ from graft.files import OutputError, writing
 from graft.plugins.families import FAMILIES, packaged_names
 from spaces.errors import PluginError
 from spaces.messages import no_such, shorten
-from spaces.plugins.indexing import OURS
+from spaces.plugins.indexing import OURS, PLUGIN_NAME
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _IN_A_SPACE = {
     "task": "task: {name}",
     "model": "model: {name}",
@@ -45,7 +44,7 @@ def write_template(family: str, path: Path, *, force: bool = False, from_module:
     if from_module and family != "model":
         raise PluginError(f"--from-module: a {family} is no torch.nn.Module; it goes with `search plugin new model`")
     name = path.stem
-    if path.suffix != ".py" or not _NAME.fullmatch(name):
+    if path.suffix != ".py" or not PLUGIN_NAME.fullmatch(name):
         raise PluginError(f"{shorten(str(path))}: the file's name is the plug-in's: letters, digits and _, then .py")
     if name in packaged_names(family):
         raise PluginError(f"{path}: Graft has a {family} {name!r}; choose another name")

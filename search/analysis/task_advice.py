@@ -24,6 +24,7 @@ from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.power import correct_spread, count_seeds
 from search.analysis.statistics.verdicts import SURE
 from spaces.records import Scalar
+from spaces.settings import sign_of
 
 Numbers = NDArray[np.float64]
 
@@ -54,7 +55,7 @@ class Setting(NamedTuple):
     @property
     def sign(self) -> float:
         """The factor that makes an objective a cost."""
-        return 1.0 if self.direction == "minimize" else -1.0
+        return sign_of(self.direction)
 
     def describe(self) -> str:
         """Return `add (digits 3), model transformer, minimize loss/raw (last), 640 steps`."""

@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.samplers import Sampler, Strategy
 from search.samplers._memory import BoundedMemory, Observation
 from spaces.records import TERMINAL, Draws, Outcome, Trial
-from spaces.seeds import GAMMA, mix64
+from spaces.seeds import stream_word
 
 if TYPE_CHECKING:
     from spaces.grammar.formulas import Draw
@@ -107,7 +107,7 @@ class OptunaStrategy(Strategy):
         return [self._ask(number) for number in numbers]
 
     def _ask(self, number: int) -> Trial:
-        study = self._build(mix64(mix64(self._space.search.seed) + (number + 1) * GAMMA) >> 32)
+        study = self._build(stream_word(self._space.search.seed, number) >> 32)
         if shared := self._shared.of(number // self._space.search.group):
             study.enqueue_trial({name: self._parameter(name, u) for name, u in shared.items()})
         suggestion = study.ask()

@@ -16,7 +16,7 @@ from search.samplers._points import RandomPoints
 from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import TERMINAL, Outcome, Trial
-from spaces.seeds import GAMMA, mix64
+from spaces.seeds import stream_word
 
 if TYPE_CHECKING:
     from spaces.grammar.formulas import Draw
@@ -94,7 +94,7 @@ class CovarianceStrategy(Strategy):
         point: list[float] = []
         if self._optimizer is not None:
             # The point depends on the distribution, the seed and the number, not on earlier asks.
-            self._optimizer.reseed_rng(mix64(mix64(seed) + (number + 1) * GAMMA) >> 32)
+            self._optimizer.reseed_rng(stream_word(seed, number) >> 32)
             point = np.clip(self._optimizer.ask(), 0.0, nextafter(1.0, 0.0)).tolist()
 
         def coordinate(draw: Draw) -> float:

@@ -20,7 +20,7 @@ from spaces.plugins import Examples
 from spaces.plugins.fields import file, knob, size
 from spaces.plugins.files import FilePath
 from spaces.records import Draws, Outcome, Trial
-from spaces.seeds import GAMMA, mix64
+from spaces.seeds import stream_word
 
 if TYPE_CHECKING:
     from spaces.grammar.formulas import Draw
@@ -182,7 +182,7 @@ class LearnedStrategy(Strategy):
     def _ask(self, number: int) -> Trial:
         pool, row = None, None
         if self._own_forest is not None:
-            word = mix64(mix64(self._space.search.seed ^ _STREAM) + (number + 1) * GAMMA)
+            word = stream_word(self._space.search.seed ^ _STREAM, number)
             if word >= self._settings.floor * 2.0**64:
                 pool = self._draw_pool(number)
                 row = self._best(number, pool)

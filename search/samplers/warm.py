@@ -15,7 +15,7 @@ from spaces.messages import no_such
 from spaces.plugins import Examples
 from spaces.plugins.fields import knob, part, text
 from spaces.records import Draws, Outcome, Trial
-from spaces.seeds import GAMMA, mix64
+from spaces.seeds import stream_word
 from spaces.space import Space
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class WarmStrategy(Strategy):
         if number < len(self._candidates):
             return "candidates"
         unit = number // self._unit
-        word = mix64(mix64(self._space.search.seed ^ _STREAM) + (unit + 1) * GAMMA)
+        word = stream_word(self._space.search.seed ^ _STREAM, unit)
         return UNRESTRICTED if unit < self._first or word < self._floor * 2.0**64 else "box"
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:

@@ -20,7 +20,7 @@ from spaces.plugins.bundles import Bundle, Member, Source
 MOST_FILES = 200
 LARGEST_FILE = 1 << 20
 """Bytes."""
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+PLUGIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 OURS = {"cli", "graft", "graft_search", "search", "spaces", "storage", "workers"}
 
@@ -87,7 +87,7 @@ def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
             return path, _plugin_files(path, origin)
         if not path.is_file():
             raise PluginError(f"plug-in {shorten(repr(origin))}: there is no file {path}")
-        if path.suffix != ".py" or not _NAME.fullmatch(path.stem):
+        if path.suffix != ".py" or not PLUGIN_NAME.fullmatch(path.stem):
             raise PluginError(
                 f"plug-in {shorten(repr(origin))}: the file's name is the plug-in's: letters, digits and _, then .py"
             )
@@ -109,7 +109,7 @@ def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
 
 
 def _plugin_files(folder: Path, origin: str) -> list[str]:
-    names = sorted(path.stem for path in folder.glob("*.py") if _NAME.fullmatch(path.stem))
+    names = sorted(path.stem for path in folder.glob("*.py") if PLUGIN_NAME.fullmatch(path.stem))
     if not names:
         raise PluginError(f"plug-in {shorten(repr(origin))}: {folder} has no file that could be a plug-in")
     return names

@@ -34,7 +34,7 @@ _DEFAULTS = {"averaging": "none", "learning": "weights"}
 """Plug-ins of a trial that a space may leave out."""
 _PLUGINS = ("task", "model", "optimizer", *_DEFAULTS)
 _SECTIONS = ("study", plugins_section.SECTION, *_BLOCKS, *_PLUGINS, "training", "search")
-_REQUIRED = ("study", "task", "model", "optimizer", "training", "search")
+REQUIRED = ("study", "task", "model", "optimizer", "training", "search")
 _STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _REFERENCE = re.compile(r"\$(\w+)", re.ASCII)
@@ -155,7 +155,7 @@ def _read_sections(root: Node) -> Mapping[str, Node]:
             raise node.error("", no_such("section", key, _SECTIONS))
     if plugins_section.SECTION in sections:
         plugins_section.check_section(sections[plugins_section.SECTION])
-    missing = [key for key in _REQUIRED if key not in sections]
+    missing = [key for key in REQUIRED if key not in sections]
     if missing:
         raise root.error("", f"a space needs the section{'s' * (len(missing) > 1)} {', '.join(missing)}")
     return sections

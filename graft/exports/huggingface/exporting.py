@@ -19,6 +19,7 @@ from graft.retraining.weights import check_weights, restore_trained
 from spaces import plugins
 from spaces.errors import StudyError
 from spaces.plugins.active import using
+from spaces.settings import MetricName
 from storage.frames import open_reader
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def begin_export(
         raise OutputError(f"{folder} exists and is not empty; name another folder")
     restored = restore_trained(url, study, number, device, accept_changes=accept_changes)
     with open_reader(url) as reader:
-        variant = variant or str(reader.study(study).row["objective"]).split("/")[1]
+        variant = variant or MetricName.of(str(reader.study(study).row["objective"])).variant
     check_weights(restored, variant, "safetensors")
     with using(restored.outside):
         check_model(restored)

@@ -18,6 +18,7 @@ from search.optuna_view.trials import COLUMNS
 from spaces import parse
 from spaces.errors import GraftError
 from spaces.plugins.active import using
+from spaces.settings import MetricName
 from spaces.space import Space
 from storage.frames import Reader, open_reader
 from storage.frames.answers import quote
@@ -117,11 +118,11 @@ def _read_validations(
     reader: Reader, stored: StudyReader, rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[int, int, float | None]]:
     """Return number, step and value of the objective's metric, of all validations that are kept of these trials."""
-    metric, variant, *condition = str(stored.row["objective"]).split("/", 2)
+    metric, variant, condition = MetricName.of(str(stored.row["objective"]))
     ids = {row["id"]: row["number"] for row in rows}
     found = reader.query(
         f"SELECT trial_id, step, value FROM metrics WHERE trial_id IN ({', '.join(map(str, ids))})"
-        f" AND name = {quote(metric)} AND variant = {quote(variant)} AND condition = {quote(''.join(condition))}"
+        f" AND name = {quote(metric)} AND variant = {quote(variant)} AND condition = {quote(condition)}"
         " ORDER BY trial_id, step"
     )
     return [(ids[trial], step, value) for trial, step, value in found.rows()]

@@ -12,6 +12,7 @@ from graft.launching.surrogate import TrialTable
 from search.analysis.surrogate import features_of
 from search.samplers._features import flatten
 from search.samplers._prior import Source
+from spaces.settings import sign_of
 from storage import open_reader
 
 _SECTIONS = ("model", "optimizer", "averaging", "training.batch")
@@ -41,8 +42,7 @@ def sources_of_database(url: str) -> Iterator[Source]:
             where = "state IN ('finished', 'diverged') AND parent IS NULL AND step_kind IS NOT 'surrogate'"
             trials = reader.study(row["name"]).trials(where, columns=("number", "config", "objective"))
             if trials.height >= _FEWEST:
-                sign = 1.0 if row["direction"] == "minimize" else -1.0
-                values = sign * trials["objective"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+                values = sign_of(row["direction"]) * trials["objective"].cast(pl.Float64).fill_null(np.nan).to_numpy()
                 whole = (flatten(json.loads(text)) for text in trials["config"])
                 configs = [{path: one[path] for path in one if path.startswith(_SECTIONS)} for one in whole]
                 costs = np.where(np.isfinite(values), values, np.inf)

@@ -244,8 +244,7 @@ def _check_claims(space: Space) -> None:
     for claim in space.claims:
         if claim.metric == str(space.search.objective):
             continue
-        name, variant, *condition = claim.metric.split("/", 2)
-        wanted = MetricName(name, variant, *condition)
+        wanted = MetricName.of(claim.metric)
         for arm in (claim.arm, claim.than):
             found = [
                 metric

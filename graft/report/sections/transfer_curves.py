@@ -32,8 +32,7 @@ class TransferCurves(TransferFigure):
         metrics = ("name", "variant", "condition")
         rows: list[tuple[str, ...]] = []
         for target in self.targets:
-            objective = self.data.transfer_tasks[target].objective
-            measured = (objective.metric, objective.variant, objective.condition)
+            measured = self.data.transfer_tasks[target].objective.metric_name
             rows += [(target, source, *measured) for source in self.own_sources(target)]
         wanted = pl.DataFrame(rows, schema=dict.fromkeys(("target", "source", *metrics), pl.String), orient="row")
         trials = self.stage_two.join(wanted, on=["target", "source"], maintain_order="left")

@@ -24,6 +24,7 @@ from graft.web.charts.specs import (
     draw_slice,
     write_frame,
 )
+from spaces.settings import MetricName
 from storage.frames.study import StudyReader
 
 SHOWN = 7
@@ -58,12 +59,12 @@ class StudyCharts:
 
     def curves(self, numbers: Sequence[int]) -> tuple[Chart | None, list[int]]:
         """Return the objective's metric of these trials over the steps, and which of them have any."""
-        metric, variant, *condition = self._objective.split("/", 2)
+        metric = MetricName.of(self._objective)
         lines: list[Line] = []
         shown: list[int] = []
         for number in numbers:
-            found = self.study.metrics([metric], range(number, number + 1)).drop_nulls("value")
-            found = found.filter(variant=variant, condition=condition[0] if condition else "")
+            found = self.study.metrics([metric.name], range(number, number + 1)).drop_nulls("value")
+            found = found.filter(variant=metric.variant, condition=metric.condition)
             if found.height:
                 lines.append(Line(f"trial {number}", found["step"].to_list(), found["value"].to_list()))
                 shown.append(number)

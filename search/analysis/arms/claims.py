@@ -23,6 +23,7 @@ from search.analysis.statistics.power import correct_spread, count_seeds, find_d
 from search.analysis.statistics.verdicts import SURE
 from spaces.experiment import Claim
 from spaces.records import TERMINAL
+from spaces.settings import MetricName, sign_of
 
 ClaimVerdict = Literal["confirmed", "refuted", "undecided"]
 
@@ -71,9 +72,8 @@ def score_claim(compared: ComparedTrials, metrics: pl.DataFrame, claim: Claim, o
     ready = [arm for arm, choice in compared.choices.items() if not claim.fresh or choice == "confirmed"]
     trials = compared.trials.filter(pl.col("arm").is_in(ready)).rename({"objective": "value"})
     if claim.metric != objective:
-        name, variant, *condition = claim.metric.split("/", 2)
-        wanted = (pl.col("name") == name) & (pl.col("variant") == variant) & (pl.col("condition") == "".join(condition))
-        last = metrics.filter(wanted).group_by("number").agg(pl.col("value").last())
+        wanted = MetricName.of(claim.metric)._asdict()
+        last = metrics.filter(**wanted).group_by("number").agg(pl.col("value").last())
         trials = trials.drop("value").join(last, on="number", how="left", maintain_order="left")
     return trials.select(pl.lit("").alias("condition"), "arm", "seed", "state", "value")
 
@@ -168,7 +168,7 @@ def _summarise(claim: Claim, results: pl.DataFrame, level: float) -> ClaimResult
     name = claim.metric.partition("/")[0]
     compared = compare_arms(results, claim.than, claim.direction, metric=name)
     rows = {row["arm"]: row for row in compared.table.iter_rows(named=True)}
-    row, sign = rows[claim.arm], -1.0 if claim.direction == "minimize" else 1.0
+    row, sign = rows[claim.arm], -sign_of(claim.direction)
     differences = compared.pairs.filter(pl.col("arm") == claim.arm)["difference"].drop_nulls().to_numpy()
     found = replace(empty, pairs=len(differences), diverged=(row["diverged"], rows[claim.than]["diverged"]))
     if len(differences) < 2:

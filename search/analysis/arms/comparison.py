@@ -26,7 +26,7 @@ from search.analysis.statistics.paired import (
 )
 from search.analysis.statistics.verdicts import decide
 from spaces.errors import GraftError
-from spaces.settings import Direction
+from spaces.settings import Direction, sign_of
 
 Numbers = NDArray[np.float64]
 
@@ -91,7 +91,7 @@ def compare_arms(
         counted=pl.col("state").is_in(_COUNTED),
     )
     pairs = _pair(known, baseline)
-    sign = 1.0 if direction == "minimize" else -1.0
+    sign = sign_of(direction)
     paired = pairs.partition_by("condition", "arm", as_dict=True)
     rows: list[dict[str, Any]] = []
     for (condition,), own in known.partition_by("condition", as_dict=True, maintain_order=True).items():

@@ -18,7 +18,7 @@ from search.analysis.statistics.best_of import expected_best
 from search.analysis.statistics.paired import mean_interval
 from search.objectives import rank_by_mean
 from spaces.experiment import ARM, CONFIGURATION, RANK, SEED
-from spaces.settings import Direction
+from spaces.settings import Direction, sign_of
 
 READ = ("number", "state", "objective", "params")
 """What is read of a trial."""
@@ -77,7 +77,7 @@ def rank_configurations(arms: pl.DataFrame, direction: Direction) -> pl.DataFram
     rows: list[tuple[str, int, float, int]] = []
     for (arm,), own in arms.filter(pl.col("rank").is_null()).sort("arm").group_by("arm", maintain_order=True):
         tried = dict(own.group_by("configuration").agg("objective").iter_rows())
-        means = rank_by_mean(tried, own["seed"].n_unique(), 1 if direction == "minimize" else -1)
+        means = rank_by_mean(tried, own["seed"].n_unique(), sign_of(direction))
         rows += [(str(arm), number, mean, rank) for rank, (number, mean) in enumerate(means.items())]
     schema = {"arm": pl.String, "configuration": pl.Int64, "mean": pl.Float64, "rank": pl.Int64}
     return pl.DataFrame(rows, schema, orient="row")
@@ -135,7 +135,7 @@ def best_of_k(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
     Configurations with a seed that diverged count as tries that are worse than any other; where all of a draw may be
     such, there is no value.
     """
-    sign = 1.0 if direction == "minimize" else -1.0
+    sign = sign_of(direction)
     tried = arms.filter(pl.col("rank").is_null())
     found: list[pl.DataFrame] = []
     for (arm,), own in tried.group_by("arm", maintain_order=True):

@@ -10,11 +10,10 @@ import polars as pl
 from scipy.optimize import brentq
 from scipy.special import ncfdtr, ndtri
 
+from search.analysis.study.value_groups import RANGES, assign_ranges, has_ranges
+
 FEWEST = 10
 """Fewer trials tell nothing of a value."""
-_MOST_SINGLE = 12
-"""Numbers of more values are grouped into ranges."""
-_RANGES = 8
 _IN_RANGE = 5
 """Trials that a range has at least."""
 _MOST = 0.9
@@ -42,7 +41,9 @@ def rank_associations(trials: pl.DataFrame, columns: Sequence[str], confidence: 
         count = known.height
         if count < FEWEST or known["value"].n_unique() < 2 or known["rank"].n_unique() < 2:
             continue
-        groups = _group(known["value"])
+        groups = known["value"]
+        if has_ranges(groups):
+            groups = assign_ranges(groups, min(RANGES, count // _IN_RANGE))
         number = groups.n_unique()
         firsts = known.with_columns(group=groups).select("row", pl.col("row").min().over("group").alias("first"))
         grouping = firsts.to_numpy().tobytes()
@@ -63,15 +64,6 @@ def rank_associations(trials: pl.DataFrame, columns: Sequence[str], confidence: 
         strength = min(max(strength, low), high)
         rows.append({"value": name, "trials": count, "strength": strength, "low": low, "high": high})
     return pl.DataFrame(rows, _SCHEMA).sort("strength", descending=True, maintain_order=True)
-
-
-def _group(values: pl.Series) -> pl.Series:
-    """Return a group for each value: itself, or of numbers with many values a range."""
-    if not values.dtype.is_numeric() or values.n_unique() <= _MOST_SINGLE:
-        return values
-    ranges = min(_RANGES, len(values) // _IN_RANGE)
-    # Equal numbers have equal ranks, so that they are in one range.
-    return (values.rank("min") - 1) * ranges // len(values)
 
 
 def _invert(free: tuple[int, int], count: int, ratio: float, tail: float) -> float:

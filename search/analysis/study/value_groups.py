@@ -10,9 +10,20 @@ from search.analysis.statistics.paired import mean_interval
 
 _MOST_SINGLE = 12
 """Numbers of more values are grouped by ranges."""
-_RANGES = 8
+RANGES = 8
 MOST_GROUPS = 100
 """Groups that are told, those of the most trials."""
+
+
+def has_ranges(values: pl.Series) -> bool:
+    """Return whether values are numbers of which so many differ that they are grouped by ranges."""
+    return values.dtype.is_numeric() and values.drop_nulls().n_unique() > _MOST_SINGLE
+
+
+def assign_ranges(values: pl.Series, ranges: int) -> pl.Series:
+    """Return each number's range, of so many with about as many numbers each."""
+    # Equal numbers have equal ranks, so that they are in one range.
+    return (values.rank("min") - 1) * ranges // values.count()
 
 
 def group_by_value(values: pl.DataFrame) -> pl.DataFrame:
@@ -23,11 +34,8 @@ def group_by_value(values: pl.DataFrame) -> pl.DataFrame:
     trials without one last.
     """
     known = values.drop_nulls("objective")
-    is_ranged = known["value"].dtype.is_numeric() and known["value"].drop_nulls().n_unique() > _MOST_SINGLE
-    value = pl.col("value")
-    # Equal numbers have equal ranks, so that they are in one range.
-    key = (value.rank("min") - 1) * _RANGES // value.count() if is_ranged else value
-    known = known.with_columns(key=key)
+    is_ranged = has_ranges(known["value"])
+    known = known.with_columns(key=assign_ranges(known["value"], RANGES) if is_ranged else known["value"])
     rows: list[dict[str, Any]] = []
     for _, own in known.group_by("key", maintain_order=True):
         numbers = own["objective"].to_numpy()

@@ -22,6 +22,7 @@ from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import FEWEST_OF_VERDICT, summarize_differences
 from search.analysis.statistics.verdicts import BETTER, SURE, UNDECIDED, WORSE
 from search.analysis.transfer.compatibility_matrix import GAIN, Matrix
+from spaces.settings import sign_of
 
 Axis = Literal["source", "target"]
 Numbers = NDArray[np.float64]
@@ -134,7 +135,7 @@ def _describe_row(matrix: Matrix, cells: pl.DataFrame) -> dict[str, float | None
     costs: list[Numbers] = []
     baseline: list[Numbers] = []
     for _, own in joined.group_by("target", maintain_order=True):
-        sign = -1 if own["direction"][0] == "maximize" else 1
+        sign = sign_of(own["direction"][0])
         changes.append(own["change"].to_numpy())
         costs.append(sign * own["value"].to_numpy())
         baseline.append(sign * own["against"].to_numpy())
