@@ -55,7 +55,7 @@ class Node:
 
     @property
     def word(self) -> str:
-        """A scalar as the file writes it, whole; empty for a section, a list, and where nothing is written."""
+        """A scalar as the file writes it; empty for a section, a list, and where nothing is."""
         return self.tree.value if isinstance(self.tree, yaml.ScalarNode) else ""
 
     def error(self, path: str, message: str) -> SpaceError:

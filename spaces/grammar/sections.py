@@ -17,7 +17,7 @@ from spaces.grammar.values import match_draw, read_leaf, with_location
 from spaces.messages import no_such, shorten
 
 Families = Mapping[str, type]
-"""The abstract classes of the plug-ins: task, model, optimizer, averaging, learning, sampler, stopping."""
+"""The plug-ins' base classes: task, model, optimizer, averaging, learning, sampler, stopping."""
 _AS_OF = ContextVar[int | None]("the version of the numerics whose defaults hold", default=None)
 
 

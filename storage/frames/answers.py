@@ -17,7 +17,7 @@ from storage.frames.columns import Schema, build_frame, infer_type, transpose
 BATCH = 5_000
 """Rows that are read, and turned into columns, at once."""
 _CHUNK = 100_000
-"""Most rows of a query's answer fetched at once: tuples of Python objects take twenty times the room of a frame."""
+"""Most rows fetched at once: tuples of Python objects take twenty times the room of a frame."""
 LARGEST_ANSWER = 1 << 30
 """Bytes of a query's answer while it is fetched."""
 _VALUE = 64

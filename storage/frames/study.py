@@ -182,7 +182,7 @@ class StudyReader:
     def metric_batches(
         self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS
     ) -> Generator[pl.DataFrame]:
-        """Yield the rows of `metrics`, some BATCH at a time, all of a trial in one; at least one frame."""
+        """Yield rows of `metrics`, about BATCH a frame, a trial's in one; at least one frame."""
         if isinstance(names, str):  # whose letters would be names
             raise StudyError(f"names: {names!r} is one text; write [{names!r}]")
         first = trial_id(self._id, 0)
@@ -210,7 +210,7 @@ class StudyReader:
         return self._read_table("workers", WORKERS, "id")
 
     def count_steps(self) -> tuple[int, int]:
-        """Return the model-steps of all launches, and their room: what they would be with no lane free."""
+        """Return the model-steps of all launches, and what they would be with no lane free."""
         counts = self.workers()
         return int(counts["steps"].sum()), int(counts["room"].sum())
 
@@ -227,7 +227,7 @@ class StudyReader:
         return tuple(sources.choose(self.stored_bundles(), digests))
 
     def stored_bundles(self) -> list[StoredBundle]:
-        """Return all versions of the study's plug-ins from outside; raises StorageError as `bundles` does."""
+        """Return all versions of the outside plug-ins; raises StorageError as `bundles` does."""
         return list(sources.read(self.sources().iter_rows(named=True)))
 
     def data(self) -> Mapping[str, Sequence[Data]] | None:
@@ -246,7 +246,7 @@ class StudyReader:
             raise RowError(f"the data of study {self.row['name']} is not what Graft writes there") from None
 
     def fingerprints(self) -> pl.DataFrame:
-        """Return the conditions that determined the numbers of the study's trials, by number; columns FINGERPRINTS."""
+        """Return what determined the trials' numbers, by fingerprint; columns FINGERPRINTS."""
         return self._read_table("fingerprints", FINGERPRINTS, "number")
 
     def changes(self) -> pl.DataFrame:
@@ -254,7 +254,7 @@ class StudyReader:
         return self._read_table("changes", CHANGES, "number")
 
     def claim_events(self) -> pl.DataFrame:
-        """Return when the study's claims were locked, edited, and looked at before its end; columns CLAIM_EVENTS."""
+        """Return when claims were locked, edited, seen before the end; columns CLAIM_EVENTS."""
         return self._read_table("claim_events", CLAIM_EVENTS, "number")
 
     def reveals(self) -> pl.DataFrame:
@@ -262,11 +262,11 @@ class StudyReader:
         return self._read_table("reveals", REVEALS, "number")
 
     def trial_notes(self) -> pl.DataFrame:
-        """Return the stars, tags and notes of the trials that have any, by number; columns TRIAL_NOTES."""
+        """Return stars, tags and notes of trials that have any, by number; columns TRIAL_NOTES."""
         return self._read_table("trial_notes", TRIAL_NOTES, "number")
 
     def test_results(self) -> pl.DataFrame | None:
-        """Return the metrics of trials on their test sets; columns METRICS. None before the study is revealed."""
+        """Return metrics on test sets, columns METRICS; None before the study is revealed."""
         if self.reveals().is_empty():
             return None
         kept = self._answers.read(
@@ -292,7 +292,7 @@ class StudyReader:
         return f" AND ({spell_paths(self._answers, self._id, where)}\n)" if where else ""
 
     def _spell_order(self, sort: str | None) -> str:
-        """Return what stands before the last column of an ORDER BY; NULL sorts last, and the best objective first."""
+        """Return an ORDER BY but for its last column; NULL sorts last, the best objective first."""
         if not sort:
             return ""
         directions = {
