@@ -1,4 +1,4 @@
-"""Seeds as hashes: a seed is a pure function of what it belongs to, so nothing has to be remembered to get it again."""
+"""Seeds as hashes: a pure function of what each belongs to, so that nothing is remembered."""
 
 from __future__ import annotations
 

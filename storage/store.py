@@ -215,7 +215,7 @@ class Store:
         return entries
 
     def carry_out(self, request: StoreRequest) -> QueueEntry | None:
-        """Carry out a request; return the queue entry it changes, if any. Raises as `Queue.apply`."""
+        """Carry out a request; return the queue entry that it changes. Raises as `Queue.apply`."""
         request.check()
         if request.action == "annotate":
             query = select(studies.c.id).where(studies.c.name == request.study)

@@ -110,7 +110,7 @@ def name_of(plugin: object) -> str:
 
 
 def code_of(plugin: object) -> str | None:
-    """Return a digest of an outside plug-in's code, which changes with the code; None for a packaged one."""
+    """Return a digest of an outside plug-in's code; None for a packaged plug-in."""
     return code_of_class(type(plugin))
 
 
@@ -168,7 +168,7 @@ def config_of(plugin: object) -> dict[str, Any]:
 
 
 def _nested_fields(plugin: object, path: str) -> Iterator[tuple[str, Any, Rule]]:
-    """Yield dotted path, value and rule of every field that is no part, those of nested parts included."""
+    """Yield dotted path, value and rule of every field that is no part, nested parts included."""
     for field, rule in rules(type(plugin)).items():
         here, value = f"{path}.{field}" if path else field, getattr(plugin, field)
         if rule.family:
@@ -183,7 +183,7 @@ def knobs(plugin: object, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def step_counts(plugin: object, path: str = "") -> Iterator[tuple[str, int, int]]:
-    """Yield path, value and least value of every field that counts optimizer steps, parts included."""
+    """Yield path, value and least value of every field that counts steps, parts included."""
     return ((here, value, int(rule.low)) for here, value, rule in _nested_fields(plugin, path) if rule.steps)
 
 
@@ -245,7 +245,7 @@ def paddable_sizes(plugin: object, path: str = "") -> Iterator[tuple[str, int]]:
 
 
 def pad_sizes(plugin: Family) -> Family:
-    """Return the same plug-in with the sizes that its trials share; rules between fields need not hold for them."""
+    """Return the plug-in with the sizes that its trials share, without rules between fields."""
     fields = {field: (rule, getattr(plugin, field)) for field, rule in rules(type(plugin)).items()}
     parts = {field: pad_sizes(part) for field, (rule, part) in fields.items() if rule.family}
     sizes = {field: padded_size(size, rule.padded) for field, (rule, size) in fields.items() if rule.padded}
@@ -253,7 +253,7 @@ def pad_sizes(plugin: Family) -> Family:
 
 
 def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
-    """Return the same plug-in with some fields replaced; unchecked, so that it works inside the engine too."""
+    """Return the plug-in with some fields replaced; unchecked, so that the engine can use it."""
     changed = copy.copy(plugin)
     for field, value in values.items():
         object.__setattr__(changed, field, value)
@@ -261,7 +261,7 @@ def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
 
 
 def structure_of(plugin: object) -> dict[str, Any]:
-    """Return what trials must share to train in one pack: names, sizes, options, flags, the switches that are on."""
+    """Return what trials of one pack share: names, sizes, options, flags, switches that are on."""
     # Recordings and compiled steps are kept by structure, and trials of equal ones train in one pack: also while a file
     # from outside changes, of code or of data.
     code = {"code": code} if (code := code_of(plugin)) else {}
@@ -285,7 +285,7 @@ def structure_of(plugin: object) -> dict[str, Any]:
 
 
 def facts(plugin: object) -> Params:
-    """Return facts that follow from a plug-in's fields and are worth a column, if its family has any."""
+    """Return facts that follow from a plug-in's fields and are worth a column, if it has any."""
     return cast(HasFacts, plugin).facts() if _offers(type(plugin), HasFacts) else {}
 
 

@@ -1,4 +1,4 @@
-"""From the text of a space to the Space: its sections, each read in the part of the language that it is written in."""
+"""From the text of a space to the Space: each section is read in its part of the language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sections `arms:`, `seeds:`, `confirm:` and `claim:` of a space: what is compared, and from how many seeds."""
+"""A space's sections `arms`, `seeds`, `confirm` and `claim`: what is compared, on how many seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the two databases do differently: connections, locks of studies, stop requests, and the text of their errors."""
+"""What the two databases do differently: connections, locks, stop requests, texts of errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AwayError(StorageError):
 
 
 class Rows(NamedTuple):
-    """The answer to a SELECT: names, their types (None: to be inferred from the values), and the driver's cursor."""
+    """The answer to a SELECT: names, types (None: to be inferred), and the driver's cursor."""
 
     names: Sequence[str]
     types: Sequence[pl.DataType | None]

@@ -20,7 +20,7 @@ from spaces.errors import MessageError
 from storage.databases.disk import synchronise
 
 _REQUEST, _REFUSED, _REASON = ".json", ".refused", ".reason"
-"""Ends of names: of a request, of one that was moved aside, and of the reason why a request was not done."""
+"""Ends of names: of a request, of one moved aside, and of why a request was not done."""
 _KEPT_SECONDS = 3600.0
 """How long a reason is kept for the process that asked, which may be gone."""
 _MOST_REFUSED = 100

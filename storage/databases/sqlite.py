@@ -51,7 +51,7 @@ _WORDS = {
 
 @final
 class FileLocks(StudyLocks):
-    """The lock of the file covers all its studies; its note says which ones are being run, and whether by a service."""
+    """The lock of the file, for all its studies; its note names those that run, and a service."""
 
     def __init__(self, lock: FileLock) -> None:
         self._lock = lock

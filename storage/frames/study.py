@@ -306,5 +306,5 @@ class StudyReader:
 
 
 def _bare(sort: str) -> str:
-    """Return an ORDER BY without space around it, in lower case: a column's name where it names one alone."""
+    """Return an ORDER BY stripped and in lower case: a column's name where it names one alone."""
     return sort.strip().lower()
