@@ -45,7 +45,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def write_aside(path: Path, *parts: bytes | memoryview) -> None:
-    """Write a file of these parts so that other processes find all of it or nothing; raises OSError."""
+    """Write a file of these parts so that other processes find all or nothing; raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
     try:

@@ -31,7 +31,5 @@ def trial_seed(seed: int, number: int) -> int:
 
 
 def evaluation_seed(seed: int) -> int:
-    """Return the 63-bit seed of the data that all trials of an experiment with `seed` are evaluated on; no trial's
-    own.
-    """
+    """Return the 63-bit seed of the shared evaluation data of an experiment; no trial's own."""
     return mix64(mix64(seed + 2 * GAMMA)) >> 1

@@ -82,9 +82,7 @@ def read_entries(connection: Connection) -> list[QueueEntry]:
 
 
 def read_sound_entries(connection: Connection, study: str | None = None) -> tuple[list[QueueEntry], list[StrangeEntry]]:
-    """Read the queue as `read_entries` does and separate rows with impossible values; `study` selects one study's
-    row.
-    """
+    """Read the queue as `read_entries`, apart from impossible rows; `study`: of one alone."""
     c = submissions.c
     # As the driver has them: SQLAlchemy raises an error for a time that is none.
     query = select(*(type_coerce(column, NullType()) for column in _ENTRY.values()))

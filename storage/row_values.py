@@ -1,6 +1,4 @@
-"""Values of a database: their times, and whether each is one that Graft writes there: a row that was edited by hand may
-hold anything.
-"""
+"""Values of a database: their times, and whether Graft wrote each: people edit rows by hand."""
 
 from __future__ import annotations
 

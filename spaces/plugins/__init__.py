@@ -35,9 +35,7 @@ Examples = Sequence[Mapping[str, Any]]
 
 
 def names(family: type) -> tuple[str, ...]:
-    """Return the members of a family, sorted: the modules of the folder that defines it, and those from outside in
-    use.
-    """
+    """Return a family's members, sorted: its folder's modules, and those from outside in use."""
     outside = active.current().names(title(family))
     return tuple(sorted({*_list_packaged(family), *outside})) if outside else _list_packaged(family)
 
@@ -67,9 +65,7 @@ def load(family: type[Family], name: str) -> type[Family]:
 
 
 def unknown_member(family: type, name: str) -> str:
-    """Return the error of a name that is no member's: the choices, and what is wrong with packages that might have
-    it.
-    """
+    """Return the error of an unknown name: the choices, and faults of packages that may have it."""
     problem = no_such(title(family), name, names(family))
     return "; ".join([problem, *active.current().faults])
 
@@ -196,9 +192,7 @@ def parts(plugin: object, family: str) -> Iterator[tuple[str, type]]:
 
 
 def files_of(plugin: object) -> Iterator[FilePath]:
-    """Yield the files and folders that a plug-in reads, its parts included: those of its fields, and those that it
-    says.
-    """
+    """Yield the files and folders that a plug-in and its parts read, by fields or as they say."""
     yield from files_read(plugin)
     if _offers(type(plugin), HasContents):
         yield from cast(HasContents, plugin).contents()
@@ -233,9 +227,7 @@ _ACTUAL = "_actual_"
 
 
 def actual(plugin: object, field: str) -> Any:
-    """Return a size without padding: the plain number, or of a bound plug-in with padding the trial's own as a
-    tensor.
-    """
+    """Return a size without padding: a plain number, or a tensor of a bound, padded plug-in."""
     return vars(plugin).get(_ACTUAL + field, getattr(plugin, field))
 
 
@@ -291,9 +283,7 @@ def facts(plugin: object) -> Params:
 
 @cache
 def _offers(kind: type, protocol: type) -> bool:
-    """Return whether plug-ins of this kind are of a protocol of methods; each draw asks, and isinstance takes long to
-    tell.
-    """
+    """Return whether plug-ins of this kind are of a protocol; isinstance is slow for each draw."""
     return issubclass(kind, protocol)
 
 

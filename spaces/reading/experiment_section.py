@@ -1,4 +1,4 @@
-"""A space's sections `arms`, `seeds`, `confirm` and `claim`: what is compared, on how many seeds."""
+"""A space's sections `arms`, `seeds`, `confirm`, `claim`: what is compared, on how many seeds."""
 
 from __future__ import annotations
 

@@ -219,9 +219,7 @@ class ControlledStudy:
             self._database.ring(connection, study_topic(self.id))
 
     def _plan(self, reports: Sequence[Report]) -> _Plan:
-        """Decide which new reports are written and which stored ones they supersede; a report that was recorded
-        before is not written again.
-        """
+        """Choose the new reports to write, none twice, and the stored ones that they supersede."""
         if self._policy == "full":
             return _Plan(reports, [], {})
         pasts: dict[int, Past] = {}

@@ -164,9 +164,7 @@ class Database(ABC):
 
     @abstractmethod
     def snapshot(self) -> Connection:
-        """Return a connection for our own SQL that cannot write; a transaction of it sees one moment of the
-        database.
-        """
+        """Return a connection that cannot write; a transaction of it sees one moment."""
 
     @abstractmethod
     def damage(self) -> list[str]:

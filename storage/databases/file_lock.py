@@ -104,9 +104,7 @@ class FileLock:
         os.pwrite(self._note, f"{who_am_i()} ({text})\n".encode(), 0)
 
     def holder(self) -> str | None:
-        """Return the note of the process that has the lock; None if it is free, which takes a shared lock for an
-        instant.
-        """
+        """Return the lock holder's note; None if the lock is free. Takes a shared lock briefly."""
         with _descriptors.turn:
             file, identity = _descriptors.of(self._database, os.O_RDONLY)
             if (os.getpid(), identity) not in _descriptors.held:

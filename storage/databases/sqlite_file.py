@@ -151,9 +151,7 @@ def mount_points(mounts: Path = Path("/proc/self/mountinfo")) -> set[Path]:
 
 
 def filesystem_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
-    """Return the type of the file system that holds `folder` (`ext4`, `nfs4`); None where the system has no mount
-    table.
-    """
+    """Return the type of `folder`'s file system (`ext4`, `nfs4`); None without a mount table."""
     if not mounts.exists():
         return None
     device = os.stat(folder).st_dev

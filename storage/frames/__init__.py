@@ -74,9 +74,7 @@ class Reader:
         return self._answers.read(f"SELECT {', '.join(STUDIES)} FROM studies ORDER BY id", STUDIES)
 
     def study(self, name: str) -> StudyReader:
-        """Return the reader of one study, with its row as of now; StudyError with the choices if there is no such
-        study.
-        """
+        """Return the reader of a study, with its row as of now; StudyError with the choices."""
         known = self._answers.read(f"SELECT {', '.join(STUDIES)} FROM studies WHERE name = {quote(name)}", STUDIES)
         if known.is_empty():
             names = ", ".join(self.studies()["name"])

@@ -41,9 +41,7 @@ class Answers:
 
     @contextmanager
     def moment(self) -> Generator[None]:
-        """Read everything inside the block as of one moment, however long it takes and whatever is written
-        meanwhile.
-        """
+        """Read everything inside the block as of one moment, whatever is written meanwhile."""
         with self.database.readable_errors(), self.reading.connection.begin(), self.reading.moment():
             yield
 

@@ -60,16 +60,12 @@ class StudyReader:
         return self._answers.read(sql, {"n": pl.Int64()}).item()
 
     def best(self) -> tuple[float, int] | None:
-        """Return the best objective of a feasible trial and its number, the lowest of several; None before the first
-        one.
-        """
+        """Return feasible trials' best objective and the lowest number that has it; or None."""
         with self._answers.transaction() as connection:
             return find_best(connection, self._id, self.row["direction"])
 
     def holder(self) -> str | None:
-        """Return the process that runs the study now, by the lock it holds; None: none, whatever the study's state
-        says.
-        """
+        """Return the process that holds the study's lock, whatever its state says; None: none."""
         with self._answers.transaction() as connection:
             return self._answers.database.locks.holder(connection, self._id, self.row["name"])
 
@@ -174,9 +170,7 @@ class StudyReader:
         return self._answers.read(sql, schema)
 
     def metrics(self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS) -> pl.DataFrame:
-        """Return the metrics of trials of these numbers, by number, step and name; columns METRICS. `names` None:
-        all.
-        """
+        """Return trials' metrics by number, step and name; columns METRICS. `names` None: all."""
         return pl.concat(list(self.metric_batches(names, numbers)))
 
     def metric_batches(
