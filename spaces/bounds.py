@@ -1,4 +1,4 @@
-"""The largest numbers that Graft takes at every door alike: spaces, the command line, HTTP, the queue, the tables."""
+"""The largest numbers that Graft takes, alike in spaces, commands, HTTP, the queue, the tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LARGEST_SIZE = 2**31 - 1
 LARGEST_COUNT = 2**53
 """The largest count: beyond it a float64 cannot tell all integers apart."""
 MOST_TRIALS = 10**9
-"""Trials of a study, those by hand included; a trial's id is the study's id times this plus its number."""
+"""Trials of a study, by hand too; a trial's id is the study's id times this plus its number."""
 PRIORITIES = range(-100, 101)
 """Priority classes of the queue."""
 LARGEST_WEIGHT = 1000.0

@@ -45,7 +45,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def write_aside(path: Path, *parts: bytes | memoryview) -> None:
-    """Write a file, part by part, so that other processes find all of it or nothing; raises OSError if that fails."""
+    """Write a file of these parts so that other processes find all or nothing; raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
     try:
@@ -57,7 +57,7 @@ def write_aside(path: Path, *parts: bytes | memoryview) -> None:
 
 
 def remember(key: str, compute: Callable[[], str]) -> str:
-    """Return the text that `compute` gives, from the cache if it was computed for this key before."""
+    """Return the text that `compute` gives, from the cache if it is known for this key."""
     path = cache_folder() / "digests" / hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:32]
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text(encoding="utf-8")

@@ -31,7 +31,7 @@ class StorageError(GraftError):
 
 
 class RowError(StorageError):
-    """A row is not what Graft writes, as one that was edited by hand may be; the others can be used."""
+    """A row is not what Graft writes, perhaps edited by hand; the others can be used."""
 
 
 class StudyError(GraftError):

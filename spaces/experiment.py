@@ -20,7 +20,7 @@ from spaces.space import DrawnSpace, Space
 ARM = "arm"
 """The param that names a trial's arm."""
 SEED = "seed"
-"""The param that says which of the experiment's seeds it is, 0, 1, ...; seeds of confirmations follow the others."""
+"""The param that numbers the experiment's seeds, 0, 1, ...; those of confirmations come last."""
 CONFIGURATION = "configuration"
 """The param that numbers an arm's configurations."""
 RANK = "confirmed rank"
@@ -50,13 +50,13 @@ class Claim:
     metric: str
     """METRIC/VARIANT or METRIC/VARIANT/CONDITION."""
     at: Literal["best", "last"]
-    """The validation whose value counts; for another metric than the objective it is the last one."""
+    """The validation whose value counts; of a metric that is not the objective the last one."""
     difference: float
     """The smallest difference of interest, above 0, in units of the metric."""
     seeds: int
     """Seeds that both arms are compared by."""
     fresh: bool
-    """Whether these are the seeds of confirmations, which had no part in the choice of configurations."""
+    """Whether these are seeds of confirmations, without a part in choosing configurations."""
     test: Literal["paired"] = "paired"
     """The tests of arms over equal seeds (`search.analysis.arms.comparison.compare_arms`)."""
     correction: Literal["holm", "bh"] = "holm"
@@ -72,7 +72,7 @@ class Claim:
         return f"{self.arm} has a {word} {self.metric}{where} than {self.than} ({difference})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the claim as JSON values; without `on` where that is validation, as in claims that are stored."""
+        """Return the claim as JSON values, without `on` for validation, as in stored claims."""
         return {name: value for name, value in asdict(self).items() if (name, value) != ("on", "validation")}
 
 

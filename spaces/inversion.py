@@ -73,7 +73,7 @@ class _Search:
         return self._space.program.run(lambda draw: tried[draw.name] if draw.name in tried else self.coordinate(draw))
 
     def read(self, resolved: Resolved, path: str) -> Any:
-        """Return the value at a path: a plug-in as its configuration, None where there is nothing."""
+        """Return the value at a path: a plug-in as its configuration, None for nothing."""
         block, _, name = path.partition(".")
         if block in ("group", "trial"):
             return resolved.values.get(name)
@@ -131,7 +131,7 @@ class _Search:
             yield from self._options(path, {**taken, here[0]: (index + 0.5) / count})
 
     def _solve(self, path: str, tried: Mapping[str, float], value: float, seen: list[float]) -> float | None:
-        """Return the coordinate of the last draw of `tried` that gives the value; `seen` gets the values on the way."""
+        """Return the coordinate of `tried`'s last draw for the value; `seen` gets those met."""
         *_, name = tried
 
         def compute(u: float) -> float:
@@ -156,7 +156,7 @@ class _Search:
 
 
 def _bisect(compute: Any, low: float, high: float, value: float, *, rising: bool) -> float | None:
-    """Return the coordinate between two others at which a monotone function has the value; None if it jumps over it."""
+    """Return where between two coordinates a monotone function has the value; None if it jumps."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         reached = compute(middle)
@@ -167,7 +167,7 @@ def _bisect(compute: Any, low: float, high: float, value: float, *, rising: bool
 
 
 def _is_match(found: Any, wanted: Any) -> bool:
-    """Return whether a value of a configuration is what was asked for; of a plug-in the fields that are named."""
+    """Return whether a configuration's value is as asked for; of a plug-in, in the named fields."""
     if isinstance(found, Mapping):
         if isinstance(wanted, str):
             return found.get("name") == wanted

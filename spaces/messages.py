@@ -10,7 +10,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def one_line(text: str) -> str:
-    """Return the text without line breaks and without what steers a terminal; users write texts of the database."""
+    """Return the text, which a user may have written, on one line and without terminal codes."""
     return _CONTROL.sub(" ", text)
 
 

@@ -111,7 +111,7 @@ class Program:
         )
 
     def _evaluate(self, scope: Scope) -> tuple[_Shared, dict[str, Any]]:
-        """Return the sections that a group shares, and those of the trial; every rule has been checked then."""
+        """Return the sections of the group and those of the trial, with every rule checked."""
         for name, evaluate in self._group:
             scope.values[name] = evaluate(scope)
         shared = self._shared(tuple(scope.values.items()))

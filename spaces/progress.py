@@ -1,4 +1,4 @@
-"""The progress of a study: how many of its trials have ended, and the time until the others have."""
+"""The progress of a study: how many trials have ended, and the time until all have."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Progress:
     """The progress of a study, as its controller (since its own start) or its database knows it."""
 
     planned: int
-    """Trials of the whole study, including copies made so far by a population; a grid may have fewer."""
+    """Trials of the whole study, with copies that a population made; a grid may have fewer."""
     counts: Mapping[State, int]
-    """Trials by state; planned ones that are not stored yet are in none. `running` counts the busy lanes."""
+    """Trials by state, without planned ones that are not stored. `running` counts busy lanes."""
     objective: str
     best: float | None
-    """The best objective of all ended trials, in the user's direction; None if none can be called the best."""
+    """The best objective of ended trials, in the user's direction; None if none is the best."""
     best_number: int | None
     steps: int
     """Optimizer steps that reports cover, summed over trials."""
     model_steps: int
-    """Optimizer steps that workers made, summed over lanes, including steps that were lost and made again."""
+    """Optimizer steps that workers made, over all lanes, with those lost and made again."""
     lane_room: int
     """What `model_steps` would be if no lane had been free."""
     reports: int = 0
@@ -48,5 +48,5 @@ class Progress:
 
     @property
     def utilisation(self) -> float | None:
-        """Model-steps as a fraction of those that full packs would make; None before the first step."""
+        """Model-steps as a fraction of those of full packs; None before the first step."""
         return self.model_steps / self.lane_room if self.lane_room else None

@@ -32,7 +32,7 @@ def is_feasible(constraints: Constraints | None) -> bool:
 
 
 def describe_constraints(constraints: Constraints | None) -> list[str]:
-    """Say in a line whether a trial is feasible, in others which constraints it breaks; no lines for None."""
+    """Say whether a trial is feasible and which constraints it breaks, a line each; None: none."""
     if constraints is None:
         return []
     broken = {text: excess for text, excess in constraints.items() if excess is None or excess > 0}
@@ -46,7 +46,7 @@ def describe_constraints(constraints: Constraints | None) -> list[str]:
 
 
 TRAINED = "scorer=trained"
-"""Part of a metric's condition: evaluated with the scorer of training, where validation uses another."""
+"""Part of a metric's condition: with the scorer of training, where validation uses another."""
 
 TERMINAL: frozenset[State] = frozenset({"finished", "pruned", "diverged", "failed"})
 """States of a trial that has ended."""
@@ -68,10 +68,10 @@ class StoredTrial(NamedTuple):
     number: int
     draws: Draws
     parent_step: int = 0
-    """The step at which it took over the state of the trial before it; 0 for the first trial of a lineage."""
+    """The step at which it took over the trial before it; 0 for the first of a lineage."""
     params: Params = MappingProxyType({})
     config: Mapping[str, Any] = MappingProxyType({})
-    """The stored configuration: if another trial found its architecture, the draws alone do not give it."""
+    """The stored configuration: the draws lack an architecture that another trial found."""
 
 
 Component = Literal["mlp", "attention"]
@@ -79,7 +79,7 @@ Component = Literal["mlp", "attention"]
 
 
 class LearnedSpline(NamedTuple):
-    """A learned non-linearity: straight lines between evenly spaced knots, constant outside [low, high]."""
+    """A learned non-linearity: linear between evenly spaced knots, constant outside [low, high]."""
 
     component: Component
     low: float
@@ -89,14 +89,14 @@ class LearnedSpline(NamedTuple):
 
 
 class TrialStart(NamedTuple):
-    """One start of a trial. `fence` counts the starts: late messages about an earlier start are ignored."""
+    """One start of a trial. `fence` counts starts: messages about earlier ones are ignored."""
 
     number: int
     fence: int
 
 
 class Checkpoint(NamedTuple):
-    """The place where the state of a running trial is stored, so that training can resume from it."""
+    """The place of a running trial's stored state, from which training can resume."""
 
     number: int
     fence: int
@@ -109,7 +109,7 @@ class Checkpoint(NamedTuple):
     sha256: str
     """SHA-256 of the file, in hexadecimal digits."""
     controller_state: Mapping[str, Any] | None = None
-    """What the controller knew of the trial at this step, as JSON values; None in what a worker sends."""
+    """What the controller knew of the trial at this step, JSON values; None from a worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,19 +134,19 @@ class Trial:
     config: Mapping[str, Any]
     """Resolved configuration, plug-ins as {"name": ..., field: value}, every default filled in; JSON values only."""
     structure: str
-    """Canonical JSON of what all trials of a pack have in common: names, sizes and options, but no knobs."""
+    """Canonical JSON of what trials of a pack share: names, sizes and options, but no knobs."""
     lineage: tuple[Ancestor, ...] = ()
-    """The ancestors whose state it starts from, oldest first; empty for a trial that starts from step 0."""
+    """The ancestors whose state it starts from, oldest first; empty if it starts from step 0."""
     evaluation_seed: int | None = None
-    """63-bit seed of its evaluation sets, where trials share them; None: they come from its own seed."""
+    """63-bit seed of evaluation sets that trials share; None: they come from its own seed."""
     architecture_trial: int | None = None
-    """Number of the trial that found its architecture, in stage two of a transfer; None elsewhere."""
+    """In stage two of a transfer the trial that found its architecture; None elsewhere."""
     tested: bool = False
-    """Whether it is also evaluated on test sets: like its validation sets, from another random stream."""
+    """Whether it is also evaluated on test sets: as validation sets, from another random stream."""
     fence: int = field(default=0, compare=False)
     """How often it was started, this start included; 0 for a trial that no worker has."""
     checkpoints: tuple[Checkpoint, ...] = field(default=(), compare=False)
-    """Checkpoints from which its own training can resume, the newest first; empty: it has to start again."""
+    """Checkpoints from which it can resume, the newest first; empty: it has to start again."""
 
     @property
     def start(self) -> TrialStart:
@@ -160,7 +160,7 @@ class Trial:
 
     @property
     def parent_step(self) -> int:
-        """The step at which it took over its parent's state and starts to train; 0 without a parent."""
+        """The step at which it takes over its parent's state; 0 without a parent."""
         return self.lineage[-1].until if self.lineage else 0
 
     @property
@@ -176,12 +176,12 @@ class Metric(NamedTuple):
     variant: str
     """Which parameters were evaluated: `raw`, `ema` or `bema`."""
     condition: str
-    """The shifted evaluation set that was used, for example `length=64`; empty for the validation set."""
+    """The shifted evaluation set, for example `length=64`; empty for the validation set."""
     value: float
 
 
 DATA = "data "
-"""The start of the names of data files and folders among a fingerprint's sources: `data pairs.npz`."""
+"""The start of names of data files and folders in a fingerprint's sources: `data pairs.npz`."""
 
 
 class Fingerprint(NamedTuple):
@@ -225,20 +225,20 @@ class Report:
     fingerprint: Fingerprint | None = None
     """The conditions that determined its numbers; None if no step was made."""
     sealed: tuple[Metric, ...] = ()
-    """Metrics of a `tested` trial on its test sets. Only the store reads them, and it keeps them sealed."""
+    """Metrics of a `tested` trial on its test sets; only the store reads them, and seals them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A worker's offer of free lanes. `structure` None: its device is empty and takes any structure."""
+    """A worker's offer of free lanes. `structure` None: an empty device takes any structure."""
 
     worker: str
     lanes: int
     structure: str | None = None
     common: tuple[str, ...] = ()
-    """Structures that its device trains for other studies: trials of these cost the least, as they join."""
+    """Structures that its device trains for other studies: trials of these join and cost least."""
     is_beside: bool = False
-    """True where other workers train on its device: while it is empty, it takes no structure that one of them has."""
+    """True where other workers train on its device: while empty, it takes no structure of theirs."""
     host: str = ""
     device: str = ""
     steps: int = 0
@@ -246,25 +246,25 @@ class Offer:
     room: int = 0
     """What `steps` would be if no lane had been free; their quotient is lane utilisation."""
     holds: tuple[TrialStart, ...] = ()
-    """The trials that it trains now; other trials that it was given and that have not ended are requeued."""
+    """The trials that it trains now; others that it was given and that did not end are requeued."""
     log: str = ""
     """Path of the worker's log file."""
     saved: tuple[Checkpoint, ...] = ()
-    """Checkpoints since its last offer, at the steps of its lanes; no report of the same call is later."""
+    """Checkpoints since its last offer, at its lanes' steps; no report of the call is later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directives:
-    """The controller's answer to an offer: numbers of trials to stop, and trials to start in free lanes."""
+    """The controller's answer to an offer: trials to stop, and trials to start in free lanes."""
 
     stop: tuple[int, ...] = ()
     start: tuple[Trial, ...] = ()
     done: bool = False
     """True when the study will never need this worker again."""
     lease_lost: bool = False
-    """True when the worker's lease has expired: the worker drops all trials and restarts as a new one."""
+    """True when the lease has expired: the worker drops all trials and restarts as a new one."""
     save: bool = False
-    """True before the worker is dismissed: it writes a checkpoint, if it can, and exchanges at once."""
+    """True before a dismissal: the worker writes a checkpoint, if it can, and exchanges at once."""
     waiting_per_running: float = 0.0
     """Waiting trials per running one; a worker widens its packs only when many wait."""
 
@@ -286,7 +286,7 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A trial as a sampler learns of it; `objective` is None if it diverged, failed or has not ended."""
+    """A trial as a sampler sees it; `objective` is None if it diverged, failed or did not end."""
 
     number: int
     group: int

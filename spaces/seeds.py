@@ -1,4 +1,4 @@
-"""Seeds as hashes: a seed is a pure function of what it belongs to, so nothing has to be remembered to get it again."""
+"""Seeds as hashes: a pure function of what each belongs to, so that nothing is remembered."""
 
 from __future__ import annotations
 
@@ -31,7 +31,5 @@ def trial_seed(seed: int, number: int) -> int:
 
 
 def evaluation_seed(seed: int) -> int:
-    """Return the 63-bit seed of the data that all trials of an experiment with `seed` are evaluated on; no trial's
-    own.
-    """
+    """Return the 63-bit seed of the shared evaluation data of an experiment; no trial's own."""
     return mix64(mix64(seed + 2 * GAMMA)) >> 1

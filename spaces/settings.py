@@ -1,4 +1,4 @@
-"""The two fixed sections of a space that are not plug-ins: how a trial is trained, and how the search is run."""
+"""The two sections of a space that are no plug-ins: how a trial trains, and how the search runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Training:
 
 
 def sign_of(direction: str) -> float:
-    """Return the factor that makes a value a cost, of which less is better: 1 to minimize, -1 to maximize."""
+    """Return the factor that makes a value a cost, to be small: 1 to minimize, -1 to maximize."""
     return 1.0 if direction == "minimize" else -1.0
 
 
@@ -60,7 +60,7 @@ class MetricName(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the number that a text names: `tvd/bema`, `accuracy/raw/length=64`; ValueError without a variant."""
+        """Return the metric of `tvd/bema`, `accuracy/raw/length=64`; ValueError for no variant."""
         name, variant, *condition = text.split("/", 2)
         return cls(name, variant, *condition)
 

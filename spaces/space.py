@@ -29,7 +29,7 @@ class Space(ABC):
     text: str
     """YAML that reads as this very space, overrides included."""
     hash: str
-    """SHA-256 of the space's content: equal for files that differ in comments, layout or order only."""
+    """SHA-256 of the space's content, whatever its comments, layout and order."""
     search: Search
     group_draws: tuple[Draw, ...]
     """The draws that the trials of a group share, those under a condition included."""
@@ -37,7 +37,7 @@ class Space(ABC):
     """The draws that each trial makes for itself, those under a condition included."""
     rows: tuple[LeafDescription, ...]
     drawn_sizes: tuple[str, ...]
-    """Paths of the drawn sizes that may be padded: where they are, trials of one structure may differ in them."""
+    """Paths of drawn sizes that may be padded: trials of one structure may then differ in them."""
 
     @abstractmethod
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
@@ -81,7 +81,7 @@ class Space(ABC):
         return replace(own, group=parent.group, lineage=(*parent.lineage, past))
 
     def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
-        """Return the last trial of a stored lineage; a trial that started from step 0 is a lineage of one."""
+        """Return the last trial of a stored lineage; one from step 0 is a lineage of one."""
         first, *later = lineage
         trial = self.resolve(first.number, first.draws)
         for stored in later:
@@ -116,7 +116,7 @@ class Space(ABC):
 
     @property
     def tells_best(self) -> bool:
-        """Whether a launch says which trial is the best so far: where one number compares all, and no claim waits."""
+        """Whether a launch tells the best trial so far: one number compares, no claim waits."""
         return self.search.second is None
 
     @property
@@ -125,7 +125,7 @@ class Space(ABC):
         return False
 
     def search_of(self, number: int) -> Search:
-        """Return the settings of the search that trial `number` belongs to: what is optimised by it."""
+        """Return the settings of the search that trial `number` belongs to."""
         return self.search
 
 

@@ -28,7 +28,7 @@ from spaces.settings import Search
 from spaces.space import DrawnSpace, Space
 
 BASELINE = "baseline"
-"""The source name of stage-two trials without a found architecture: the target's own space, unchanged."""
+"""The source of stage-two trials without a found architecture: the target's own space."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,7 +37,7 @@ class Domain:
 
     name: str
     searched: DrawnSpace | None
-    """Stage one: the task's space with distributions for the architecture; None: the task is no source."""
+    """Stage one: the task's space with draws of the architecture; None: the task is no source."""
     baseline: DrawnSpace
     """Stage two: the task's space as it is without a found architecture."""
     is_target: bool
@@ -126,7 +126,7 @@ class TransferSpace(Space):
         return self.domains[domain].baseline.search
 
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
-        """Return trial `number` with these coordinates; in stage two it is the baseline's (see `carry`)."""
+        """Return trial `number` with these coordinates; in stage two the baseline's (`carry`)."""
         stage = self.stage_of(number)
         if isinstance(stage, StageTwo):
             base = self.domains[stage.target].baseline.sample(stage.pair, coordinate_of)
@@ -136,7 +136,7 @@ class TransferSpace(Space):
         return self.renumber(stage.domain, searched.sample(stage.number, coordinate_of))
 
     def renumber(self, domain: int, trial: Trial) -> Trial:
-        """Return a trial of a domain's search with the number, group and seed that it has in the study."""
+        """Return a trial of a domain's search with its number, group and seed in the study."""
         number = self.sources.index(domain) * self.tried + trial.number
         params = {"transfer.task": self.domains[domain].name, **trial.params}
         return replace(trial, number=number, group=domain, seed=trial_seed(self.search.seed, number), params=params)
@@ -172,14 +172,14 @@ class TransferSpace(Space):
         return self._with_architecture(trial, finder, stored.config)  # the draws alone do not give it
 
     def check(self, samples: int = 200) -> None:
-        """Check the spaces of all domains, but no architecture: they are known only after stage one."""
+        """Check the spaces of all domains; architectures are known only after stage one."""
         for domain in self.domains:
             domain.baseline.check(samples)
             if domain.searched:
                 domain.searched.check(samples)
 
     def _renumber_pair(self, number: int, stage: StageTwo, base: Trial) -> Trial:
-        """Return a baseline trial with the study's number and the seed of all rows on its target and pair."""
+        """Return a baseline trial with the study's number and its target's and pair's seed."""
         column = self.targets.index(stage.target)
         baseline_number = len(self.sources) * self.tried + column * self.pairs + stage.pair
         source = BASELINE if stage.source is None else self.domains[stage.source].name
@@ -199,7 +199,7 @@ class TransferSpace(Space):
         )
 
     def _with_architecture(self, trial: Trial, finder: int, donor: Any) -> Trial:
-        """Return the trial with the architecture of the configuration `donor`, which trial `finder` found."""
+        """Return the trial with the architecture of `donor`, a configuration of `finder`."""
         config: Any = copy.deepcopy(dict(trial.config))
         for path in self.paths:
             *sections, last = path.split(".")
@@ -211,6 +211,6 @@ class TransferSpace(Space):
 
 
 def list_forms(families: Families) -> Sequence[str]:
-    """List the forms in which learned splines can stand in another trial; first the splines as learned."""
+    """List the forms of learned splines in another trial; first the splines as learned."""
     holding = (family for family in families.values() if isinstance(family, HoldsSplines))
     return [form for family in holding for form in family.spline_forms] or ["as learned"]

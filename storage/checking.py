@@ -1,4 +1,4 @@
-"""Whether a database is what its writers left: the file itself, and what our own tables promise beyond their keys."""
+"""Checks a database: the file itself, and what our tables promise beyond their keys."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def record_refusal(connection: Connection, study_id: int, *, change: str, versio
 
 
 def hash_claims(claims: Any) -> str:
-    """Return the SHA-256 by which claims, as JSON values, are locked: of their JSON with sorted keys and no spaces."""
+    """Return the SHA-256 that locks claims, JSON values: of JSON with sorted keys and no spaces."""
     return hashlib.sha256(canonical_json(claims).encode()).hexdigest()
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 
 class Now(FunctionElement[Any]):
-    """The database's clock in UTC, with the microseconds that DateTime writes; `Now(x)`: x seconds from now."""
+    """The database's clock in UTC, to DateTime's microseconds; `Now(x)`: x seconds from now."""
 
     type = DateTime(timezone=True)
     inherit_cache = True

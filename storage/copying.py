@@ -34,7 +34,7 @@ Row = dict[str, Any]
 their order."""
 
 Batch = tuple[Table, Sequence[Any]]
-"""Rows of one table; those of metrics are tuples (number, step, name, variant, condition, value), for speed."""
+"""Rows of one table; of metrics tuples: number, step, name, variant, condition, value."""
 
 _BATCH = 5_000
 
@@ -128,7 +128,7 @@ def _writer(url: str) -> Generator[tuple[Database, Connection]]:
 
 
 def _ids(connection: Connection, study: str | None) -> dict[str, int]:
-    """Name -> id, oldest first; StudyError if a study of this name is asked for and is not there."""
+    """Name -> id, oldest first; StudyError if the study that is asked for is not there."""
     found = {name: number for name, number in connection.execute(select(studies.c.name, studies.c.id).order_by("id"))}  # noqa: C416
     if study is None:
         return found
@@ -138,7 +138,7 @@ def _ids(connection: Connection, study: str | None) -> dict[str, int]:
 
 
 def _copy_study(old: Connection, number: int, database: Database, new: Connection, kept: int | None = None) -> Copied:
-    """Write a study in one transaction, under the id `kept` or the next one; it is compared before it is committed."""
+    """Write a study, under the id `kept` or the next one, and compare it before it is committed."""
     sent = _Tally()
     with database.readable_errors(), new.begin():
         try:

@@ -45,18 +45,18 @@ class NewStudy:
     """The files and folders that its trials read, by the names that the space has for them."""
 
     def __post_init__(self) -> None:
-        """Raise StudyError for a name that no study can have, before a database is opened or made for it."""
+        """Raise StudyError for an impossible name, before a database is opened or made for it."""
         check_name(self.name)
 
 
 def check_name(name: str) -> None:
-    """Raise StudyError unless the name is a word that fits a command line, a file name and a URL."""
+    """Raise StudyError unless the name fits a command line, a file name and a URL."""
     if not re.fullmatch(NAME, name):
         raise StudyError(f"a study's name: {shorten(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
 
 
 def row_of(study: NewStudy) -> dict[str, Any]:
-    """Return the columns of table `studies` for a new study in state `stopped`, as JSON values; without its times."""
+    """Return the columns of `studies` for a new, stopped study, as JSON values without times."""
     return {
         **{name: value for name, value in vars(study).items() if name not in ("bundles", "second")},
         "objective": str(study.objective),

@@ -1,4 +1,4 @@
-"""Whether a database may know a task, asked without the libraries that read it: they take a second to import."""
+"""Tells whether a database may know a task, without libraries that take a second to import."""
 
 from __future__ import annotations
 

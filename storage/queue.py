@@ -31,7 +31,7 @@ _ALLOWED_IN: Mapping[Action, tuple[QueueState, ...]] = {
     "cancel": ("waiting", "running", "paused", "cancelled"),
     "reprioritise": ("waiting", "running", "paused"),
 }
-"""States of an entry in which each request is allowed; they include its result: it may be repeated."""
+"""States of an entry that allow each request, its result among them: it may be repeated."""
 NEEDS_ADMIN = "to change it needs the role admin"
 
 
@@ -53,7 +53,7 @@ class Queue:
         self._session = session
 
     def sound_entries(self) -> tuple[list[QueueEntry], list[StrangeEntry]]:
-        """Return the sound entries, and those that were edited by hand, as `read_sound_entries` does."""
+        """Return the sound entries and the hand-edited ones, as `read_sound_entries` does."""
         return self._session.transact(read_sound_entries)
 
     def apply(self, request: StoreRequest) -> QueueEntry:
@@ -105,17 +105,17 @@ class Queue:
         self._note(study_id, ("waiting", "running"), state="running", reason="", started_at=Now())
 
     def note_end(self, study_id: int, state: QueueState, reason: str = "") -> None:
-        """Record that the service has ended a study; one paused or cancelled meanwhile keeps its state."""
+        """Record that the service ended a study; one paused or cancelled meanwhile stays so."""
         self._note(study_id, ("waiting", "running"), state=state, reason=reason, ended_at=Now())
         self._note(study_id, get_args(QueueState), lanes=0, share=0.0)
 
     def note_rest(self, study_id: int) -> None:
-        """Record that the service stopped a study; unless paused, cancelled or ended, it waits again."""
+        """Record that a study was stopped; it waits again unless paused, cancelled or ended."""
         self._note(study_id, ("running",), state="waiting", reason="")
         self._note(study_id, get_args(QueueState), lanes=0, share=0.0)
 
     def note_lanes(self, study_id: int, *, lanes: int, share: float, reason: str) -> None:
-        """Record a study's lanes, its share in lanes, and why it waits or has fewer than it asks for."""
+        """Record a study's lanes, its share of them, and why it waits or has fewer than it asks."""
         self._note(study_id, ("waiting", "running"), lanes=lanes, share=share, reason=reason)
 
     def _note(self, study_id: int, states: tuple[QueueState, ...], **values: Any) -> None:
@@ -136,7 +136,7 @@ def _check_role(connection: Connection, request: StoreRequest) -> None:
 
 
 def _submit(connection: Connection, request: StoreRequest) -> None:
-    """Write the entry of a submission, and its study if new; do nothing if the study is in the queue."""
+    """Write a submission's entry, and its study if new; do nothing if the queue has it."""
     check_name(request.study)
     c = submissions.c
     known = connection.execute(
@@ -180,7 +180,7 @@ def _submit(connection: Connection, request: StoreRequest) -> None:
 
 
 def _check_owner(request: StoreRequest, owner: str | None) -> None:
-    """Raise AccessError if the study is another person's; `owner` None: it was launched, not submitted."""
+    """Raise AccessError if the study is another person's; `owner` None: a launch made it."""
     if request.by is None or owner == request.by:
         return
     whose = f"is {owner or 'nobody'}'s" if owner is not None else "was launched, not submitted"
@@ -188,7 +188,7 @@ def _check_owner(request: StoreRequest, owner: str | None) -> None:
 
 
 def _check_room(connection: Connection, request: StoreRequest, owner: str) -> None:
-    """Raise StudyError if the owner has as many studies in the queue as the request allows (`most_open`)."""
+    """Raise StudyError if the owner has `most_open` studies in the queue already."""
     if request.by is None or request.most_open is None:
         return
     c = submissions.c

@@ -31,7 +31,7 @@ class QueueEntry:
     max_lanes: int | None
     state: QueueState
     reason: str
-    """Why the study waits, failed, or runs with fewer lanes than it asks for; empty without a reason."""
+    """Why the study waits, failed, or has fewer lanes than it asks for; empty without a reason."""
     lanes: int
     """Lanes that train its trials now, as the service last recorded."""
     share: float
@@ -46,7 +46,7 @@ class QueueEntry:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Return the entry of these values, in which times may be texts, as in JSON and in SQLite's rows."""
+        """Return the entry of these values; times may be texts, as in JSON and SQLite's rows."""
         times: dict[str, Any] = {
             name: read_time(value) for name, value in values.items() if name.endswith("_at") and value is not None
         }
@@ -82,9 +82,7 @@ def read_entries(connection: Connection) -> list[QueueEntry]:
 
 
 def read_sound_entries(connection: Connection, study: str | None = None) -> tuple[list[QueueEntry], list[StrangeEntry]]:
-    """Read the queue as `read_entries` does and separate rows with impossible values; `study` selects one study's
-    row.
-    """
+    """Read the queue as `read_entries`, apart from impossible rows; `study`: of one alone."""
     c = submissions.c
     # As the driver has them: SQLAlchemy raises an error for a time that is none.
     query = select(*(type_coerce(column, NullType()) for column in _ENTRY.values()))

@@ -76,7 +76,7 @@ def reveal_study(url: str, study: str, *, person: str, version: str, by: str | N
 
 
 def take_waiting_requests(url: str) -> None:
-    """Carry out requests that were posted while another process alone could write, unless one still does."""
+    """Carry out requests that were posted while another process wrote, unless one still does."""
     mailbox = find_database(url).mailbox
     if mailbox is not None and mailbox.names():
         with suppress(StudyError), open_store(url) as store:
@@ -158,7 +158,7 @@ def _await_answer(url: str, mailbox: Mailbox, name: str) -> bool:
 
 
 def request_stop(url: str, study: str) -> None:
-    """Ask a study's controller, in any process, to stop; raises StudyError if there is no such study."""
+    """Ask a study's controller, in any process, to stop; StudyError if there is no such study."""
     with open_reader(url) as reader:
         study_id = reader.study(study).row["id"]
         with reader.database.readable_errors():

@@ -1,6 +1,4 @@
-"""Values of a database: their times, and whether each is one that Graft writes there: a row that was edited by hand may
-hold anything.
-"""
+"""Values of a database: their times, and whether Graft wrote each: people edit rows by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ _decode = json.JSONDecoder().decode
 
 
 def read_time(value: str | datetime) -> datetime:
-    """Return a stored time with its zone; SQLite's times, texts in plain queries, are UTC and do not say so."""
+    """Return a stored time with its zone; SQLite's times are UTC and do not say so."""
     time = datetime.fromisoformat(value) if isinstance(value, str) else value
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
@@ -55,7 +53,7 @@ def find_broken_columns(columns: Sequence[Column[Any]], rows: Sequence[Sequence[
 
 
 def describe_value(column: Column[Any], key: Mapping[str, Any], value: Any, rule: str) -> str:
-    """Describe a wrong value: its row by the primary key, the value itself, and the rule that it breaks."""
+    """Describe a wrong value: its row's primary key, the value, and the rule that it breaks."""
     row = ", ".join(f"{name} {one}" for name, one in key.items())
     shown = repr(value)
     shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
@@ -63,7 +61,7 @@ def describe_value(column: Column[Any], key: Mapping[str, Any], value: Any, rule
 
 
 def find_broken_rule(column: Column[Any], values: Sequence[Any]) -> str | None:
-    """Return the rule that at least one of a column's values breaks; None if all of them are legal."""
+    """Return the rule that one or more of a column's values break; None if all are legal."""
     if None in values:
         if not column.nullable:
             return "given (not NULL)"

@@ -55,7 +55,7 @@ def add(connection: Connection, study_id: int, bundles: Sequence[Bundle]) -> Non
 
 
 def replace(connection: Connection, study_id: int, fresh: Mapping[int, Bundle]) -> None:
-    """Write bundles that take the place of others, by the number of these; the old ones stay, for trials of theirs."""
+    """Write bundles that replace others, by these ones' numbers; those stay, for their trials."""
     c = sources.c
     first = (connection.scalar(select(func.max(c.bundle)).where(c.study_id == study_id)) or 0) + 1
     write(connection, study_id, [*fresh.values()], first)
@@ -65,7 +65,7 @@ def replace(connection: Connection, study_id: int, fresh: Mapping[int, Bundle]) 
 
 
 def choose(stored: Sequence[StoredBundle], digests: Collection[str]) -> list[Bundle]:
-    """Return the bundles that a study runs: the newest of each, or the earlier version whose digest is among these."""
+    """Return the bundles that a study runs: the newest, or versions whose digests are these."""
     by_number = {one.number: one for one in stored}
     chosen = {one.number: one.bundle for one in stored if one.successor is None}
     for one in stored:

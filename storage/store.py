@@ -38,7 +38,7 @@ from storage.store_request import StoreRequest
 
 _log = logging.getLogger("graft.storage")
 _MESSAGE_FAULTS = (DataError, IntegrityError, InterfaceError, ProgrammingError, UnicodeError)
-"""Errors of the driver that a value in a request causes; its other errors are faults of the database."""
+"""Errors of the driver that a request's value causes; all others are the database's faults."""
 
 
 def open_store(url: str) -> Store:
@@ -57,7 +57,7 @@ def open_store(url: str) -> Store:
 
 
 class Store:
-    """The writing end of a database. Safe to call from several threads; calls run one after another."""
+    """The writing end of a database. Threads may share it; calls run one after another."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
         self._database = database
@@ -77,7 +77,7 @@ class Store:
         self._session.close()
 
     def migrate(self) -> None:
-        """Migrate the tables to this code's schema: all steps and the record of them in one transaction."""
+        """Migrate to this code's schema: all steps and their record in one transaction."""
         self._session.transact(lambda connection: migrations.upgrade(connection, self._database))
 
     def create_study(self, study: NewStudy) -> int:
@@ -92,7 +92,7 @@ class Store:
             raise StudyError(f"study {study.name!r} exists already; resume it, or choose another name") from None
 
     def replace_study(self, study_id: int, study: NewStudy) -> int:
-        """Replace a study by another and return the new id; raises StudyError if another process runs it."""
+        """Replace a study and return the new id; raises StudyError if another process runs it."""
         self.edit(study_id)  # for its lock: no process can begin to run the study from here on
 
         def write(connection: Connection) -> int:
@@ -102,12 +102,12 @@ class Store:
         return self._session.transact(write)
 
     def edit(self, study_id: int) -> EditedStudy:
-        """Take control of a study to edit it instead of running it; raises StudyError if another process runs it."""
+        """Take control of a study to edit it; raises StudyError if another process runs it."""
         self._lock(study_id)
         return EditedStudy(self._session, study_id)
 
     def annotate(self, study_id: int, **values: str | Sequence[str] | bool) -> None:
-        """Write `note`, `tags` or `archived`, checked by `StoreRequest.check`; another process may run the study."""
+        """Write `note`, `tags`, `archived`, checked by `StoreRequest.check`; the study may run."""
         statement = update(studies).where(studies.c.id == study_id).values(**values)
         self._session.transact(lambda connection: connection.execute(statement))
 
@@ -116,7 +116,7 @@ class Store:
         self._session.transact(lambda connection: trial_notes.write(connection, study_id, numbers, **values))
 
     def record_refusal(self, study_id: int, change: str, version: str) -> bool:
-        """Record a refused change (`claim_events.record_refusal`); another process may run the study."""
+        """Record a refused change (`claim_events.record_refusal`); the study may run."""
         values = {"change": change, "version": version}
         return self._session.transact(lambda connection: claim_events.record_refusal(connection, study_id, **values))
 
@@ -134,7 +134,7 @@ class Store:
         self._session.lock(study_id, act)
 
     def add_data(self, study_id: int, data: Mapping[str, Data]) -> None:
-        """Record files that a study's trials read, if their names are new; the study may run meanwhile."""
+        """Record files that a study's trials read, if their names are new; the study may run."""
 
         def act(connection: Connection) -> None:
             known = _read_data(connection, study_id)
@@ -176,11 +176,11 @@ class Store:
         )
 
     def lock_service(self) -> None:
-        """Become the only service of the database; raises StudyError if another process is the service."""
+        """Become the only service of the database; raises StudyError if another process is."""
         self._session.lock_service()
 
     def find_holder(self, study_id: int, study: str) -> str | None:
-        """Return the process that runs a study, or None; not for a study that this process runs itself."""
+        """Return the process that runs a study, or None; not for this process's own studies."""
         if self._database.mailbox is not None:  # one process writes a SQLite file: this one
             return None
         return self._session.transact(lambda connection: self._database.locks.holder(connection, study_id, study))
@@ -215,7 +215,7 @@ class Store:
         return entries
 
     def carry_out(self, request: StoreRequest) -> QueueEntry | None:
-        """Carry out a request and return the queue entry it changes, if any; raises as `Queue.apply` does."""
+        """Carry out a request; return the queue entry that it changes. Raises as `Queue.apply`."""
         request.check()
         if request.action == "annotate":
             query = select(studies.c.id).where(studies.c.name == request.study)

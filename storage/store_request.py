@@ -1,4 +1,4 @@
-"""Requests to the process that writes a database, in a form that can be sent, and the check of what arrives."""
+"""Requests to the process that writes a database, as they are sent, and their check."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
     "stop_requested": (bool,),
     "data": (dict,),
 }
-"""Fields of a submission's row, the columns of its study as JSON values, and the types that each may have."""
+"""Fields of a submission's row, columns of its study as JSON values, and the types of each."""
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
 """Fields of an annotation of a study, and their types."""
 _TRIAL_NOTES: Mapping[str, type] = {"numbers": list, "starred": bool, "added": list, "removed": list, "note": str}
@@ -48,17 +48,17 @@ _LOOK: Mapping[str, tuple[type, ...]] = {"command": (str,), "version": (str,), "
 _REVEAL: Mapping[str, tuple[type, ...]] = {"person": (str,), "version": (str,)}
 _Record = TypeVar("_Record")
 REVOCATION = "-revocation"
-"""The end of the names of requests that revoke a token: they are found without opening the others."""
+"""The end of the names of requests that revoke a token, which finds them without opening others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The terms on which the service runs a study; raises StudyError that names a bad value and the rule."""
+    """The terms on which the service runs a study; StudyError names a bad value and its rule."""
 
     owner: str = ""
     """The person whose study it is."""
     priority: int = 0
-    """The study's class, -100 to 100: studies of a higher class get lanes before those of a lower one."""
+    """The study's class, -100 to 100: higher classes get lanes before lower ones."""
     weight: float = 1.0
     """Above 0, at most 1000: studies of a class share its lanes in proportion to their weights."""
     max_lanes: int | None = None
@@ -82,11 +82,11 @@ def check_priority(priority: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreRequest:
-    """A request in a form that can be sent to the process that writes the database: to the queue, or for a record."""
+    """A request, to the queue or for a record, that can be sent to the process that writes."""
 
     action: Action
     study: str
-    """The study's name; in `make_token` and `revoke_token` the token's name, which JSON keeps under this key."""
+    """The study's name; in `make_token` and `revoke_token` the token's name, as in JSON."""
     terms: Terms = field(default_factory=Terms)
     """The terms of a submission; of a `reprioritise` request only the priority counts."""
     row: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -98,7 +98,7 @@ class StoreRequest:
     """The token on whose behalf the request is made; it may change only entries whose owner has the token's
     name. None: a person who may change every entry, as anyone who can write the database's file may."""
     most_open: int | None = None
-    """Most studies that the owner may have in the queue at once; None, or without `by`: any number."""
+    """Most studies of the owner in the queue at once; None, or without `by`: any number."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Tells a request that is sent again from a new one."""
 
@@ -108,7 +108,7 @@ class StoreRequest:
         return cls(action="submit", study=study.name, terms=terms, row=row_of(study), bundles=study.bundles)
 
     def check(self) -> None:
-        """Raise MessageError for a bad row or a value that no table takes; it would end the writer."""
+        """Raise MessageError for a bad row, or a value that no table takes: it ends the writer."""
         for value in _list_values(asdict(self)):
             if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
                 raise MessageError(f"{self.action} {self.study!r}: {shorten(str(value), 40)} is too large a number")
@@ -118,7 +118,7 @@ class StoreRequest:
             raise MessageError(f"a request to the queue cannot be read: it asks for {shorten(repr(self.action))}")
 
     def _has_valid_row(self) -> bool:
-        """Return whether the row has exactly its action's fields, with values of their types and ranges."""
+        """Return whether the row has its action's fields, with values of their types and ranges."""
         if self.action == "annotate":
             kinds = _TRIAL_NOTES if "numbers" in self.row else _ANNOTATIONS
             if not self.row or not all(type(value) is kinds.get(name) for name, value in self.row.items()):
@@ -209,7 +209,7 @@ def _find_bad_character(text: str) -> str | None:
 
 
 def _read_record(kind: type[_Record], values: Mapping[str, Any]) -> _Record:
-    """Return a record from JSON values; raises TypeError for a wrong type, KeyError for an unknown name."""
+    """Return a record from JSON values; TypeError for a wrong type, KeyError for a wrong name."""
     for name, hint in ((name, get_type_hints(kind)[name]) for name in values):
         is_stray_bool = isinstance(values[name], bool) and hint is not bool  # to Python, True is an int
         if is_stray_bool or not isinstance(values[name], int | float if hint is float else hint):

@@ -64,7 +64,7 @@ def reveal(connection: Connection, study: str, *, person: str, version: str, req
 
 
 def check_sealed(connection: Connection, study_id: int) -> None:
-    """Raise StudyError if the study was revealed, after which none of its trials or claims may change."""
+    """Raise StudyError if the study was revealed: its trials and claims may not change any more."""
     these = select(reveals.c.person, reveals.c.created_at).where(reveals.c.study_id == study_id)
     first = connection.execute(these.order_by(reveals.c.number).limit(1)).one_or_none()
     if first:

@@ -1,4 +1,4 @@
-"""Tokens by which clients reach the service over HTTP: for whom, in which role. A digest alone is kept of each."""
+"""Tokens by which clients reach the service over HTTP, with their roles; only digests are kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.clock import Now
 from storage.schema import tokens
 
 Role = Literal["read", "submit", "admin"]
-"""Each may do what the ones before it may: look; submit, and pause or cancel what is its own; change all."""
+"""Each may do what those before it may: look; submit, and pause or cancel its own; change all."""
 ROLES: tuple[Role, ...] = get_args(Role)
 LONGEST_SECONDS = 10 * 366 * 86400
 """In which a token that expires does: ten years."""
@@ -59,7 +59,7 @@ def add(connection: Connection, name: str, role: str, digest: str, seconds: floa
 
 
 def revoke(connection: Connection, name: str) -> None:
-    """Have a token open nothing from now on, unless it does not anyway; StudyError with the choices for no token."""
+    """Revoke a token unless it was revoked before; StudyError with the choices if there is none."""
     c = tokens.c
     connection.execute(update(tokens).where(c.name == name, c.revoked_at.is_(None)).values(revoked_at=Now()))
     if connection.execute(select(c.id).where(c.name == name)).first() is None:
@@ -73,7 +73,7 @@ def read(connection: Connection) -> list[Token]:
 
 
 def find(connection: Connection, digest: str, revoked: Container[str] = ()) -> Token | None:
-    """Return the token of a digest, if it was not revoked, here or by a request for its name, and has not expired."""
+    """Return a digest's token unless it expired or was revoked, here or by a request."""
     row = connection.execute(select(*_COLUMNS).where(tokens.c.digest == digest, _IS_VALID)).first()
     return Token(*row) if row and row.name not in revoked else None
 

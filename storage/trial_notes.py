@@ -10,11 +10,11 @@ from spaces.errors import StudyError
 from storage.schema import studies, trial_notes, trials
 
 WORDS = ("starred", "tags", "note")
-"""Words of a condition on trials that stand for these; `tags` is a text: `tags LIKE '%outlier%'`."""
+"""Words of a condition on trials, and what they stand for; `tags` is a text: `tags LIKE '%x%'`."""
 
 
 def spell(word: str) -> str:
-    """Return the SQL of one of WORDS in a query over `trials`; false, or an empty text, for a trial without a row."""
+    """Return the SQL of one of WORDS over `trials`; false or an empty text without a row."""
     found = f"SELECT {word} FROM trial_notes WHERE study_id = trials.study_id AND number = trials.number"
     return f"coalesce(({found}), {'FALSE' if word == 'starred' else repr('')})"
 

@@ -26,9 +26,7 @@ class Checkpoints:
     """Between two checkpoints of a pack, at most; they come as often as costs one percent of the time."""
 
     def absolute_url(self) -> str | None:
-        """Return the URL as it means the same wherever a worker runs: a folder does not depend on the working
-        directory.
-        """
+        """Return the URL in a form that does not depend on a worker's working folder."""
         url = self.url
         if url is None or url == NOWHERE or ("://" in url and not url.startswith("file://")):
             return url

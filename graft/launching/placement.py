@@ -117,15 +117,11 @@ class Placement:
         return self.workers or len(self.locations()) * default_workers(str(self.device))
 
     def environment(self) -> Mapping[str, Any]:
-        """Return what the nodes of a cluster are to have, by Ray's names; raises StudyError as
-        `read_environment` does.
-        """
+        """Return what a cluster's nodes must have, by Ray's names; raises as `read_environment`."""
         return read_environment(self.ray_env) if self.ray_env else {}
 
     def cluster(self, *, shared: bool) -> Cluster:
-        """Return the Ray cluster that is meant, `shared` by several studies or not; StudyError where Ray is not
-        installed.
-        """
+        """Return the Ray cluster, `shared` by several studies or not; StudyError without Ray."""
         from workers.pool.ray.cluster import Cluster
 
         if not importlib.util.find_spec("ray"):

@@ -127,9 +127,7 @@ def _search() -> Schema:
 
 
 def _family(family: str) -> Schema:
-    """Return a plug-in in each of the ways to write it: its name, `{name: fields}`, `{name: NAME,
-    field: value}`, a choice.
-    """
+    """Return a plug-in in all ways to write it: name, `{name: fields}`, `{name: NAME, ...}`, choice."""
     names: list[str] = []  # of the plug-ins that need no field
     records: dict[str, Schema] = {}
     named: list[Schema] = []

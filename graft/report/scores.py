@@ -58,9 +58,7 @@ class Scores:
             yield self._score(metrics, pl.Categorical())
 
     def of(self, name: str, conditions: str = "") -> pl.DataFrame:
-        """Return the scores of a metric that no section claims, under the conditions that match a regular
-        expression.
-        """
+        """Return the unclaimed scores of a metric whose conditions match a regular expression."""
         return self._score(
             metric for metric in self.unclaimed if metric[0] == name and re.search(conditions, metric[1])
         )

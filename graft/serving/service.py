@@ -145,9 +145,7 @@ class Service:
                 self._stop_all()
 
     def _read_queue(self) -> list[QueueEntry]:
-        """Return the queue; a study whose entry was edited by hand, so that it cannot be run,
-        fails, and the others go on.
-        """
+        """Return the queue; a study whose entry was edited by hand fails, the others go on."""
         entries, strange = self.store.queue.sound_entries()
         for one in strange:
             # One that runs goes on as it was.

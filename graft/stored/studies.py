@@ -63,9 +63,7 @@ def read_best(reader: Reader, row: Mapping[str, Any]) -> tuple[float, int] | tup
 
 
 def read_state(reader: Reader, row: Mapping[str, Any]) -> str:
-    """Return the state of a row of `studies`; `interrupted` where it says running, but no process holds the study's
-    claim.
-    """
+    """Return a study row's state; `interrupted` if it says running and no process holds it."""
     return "interrupted" if row["state"] == "running" and not reader.study(row["name"]).holder() else row["state"]
 
 

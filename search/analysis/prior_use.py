@@ -84,9 +84,7 @@ class PriorUse:
 
 
 def assess_prior(space: Space, trials: pl.DataFrame) -> PriorUse | None:
-    """Return what the prior of a study did, by its trials (columns READ); None for a study without a prior, or in which
-    no trial has a result.
-    """
+    """Return what a prior did, by a study's trials (columns READ); None without prior or result."""
     sampler = space.search.sampler
     ended = trials.filter(pl.col("state").is_in(["finished", "pruned", "diverged"])).sort("number")
     if not isinstance(sampler, Learned | Warm) or ended["objective"].drop_nulls().is_empty():

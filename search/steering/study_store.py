@@ -32,9 +32,7 @@ class StudyQueries(Protocol):
         ...
 
     def queued(self) -> Sequence[tuple[Sequence[StoredTrial], QueuedTrial]]:
-        """Return the trials that wait to be started again, by number, each with its lineage: the first first, itself
-        last.
-        """
+        """Return the trials that wait to start again, by number, with lineages, oldest first."""
         ...
 
     def outcomes(self, limit: int | None, /) -> Sequence[Outcome]:

@@ -44,26 +44,20 @@ class Monitor(ABC):
 
     @abstractmethod
     def state(self, number: int) -> Any:
-        """Return what the policy knows of one running trial, as JSON values for its checkpoint; None if it knows
-        nothing.
-        """
+        """Return what it knows of a running trial, as JSON values for a checkpoint; or None."""
 
     @abstractmethod
     def restore(self, number: int, group: int, state: Any) -> None:
         """Take up a trial that resumes from the checkpoint that `state` was written with."""
 
     def recall_reports(self, reports: Sequence[Report], groups: dict[int, int]) -> None:
-        """Learn again, after a restart, from the stored reports of trials that ended; called if the policy
-        `compares`.
-        """
+        """Learn again from stored reports of ended trials, after a restart, if it `compares`."""
         self.observe(reports, groups)
         for number in groups:
             self.forget(number)
 
     def recall_copied(self, copied: Mapping[int, int]) -> None:  # noqa: B027 - most policies make none
-        """Take over, after a restart, which trials were copied, with the last step at which each was; called if the
-        policy `makes_copies`.
-        """
+        """Take over copied trials with their last steps, after a restart, if it `makes_copies`."""
 
     def copies(
         self, space: Space, pack: Mapping[int, tuple[Trial, int]], reported: Collection[int], first: int

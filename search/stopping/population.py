@@ -145,9 +145,7 @@ class PopulationMonitor(Monitor):
         return [Copy(replaced, self.child(space, number, candidates)) for number, replaced in enumerate(losers, first)]
 
     def child(self, space: Space, number: int, parents: Sequence[tuple[Trial, int]]) -> Trial:
-        """Return a changed copy of one of `parents`: always the same one for the search's seed, `number` and
-        `parents`.
-        """
+        """Return a changed copy of one of `parents`; the seed, `number` and `parents` decide it."""
         random = Random(f"{space.search.seed}/{number}")
         parent, step = random.choice(parents)
         self._copied[parent.number] = max(step, self._copied.get(parent.number, 0))

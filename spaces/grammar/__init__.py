@@ -1,1 +1,1 @@
-"""The parts of the language of spaces: YAML with positions, expressions, distributions, leaves read against rules."""
+"""The language of spaces: YAML with positions, expressions, distributions, leaves and rules."""

@@ -93,9 +93,7 @@ class Context:
         return self.declarations.draw(self, kind, arguments)
 
     def value(self, name: str) -> Formula:
-        """Return the formula that reads the named value; raises LanguageError if there is none or it may not be used
-        here.
-        """
+        """Return the formula that reads a named value; LanguageError if it may not be used here."""
         blocks = self.declarations.blocks
         if name not in blocks:
             raise LanguageError(no_such("named value", f"${name}", (f"${known}" for known in blocks)))

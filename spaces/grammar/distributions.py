@@ -41,7 +41,7 @@ class Range:
     positive: bool = False
 
     def check(self, kind: DrawKind, low: float, high: float) -> None:
-        """Check that low <= high and that both fit the distribution; raises LanguageError if not."""
+        """Raise LanguageError unless low <= high and both fit the distribution."""
         shown = f"{kind}({number(low)}, {number(high)})"
         if not low <= high:
             raise LanguageError(f"{shown}: the lower bound comes first, write {kind}({number(high)}, {number(low)})")
@@ -99,7 +99,7 @@ def draw_between(draw: Draw, bounds: Sequence[Formula]) -> Formula:
 
 
 def choose_option(draw: Draw, options: Sequence[Formula]) -> Formula:
-    """Return the formula of one option out of several; what it adds to the structure then depends on the draw."""
+    """Return the formula of a choice of options; the structure then depends on the draw."""
     evaluates = [option.evaluate for option in options]
     count = len(evaluates)
     level = max(_level(draw), *(option.level for option in options))

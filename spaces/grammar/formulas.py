@@ -18,7 +18,7 @@ Block = Literal["group", "trial"]
 
 
 class LanguageError(Exception):
-    """What is wrong with one value; `with_location` turns it into a SpaceError with file, line and path."""
+    """What is wrong with one value; `with_location` makes it a SpaceError with file, line, path."""
 
 
 class Level(IntEnum):
@@ -51,7 +51,7 @@ CoordinateOf = Callable[[Draw], float]
 
 
 class Scope:
-    """One trial that is being computed: where its coordinates come from, what has been drawn and computed so far."""
+    """One trial in the making: its source of coordinates, and what is drawn and computed so far."""
 
     __slots__ = ("coordinate_of", "draws", "params", "values")
 
@@ -71,7 +71,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
-    """A compiled value; `evaluate` raises LanguageError, ArithmeticError or ValueError where it cannot be computed."""
+    """A compiled value; `evaluate` may raise LanguageError, ArithmeticError or ValueError."""
 
     evaluate: Callable[[Scope], Any]
     level: Level

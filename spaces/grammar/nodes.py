@@ -55,7 +55,7 @@ class Node:
 
     @property
     def word(self) -> str:
-        """A scalar as the file writes it, whole; empty for a section, a list, and where nothing is written."""
+        """A scalar as the file writes it; empty for a section, a list, and where nothing is."""
         return self.tree.value if isinstance(self.tree, yaml.ScalarNode) else ""
 
     def error(self, path: str, message: str) -> SpaceError:
@@ -64,7 +64,7 @@ class Node:
 
 
 class _Loader(yaml.BaseLoader):
-    """Composes nodes without reading a text to its end that can be no space; a second may make half a million."""
+    """Composes nodes; a text that can be no space ends it early: a second makes half a million."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -134,7 +134,7 @@ def _join_calls(root: yaml.Node) -> None:
 
 
 def _join_parts(parts: list[tuple[yaml.Node, ...]]) -> list[tuple[yaml.Node, ...]]:
-    """Return items, or entries of key and value, with each call that was cut put back into the part it began in."""
+    """Return items, or entries of key and value, with each cut call put back where it began."""
     whole: list[tuple[yaml.Node, ...]] = []
     for first, *others in parts:
         *before, last = whole[-1] if whole else (first,)

@@ -39,7 +39,7 @@ def override(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
 
 
 def replace_at(root: yaml.Node, path: str, value: yaml.Node) -> yaml.Node:
-    """Return a copy of the tree with this node at a dotted path; raises SpaceError as `override` does."""
+    """Return a copy of the tree with this node at a path; raises SpaceError as `override` does."""
     if not _PATH.fullmatch(path):
         raise SpaceError(f"{location_of(value.start_mark)}: {shorten(path)}: a path is names joined by dots")
     return _Setting(location_of(value.start_mark), value).put(root, (), tuple(path.split(".")))
@@ -58,7 +58,7 @@ def to_yaml(root: yaml.Node) -> str:
 
 
 class _Dumper(yaml.BaseDumper):
-    """A dumper that writes an empty value in braces as `~`: PyYAML's own quotes it, which makes it a text."""
+    """A dumper that writes an empty value in braces as `~`; PyYAML's own makes it a text."""
 
     def analyze_scalar(self, scalar: str) -> ScalarAnalysis:
         """Return how a scalar may be written."""
@@ -79,7 +79,7 @@ class _Setting:
         self._value = value
 
     def put(self, node: yaml.Node, at: tuple[str, ...], steps: tuple[str, ...]) -> yaml.Node:
-        """Return a copy of `node`, which stands at the path `at`, with the value at `steps` below it."""
+        """Return a copy of `node`, at the path `at`, with the value at `steps` below it."""
         if not steps:
             return self._value
         if not _is_plugin(at):
@@ -132,7 +132,7 @@ def _is_plugin(at: tuple[str, ...]) -> bool:
 
 
 def _match_nested(node: yaml.Node) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return name and fields of a plug-in written `{name: {field: value}}`, None for the other ways."""
+    """Return name and fields of a plug-in written `{name: {field: value}}`, None otherwise."""
     if not isinstance(node, yaml.MappingNode) or len(node.value) != 1:
         return None
     name, fields = node.value[0]

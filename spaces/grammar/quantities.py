@@ -27,7 +27,7 @@ _BOUND = re.compile(r"[<>]=?|==?(?=\s)")
 
 
 def compile_quantity(text: str) -> Quantity:
-    """Return the quantity of an expression; raises LanguageError for what is none, and for one that names nothing."""
+    """Return an expression's quantity; LanguageError for none, or one that names nothing."""
     return _compile(text, text)
 
 

@@ -1,4 +1,4 @@
-"""Sections and plug-ins of a space: from the three ways to write a plug-in to the formula that gives the object."""
+"""Sections and plug-ins of a space: from the three ways to write a plug-in to its formula."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from spaces.grammar.values import match_draw, read_leaf, with_location
 from spaces.messages import no_such, shorten
 
 Families = Mapping[str, type]
-"""The abstract classes of the plug-ins: task, model, optimizer, averaging, learning, sampler, stopping."""
+"""The plug-ins' base classes: task, model, optimizer, averaging, learning, sampler, stopping."""
 _AS_OF = ContextVar[int | None]("the version of the numerics whose defaults hold", default=None)
 
 
 @contextmanager
 def defaults_of(numerics: int | None) -> Generator[None]:
-    """Inside the block, fields that are left out have the defaults of a version of the numerics; None: today's."""
+    """Give fields that are left out the defaults of a version of the numerics; None: today's."""
     token = _AS_OF.set(numerics)
     try:
         yield
@@ -39,7 +39,7 @@ def read_mapping(node: Node, path: str) -> Mapping[str, Node]:
 
 
 def read_plugin(node: Node, family: type, context: Context) -> Formula:
-    """Return the formula of a plug-in, which may be a choice among plug-ins; it evaluates to the plug-in object."""
+    """Return the formula of a plug-in, maybe a choice of several; it gives the plug-in object."""
     options = match_draw(node, ("choice",), context.path)
     if options:
         return _read_plugin_choice(node, options[1], family, context)
@@ -115,7 +115,7 @@ def _read_plugin_choice(node: Node, options: Sequence[Node], family: type, conte
 
 
 def _record_label(formula: Formula, path: str, label: str) -> Formula:
-    """Return the same plug-in, whose option the trial's params name: in full where options share a name."""
+    """Return the plug-in with its option in the trial's params, in full if options share a name."""
 
     def evaluate(scope: Scope) -> Any:
         scope.params[path] = label  # before the plug-in, which may be a choice itself and know better

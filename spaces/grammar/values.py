@@ -1,4 +1,4 @@
-"""Leaves of a space, read against the rule of the field that they stand in: numbers, options, flags, their draws."""
+"""Leaves of a space, read against their fields' rules: numbers, options, flags, their draws."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_value(node: Node, rule: Rule, context: Context) -> Formula:
 
 
 def match_draw(node: Node, kinds: Sequence[str], path: str) -> tuple[Any, tuple[Node, ...]] | None:
-    """Return kind and arguments of a draw in mapping form, `{uniform: [0, 4]}`; None for any other value."""
+    """Return kind and arguments of a draw such as `{uniform: [0, 4]}`; None for other values."""
     if not isinstance(node.content, Mapping) or len(node.content) != 1:
         return None
     [(kind, inner)] = node.content.items()

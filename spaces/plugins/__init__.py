@@ -35,9 +35,7 @@ Examples = Sequence[Mapping[str, Any]]
 
 
 def names(family: type) -> tuple[str, ...]:
-    """Return the members of a family, sorted: the modules of the folder that defines it, and those from outside in
-    use.
-    """
+    """Return a family's members, sorted: its folder's modules, and those from outside in use."""
     outside = active.current().names(title(family))
     return tuple(sorted({*_list_packaged(family), *outside})) if outside else _list_packaged(family)
 
@@ -67,9 +65,7 @@ def load(family: type[Family], name: str) -> type[Family]:
 
 
 def unknown_member(family: type, name: str) -> str:
-    """Return the error of a name that is no member's: the choices, and what is wrong with packages that might have
-    it.
-    """
+    """Return the error of an unknown name: the choices, and faults of packages that may have it."""
     problem = no_such(title(family), name, names(family))
     return "; ".join([problem, *active.current().faults])
 
@@ -110,7 +106,7 @@ def name_of(plugin: object) -> str:
 
 
 def code_of(plugin: object) -> str | None:
-    """Return a digest of an outside plug-in's code, which changes with the code; None for a packaged one."""
+    """Return a digest of an outside plug-in's code; None for a packaged plug-in."""
     return code_of_class(type(plugin))
 
 
@@ -168,7 +164,7 @@ def config_of(plugin: object) -> dict[str, Any]:
 
 
 def _nested_fields(plugin: object, path: str) -> Iterator[tuple[str, Any, Rule]]:
-    """Yield dotted path, value and rule of every field that is no part, those of nested parts included."""
+    """Yield dotted path, value and rule of every field that is no part, nested parts included."""
     for field, rule in rules(type(plugin)).items():
         here, value = f"{path}.{field}" if path else field, getattr(plugin, field)
         if rule.family:
@@ -183,7 +179,7 @@ def knobs(plugin: object, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def step_counts(plugin: object, path: str = "") -> Iterator[tuple[str, int, int]]:
-    """Yield path, value and least value of every field that counts optimizer steps, parts included."""
+    """Yield path, value and least value of every field that counts steps, parts included."""
     return ((here, value, int(rule.low)) for here, value, rule in _nested_fields(plugin, path) if rule.steps)
 
 
@@ -196,9 +192,7 @@ def parts(plugin: object, family: str) -> Iterator[tuple[str, type]]:
 
 
 def files_of(plugin: object) -> Iterator[FilePath]:
-    """Yield the files and folders that a plug-in reads, its parts included: those of its fields, and those that it
-    says.
-    """
+    """Yield the files and folders that a plug-in and its parts read, by fields or as they say."""
     yield from files_read(plugin)
     if _offers(type(plugin), HasContents):
         yield from cast(HasContents, plugin).contents()
@@ -233,9 +227,7 @@ _ACTUAL = "_actual_"
 
 
 def actual(plugin: object, field: str) -> Any:
-    """Return a size without padding: the plain number, or of a bound plug-in with padding the trial's own as a
-    tensor.
-    """
+    """Return a size without padding: a plain number, or a tensor of a bound, padded plug-in."""
     return vars(plugin).get(_ACTUAL + field, getattr(plugin, field))
 
 
@@ -245,7 +237,7 @@ def paddable_sizes(plugin: object, path: str = "") -> Iterator[tuple[str, int]]:
 
 
 def pad_sizes(plugin: Family) -> Family:
-    """Return the same plug-in with the sizes that its trials share; rules between fields need not hold for them."""
+    """Return the plug-in with the sizes that its trials share, without rules between fields."""
     fields = {field: (rule, getattr(plugin, field)) for field, rule in rules(type(plugin)).items()}
     parts = {field: pad_sizes(part) for field, (rule, part) in fields.items() if rule.family}
     sizes = {field: padded_size(size, rule.padded) for field, (rule, size) in fields.items() if rule.padded}
@@ -253,7 +245,7 @@ def pad_sizes(plugin: Family) -> Family:
 
 
 def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
-    """Return the same plug-in with some fields replaced; unchecked, so that it works inside the engine too."""
+    """Return the plug-in with some fields replaced; unchecked, so that the engine can use it."""
     changed = copy.copy(plugin)
     for field, value in values.items():
         object.__setattr__(changed, field, value)
@@ -261,7 +253,7 @@ def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
 
 
 def structure_of(plugin: object) -> dict[str, Any]:
-    """Return what trials must share to train in one pack: names, sizes, options, flags, the switches that are on."""
+    """Return what trials of one pack share: names, sizes, options, flags, switches that are on."""
     # Recordings and compiled steps are kept by structure, and trials of equal ones train in one pack: also while a file
     # from outside changes, of code or of data.
     code = {"code": code} if (code := code_of(plugin)) else {}
@@ -285,15 +277,13 @@ def structure_of(plugin: object) -> dict[str, Any]:
 
 
 def facts(plugin: object) -> Params:
-    """Return facts that follow from a plug-in's fields and are worth a column, if its family has any."""
+    """Return facts that follow from a plug-in's fields and are worth a column, if it has any."""
     return cast(HasFacts, plugin).facts() if _offers(type(plugin), HasFacts) else {}
 
 
 @cache
 def _offers(kind: type, protocol: type) -> bool:
-    """Return whether plug-ins of this kind are of a protocol of methods; each draw asks, and isinstance takes long to
-    tell.
-    """
+    """Return whether plug-ins of this kind are of a protocol; isinstance is slow for each draw."""
     return issubclass(kind, protocol)
 
 

@@ -20,7 +20,7 @@ def current() -> Outside:
 
 
 def install(outside: Outside) -> None:
-    """Look names up among these from now on, in all threads: what a worker's process does before it begins."""
+    """Look names up among these from now on, in all threads, as a worker's process does first."""
     global _installed
     for bundle in outside.bundles:
         register(bundle)

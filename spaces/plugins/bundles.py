@@ -49,7 +49,7 @@ class Member:
     line: int
     """Of its class."""
     origin: str
-    """What a person calls where it comes from: `./mine.py`, `mypackage.tasks`, `graft-extra 1.2`."""
+    """Where it comes from, for a person: `./mine.py`, `mypackage.tasks`, `graft-extra 1.2`."""
 
     @property
     def title(self) -> str:
@@ -64,7 +64,7 @@ class Bundle:
     sources: tuple[Source, ...]
     members: tuple[Member, ...]
     is_installed: bool = False
-    """Whether an installed package offers it by its entry point, rather than a space or a command asks for it."""
+    """Whether an installed package's entry point offers it; else a space or command names it."""
 
     @property
     def package(self) -> str:
@@ -87,18 +87,18 @@ class Bundle:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outside:
-    """What a study has from outside the package: plug-ins, looked up before the packaged ones, and files of data."""
+    """What a study has from outside: plug-ins, found before packaged ones, and files of data."""
 
     bundles: tuple[Bundle, ...] = ()
     faults: tuple[str, ...] = ()
     """What is wrong with installed packages that offer plug-ins, a sentence each. Errors about unknown names quote
     them."""
     folder: Path | None = None
-    """Where relative paths of data start; None: in the working folder, and nothing is noted in `data`."""
+    """Where relative paths of data start; None: the working folder, and `data` notes nothing."""
     data: dict[str, Data] = field(default_factory=dict[str, Data])
-    """Files and folders by the names that the space has for them. One that is met and is not there yet is added."""
+    """Files and folders by the space's names for them; a new one is added when it is met."""
     contents: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
-    """Digest -> content of the files of `data`, where they are sent to machines that may not have them."""
+    """Digest -> content of the files of `data`, for machines that may not have them."""
     _used: set[Bundle] = field(default_factory=set[Bundle])
 
     def names(self, family: str) -> list[str]:
@@ -106,7 +106,7 @@ class Outside:
         return [member.name for bundle in self.bundles for member in bundle.members if member.family == family]
 
     def find(self, family: str, name: str) -> tuple[Bundle, Member] | None:
-        """Return a plug-in and its bundle, which counts as used from now on; None if there is none of this name."""
+        """Return a plug-in and its bundle, now counted as used; None for an unknown name."""
         for bundle in self.bundles:
             for member in bundle.members:
                 if (member.family, member.name) == (family, name):

@@ -22,9 +22,9 @@ from spaces.errors import PluginError
 DIGITS = 16
 """Of a SHA-256 that is stored; no two contents agree in so many."""
 _LARGE = 1 << 20
-"""Bytes from which on a file's digest is kept in the cache: smaller files are read faster than they are looked up."""
+"""Bytes from which on a digest is cached: smaller files are read faster than looked up."""
 _SETTLED = 2_000_000_000
-"""Nanoseconds for which a file must have been left alone: within a clock's tick a second edit leaves no trace."""
+"""Nanoseconds since a file's last edit: within a clock's tick a second one leaves no trace."""
 
 _known: dict[str, tuple[str, str]] = {}
 """Path -> the key of a file's state, and its digest then."""
@@ -75,7 +75,7 @@ class Data:
     path: str
     """Where they were; empty for what has no place on a disk, as a data set of a hub."""
     state: FileState
-    """The file; of a folder the digest of all names and digests, the sum of sizes, and the newest time."""
+    """The file; of a folder the digest of names and digests, the sum of sizes, the newest time."""
     files: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
     """Of a folder: name in it -> file."""
     selection: Selection = ALL_FILES
@@ -86,7 +86,7 @@ class Data:
         return self.state.digest
 
     def describe_change(self, name: str, now: Data | None) -> str:
-        """Return what is different, in a line that names the file and both of its states; `name`: of the whole."""
+        """Return the difference, a line with the file and both its states; `name`: of the whole."""
         if now is None:
             return f"{name} ({self.path}) is not there any more, or cannot be read; it had {self.state.describe()}"
         different = sorted(
@@ -114,7 +114,7 @@ class Data:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Return what `to_json` gave; raises KeyError, TypeError or ValueError for anything else."""
+        """Return what `to_json` gave; KeyError, TypeError or ValueError for anything else."""
         return cls(
             path=str(values["path"]),
             state=FileState(*values["state"]),

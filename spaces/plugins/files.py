@@ -62,7 +62,7 @@ class FilePath(os.PathLike[str]):
         return bool(self.written)
 
     def check(self) -> None:
-        """Raise PluginError, one line that says what is different, if the file has not the content that it had."""
+        """Raise PluginError, one line on the difference, if the file's content has changed."""
         if not self.path:
             return  # it is in no file, or no file is named
         before = active.current().data.get(self.written)
@@ -102,7 +102,7 @@ def find_file(written: str, selection: Selection = ALL_FILES) -> FilePath:
 
 
 def note_content(written: str, data: Data) -> FilePath:
-    """Return what has no place on a disk as a file, and note it; raises PluginError where the study has another one."""
+    """Return and note, as a file, what is on no disk; PluginError if the study has another one."""
     outside = active.current()
     known = outside.data.get(written)
     if known is None:
@@ -115,12 +115,12 @@ def note_content(written: str, data: Data) -> FilePath:
 
 
 def written_of(value: Any) -> Any:
-    """Return a field's value as a configuration has it: of a file its name, else the value itself."""
+    """Return a field's value as in a configuration: of a file its name, else the value."""
     return value.written if isinstance(value, FilePath) else value
 
 
 def find_place(written: str, folder: Path | None) -> Path:
-    """Return where a file should be; raises PluginError for one of a package that is not installed."""
+    """Return where a file should be; PluginError for a package that is not installed."""
     if written == STANDARD_LIBRARY:
         return Path(sysconfig.get_paths()["stdlib"])
     if written.startswith(PACKAGE):
@@ -157,7 +157,7 @@ def _is_installed(name: str) -> bool:
 
 
 def files_read(member: object) -> Iterator[FilePath]:
-    """Yield the files of the installation that a plug-in reads: `READS: ClassVar[Sequence[Read]]` of its class."""
+    """Yield the installed files that a plug-in reads: its `READS: ClassVar[Sequence[Read]]`."""
     reads: Sequence[Read] = getattr(type(member), "READS", ())
     for read in reads:
         # Without a study they are looked at once: each step of a training asks.
@@ -184,7 +184,7 @@ def list_changes(data: Mapping[str, Data]) -> Iterator[tuple[str, Data | None, s
 
 
 def sendable(data: Mapping[str, Data]) -> dict[str, Data]:
-    """Return what can be sent to another machine: files and folders, but for those of an installation."""
+    """Return the files and folders that can be sent to another machine: all but installed ones."""
     return {name: one for name, one in data.items() if one.path and not _is_installed(name)}
 
 

@@ -1,4 +1,4 @@
-"""Imports the modules of bundles from their texts, and says in one line where one of them went wrong."""
+"""Imports modules of bundles from their texts, and says in one line where one went wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _known: dict[str, Bundle] = {}
 
 
 def import_member(bundle: Bundle, member: Member) -> ModuleType:
-    """Return the module of a plug-in; raises PluginError, one line with file and line, if importing it goes wrong."""
+    """Return a plug-in's module; PluginError, one line with file and line, if its import fails."""
     register(bundle)
     try:
         return importlib.import_module(f"{bundle.package}.{member.module}")
@@ -98,7 +98,7 @@ class _Loader(InspectLoader):
         return self._source.is_package
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the text, compiled; tracebacks say so if the file has changed since it was stored."""
+        """Return the compiled text; tracebacks say if the file has changed since."""
         path, text = self._source.path, self._source.text
         try:
             is_same = Path(path).read_bytes() == text.encode()
@@ -108,7 +108,7 @@ class _Loader(InspectLoader):
         return compile(text, name, "exec", dont_inherit=True)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run it with an import statement that finds the bundle's own modules by the names that they have in it."""
+        """Run it with an import statement that finds the bundle's modules by their names in it."""
         module.__file__ = self._source.path
         module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _LocalImport(self._bundle)}
         exec(self.get_code(module.__name__), module.__dict__)

@@ -1,4 +1,4 @@
-"""Finds the plug-ins of files, folders and packages, and the local files that they import, without importing any."""
+"""Finds plug-ins of files, folders and packages, and their local imports, without importing."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _plugin_files(folder: Path, origin: str) -> list[str]:
 
 
 def _root_of(module: str, folder: Path) -> Path | None:
-    """Return the folder on Python's path, or `folder` itself, that has the top-level package of a module."""
+    """Return the folder, on Python's path or `folder`, that has a module's top-level package."""
     top = module.partition(".")[0]
     if top in OURS:
         return Path(__file__).parents[2]  # a folder of the user's may have the same name
@@ -188,7 +188,7 @@ class _Reader:
         self._sources: dict[str, Source] = {}
 
     def read(self, modules: list[str], origin: str) -> Bundle:
-        """Return the plug-ins that the modules define, and these with all local files that they import."""
+        """Return the modules' plug-ins, and the modules with all local files that they import."""
         members = [member for module in modules for member in self._members(module, origin)]
         if not members:
             known = ", ".join(self._families.values())
@@ -261,7 +261,7 @@ class _Reader:
         return None
 
     def _file(self, module: str, *, beyond: bool = False) -> Path | None:
-        """Return the file of a module of this bundle; `beyond`: of any one that Python would find."""
+        """Return the file of a module of this bundle; `beyond`: of any that Python finds."""
         top = module.partition(".")[0]
         if top in sys.stdlib_module_names:
             return None

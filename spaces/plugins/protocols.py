@@ -1,4 +1,4 @@
-"""What a plug-in, or a family, may offer beyond its fields: the reader asks whether it has these methods."""
+"""What a plug-in or a family may offer beyond its fields, known by its methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spaces.records import LearnedSpline, Params
 
 @runtime_checkable
 class HasFacts(Protocol):
-    """A plug-in that knows something that follows from its fields, as a task its generalisation gap."""
+    """A plug-in that knows what follows from its fields, as a task its generalisation gap."""
 
     def facts(self) -> Params:
         """Return the facts, name -> value."""
@@ -20,7 +20,7 @@ class HasFacts(Protocol):
 
 @runtime_checkable
 class HasKin(Protocol):
-    """A plug-in whose trials may train in one pack with those of others, as tasks that differ in their data alone."""
+    """A plug-in whose trials may share packs with others', as tasks that differ only in data."""
 
     def kin(self) -> Mapping[str, Any] | None:
         """Return the base class of all members; None if there is none."""
@@ -38,11 +38,11 @@ class HasContents(Protocol):
 
 @runtime_checkable
 class KnowsPadding(Protocol):
-    """A plug-in that can tell whether trials of different sizes may share a pack, as a model by its scorer."""
+    """A plug-in that tells whether trials of different sizes may share a pack, as a model does."""
 
     @property
     def padding_obstacle(self) -> str | None:
-        """Why tensors padded with zeros would change what it does, in a few words; None: they do not."""
+        """Why zero padding would change what it does, in a few words; None: it does not."""
         ...
 
 

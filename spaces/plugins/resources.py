@@ -24,7 +24,7 @@ class ResourceError(PluginError):
 
 @contextmanager
 def only(fields: Collection[str]) -> Generator[None]:
-    """Allow resources in these fields alone, by their paths (`task.corpus.path`), in a space read inside."""
+    """Allow resources only in fields of these paths (`task.corpus.path`) in a space read inside."""
     token = _allowed.set(frozenset(fields))
     try:
         yield

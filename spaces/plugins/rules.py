@@ -1,4 +1,4 @@
-"""The rule that a field of a plug-in keeps: its kind, its range or choices, and how a value is checked against it."""
+"""The rule of a plug-in's field: its kind, its range or choices, and the check of a value."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Rule:
     selection: Selection = ALL_FILES
     """Of a file: which files of a folder count."""
     ending: str = ""
-    """For a file: the field whose text, unless it is empty, says how the names of a folder's files end instead."""
+    """For a file: the field whose text, unless empty, is the ending of a folder's files instead."""
     earlier: tuple[int, float] | None = None
     """The default of another time: the last version of the numerics that had it, and its value."""
 
@@ -85,7 +85,7 @@ class Rule:
         return dataclasses.replace(self, selection=Selection((end,))) if end else self
 
     def check(self, path: str, value: Any) -> Any:
-        """Return the value in its field's own type; raises PluginError that names path, value and rule."""
+        """Return the value in its field's type; PluginError names path, value and rule."""
         if self.kind == "file":
             return self._find(path, value)
         if self.kind == "flag":
@@ -107,7 +107,7 @@ class Rule:
         return int(value) if self.integer else float(value)
 
     def _find(self, path: str, value: Any) -> FilePath:
-        """Return the file that a text names; raises PluginError as `check`, and if there is no such file."""
+        """Return the file that a text names; PluginError as in `check`, and for no such file."""
         if self.optional and value == "":
             return FilePath("")
         if isinstance(value, str):  # an empty one, too: it would stand for the folder of the space
@@ -120,7 +120,7 @@ class Rule:
             raise PluginError(f"{path}: {error}") from error
 
     def _largest(self) -> float:
-        """Return the integers that torch and SQL can hold, the rule of a field without bounds of its own."""
+        """Return the integers that torch and SQL can hold, for a field without its own bounds."""
         return self.high if math.isfinite(self.high) else LARGEST_SIZE if self.kind == "size" else LARGEST_COUNT
 
     def _is_number(self, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""From the text of a space to the Space: its sections, each read in the part of the language that it is written in."""
+"""From the text of a space to the Space: each section is read in its part of the language."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def parse(text: str, origin: str, families: Families, overrides: Mapping[str, st
 
 
 def content_of(text: str, origin: str) -> Any:
-    """Return a space's text as plain values, from which its hash is made; raises SpaceError if it is no YAML."""
+    """Return a space's text as plain values, which its hash is of; SpaceError if it is no YAML."""
     root = read(compose(text, origin))
     return _to_plain(inline_spaces(root) if is_transfer(root) else root)
 

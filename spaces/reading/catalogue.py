@@ -43,7 +43,7 @@ def read_text(origin: str) -> str:
 
 
 def find_beside(origin: str, file: str) -> str:
-    """Return the path of the file `origin` in the folder of `file`, or `origin` itself if it has no such file."""
+    """Return the file `origin` in the folder of `file`, or `origin` itself if there is none."""
     beside = os.path.join(os.path.dirname(file), origin)
     return beside if not are_limited() and os.path.isfile(beside) else origin
 

@@ -102,7 +102,7 @@ def _read_difference(node: Node) -> float:
 
 
 def _read_metric(node: Node | None, objective: Node) -> dict[str, Any]:
-    """Return direction, metric and `at` of a claim; those of the objective unless the claim has its own."""
+    """Return direction, metric and `at` of a claim: its own, or else the objective's."""
     of_search = read_objective(objective, None, "search.objective")
     own = of_search if node is None else read_objective(node, None, "claim.metric")
     is_objective = str(own) == str(of_search)

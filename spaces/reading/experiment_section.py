@@ -1,4 +1,4 @@
-"""The sections `arms:`, `seeds:`, `confirm:` and `claim:` of a space: what is compared, and from how many seeds."""
+"""A space's sections `arms`, `seeds`, `confirm`, `claim`: what is compared, on how many seeds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_experiment(root: Node) -> bool:
 
 
 def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) -> ExperimentSpace:
-    """Return the experiment of a file; raises SpaceError that names the line, the path, the value and the rule."""
+    """Return the experiment of a file; SpaceError names the line, path, value and rule."""
     sections = root.content
     assert isinstance(sections, Mapping), "a space with one of the sections is a section itself"
     base = _base_of(root)
@@ -63,7 +63,7 @@ def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) ->
 
 
 def _base_of(root: Node) -> yaml.Node:
-    """Return the space without these sections; of an arm in which nothing is drawn there is one configuration."""
+    """Return the space without these sections; an arm without draws has one configuration."""
     tree = root.tree
     assert isinstance(tree, yaml.MappingNode), "a space is a section"
     kept = [(key, value) for key, value in tree.value if key.value not in _SECTIONS]
@@ -75,7 +75,7 @@ def _base_of(root: Node) -> yaml.Node:
 
 
 def _read_arms(node: Node | None, study: str) -> Mapping[str, Mapping[str, Node]]:
-    """Return the paths that each arm sets; without the section, the space itself is the only arm."""
+    """Return the paths that each arm sets; without the section the space is the only arm."""
     if node is None:
         return {study: {}}
     if not isinstance(node.content, Mapping) or not node.content:

@@ -1,4 +1,4 @@
-"""Whether trials of different sizes share packs by exact zero padding, where a space leaves it open."""
+"""Decides, where a space does not, if trials of different sizes share packs by zero padding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Of Table 1 of paper 003 a group's recordings take 0.4 s with the native step and
 recordings pay off after about 20,000 and 1,600 model-steps.
 """
 FEW_TRIALS = 8
-"""Trials of one shape that leave most of a pack's time to what it costs however few its lanes are."""
+"""Trials of one shape at which most of a pack's time is what any number of lanes costs."""
 
 
 def padding_rule(levels: Collection[Level], search: Search) -> Callable[[Mapping[str, Any]], bool]:

@@ -1,4 +1,4 @@
-"""The section `plugins:` of a space: files, folders and modules with plug-ins that are not Graft's own."""
+"""The section `plugins:` of a space: files, folders and modules of plug-ins from outside."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 def read_search(node: Node, families: Families, context: Context) -> Search:
-    """Return the settings of the search; the sampler is `random` unless the section names another."""
+    """Return the search's settings; the sampler is `random` unless the section names another."""
     entries = read_mapping(node, context.path)
     for key, child in entries.items():
         if key not in _KEYS:
@@ -72,7 +72,7 @@ def _build_plugin(node: Node, family: type, context: Context) -> Any:
 
 
 def _list_items(node: Node | None) -> Sequence[Node]:
-    """Return the items of a list; a value that is none stands for itself, and one left out for no item."""
+    """Return the items of a list; any other value is the only item, one left out none."""
     if node is None:
         return ()
     return node.content if isinstance(node.content, tuple) else (node,)
@@ -95,7 +95,7 @@ def _read_objectives(node: Node, variants: Sequence[str], context: Context) -> t
 
 
 def _compile(node: Node, compile_text: Callable[[str], Quantity], context: Context) -> Quantity:
-    """Return the quantity that a text stands for; raises SpaceError for a value that is no text, and as it does."""
+    """Return a text's quantity; raises SpaceError for what is no text, or no quantity."""
 
     def compile_node() -> Quantity:
         if not isinstance(node.content, str):
@@ -116,7 +116,7 @@ def _read_direction(node: Node, entries: Mapping[str, Node], path: str) -> tuple
 
 
 def read_objective(node: Node, variants: Sequence[str] | None, path: str) -> Objective:
-    """Read `{minimize: tvd/bema}` or `{maximize: accuracy/raw/length=64, at: last}`; `variants` None: any."""
+    """Read `{minimize: tvd/bema}` or `{maximize: accuracy/raw, at: last}`; `variants` None: any."""
     entries = read_mapping(node, path)
     direction, named = _read_direction(node, entries, path)
     at = entries["at"].text if "at" in entries else "best"

@@ -1,4 +1,4 @@
-"""The section `transfer:` of a space: several tasks' own spaces, and what is found on each and tried on all."""
+"""The section `transfer:` of a space: tasks' own spaces, what is found on one and tried on all."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def has_one_objective(text: str) -> bool:
 
 
 def inline_spaces(root: Node) -> Node:
-    """Return the space with the tasks' spaces written out where the file names them, so that it needs no other file."""
+    """Return the space with tasks' spaces in place of their files' names; it is whole then."""
     tree = root.tree
     for name, task in _read_tasks(root).items():
         here = f"transfer.tasks.{name}"
@@ -95,7 +95,7 @@ def inline_spaces(root: Node) -> Node:
 
 
 def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpace, hash_: str) -> TransferSpace:
-    """Return the space of a file that needs no other; raises SpaceError that names the line, the path and the rule."""
+    """Return the space of a whole file; raises SpaceError that names line, path and rule."""
     _check_keys(root, "", (*_SECTIONS, "plugins"), _SECTIONS)
     transfer, search = _require(root, "transfer"), _require(root, "search")
     _check_keys(transfer, "transfer", _FIELDS, ("tasks", "architecture"))

@@ -33,7 +33,7 @@ _FORGIVE = update(trials).where(trials.c.id == bindparam("trial"), trials.c.deat
 def write(
     connection: Connection, insert: Insert, study_id: int, saved: Sequence[Checkpoint], pasts: Mapping[int, Past]
 ) -> None:
-    """Write where the states of trials are, and delete older ones; `pasts`: number -> what its history must know."""
+    """Write where trials' states are, and delete older ones; `pasts`: number -> its history."""
     rows = [
         {
             "trial_id": trial_id(study_id, one.number),
@@ -57,7 +57,7 @@ def write(
 
 
 def read(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[Checkpoint, ...]]:
-    """Map ids of trials to the checkpoints that each can resume from, the newest first, if it has any."""
+    """Map ids of trials that have any to the checkpoints they can resume from, newest first."""
     c = checkpoints.c
     number = select(trials.c.number).where(trials.c.id == c.trial_id).scalar_subquery()
     these = select(c.trial_id, number, c.fence, c.step, c.path, c.place, c.sha256, c.known).where(c.trial_id.in_(ids))

@@ -201,7 +201,7 @@ class ControlledStudy:
     def _end(
         self, connection: Connection, results: Sequence[TrialResult], fences: Mapping[int, tuple[int, State]]
     ) -> None:
-        """Write the results of starts that still run; `fences`: of these trials, as `rows.fences` gives them."""
+        """Write the results of starts that still run; `fences` as `rows.fences` gives them."""
         current = [one for one in results if fences.get(one.number) == (one.fence, "running")]
         rows.end(connection, self.id, current)
         checkpointing.delete(connection, [trial_id(self.id, one.number) for one in current])
@@ -219,9 +219,7 @@ class ControlledStudy:
             self._database.ring(connection, study_topic(self.id))
 
     def _plan(self, reports: Sequence[Report]) -> _Plan:
-        """Decide which new reports are written and which stored ones they supersede; a report that was recorded
-        before is not written again.
-        """
+        """Choose the new reports to write, none twice, and the stored ones that they supersede."""
         if self._policy == "full":
             return _Plan(reports, [], {})
         pasts: dict[int, Past] = {}

@@ -71,7 +71,7 @@ class EditedStudy:
 
     @transaction
     def keep_checkpoint_folder(self, connection: Connection, folder: str) -> None:
-        """Note where the study's checkpoints are, if that is not noted; its name no longer says so."""
+        """Note where the study's checkpoints are, unless noted: its name no longer says so."""
         this = update(studies).where(studies.c.id == self.id, studies.c.checkpoint_folder.is_(None))
         connection.execute(this.values(checkpoint_folder=folder))
 
@@ -82,7 +82,7 @@ class EditedStudy:
 
     @transaction
     def enqueue(self, connection: Connection, added: Sequence[Trial]) -> None:
-        """Write new trials as queued, and plan as many more; raises StudyError for a number that is taken."""
+        """Write new trials as queued, and plan as many more; StudyError for a taken number."""
         test_sets.check_sealed(connection, self.id)
         numbers = [trial.number for trial in added]
         these = select(trials.c.number, trials.c.draws).where(trials.c.study_id == self.id)

@@ -54,7 +54,7 @@ class Assigned:
 
 
 class FingerprintTable:
-    """The fingerprints of one study, written by its only controller; so the database is read once."""
+    """The fingerprints of one study; its only controller writes them, so it reads them once."""
 
     def __init__(self, study_id: int, version: str) -> None:
         """`version`: of Graft, as the controller has it; workers run the same code."""
@@ -67,7 +67,7 @@ class FingerprintTable:
         """A fingerprint, and the row that its trial has had -> the row that it has."""
 
     def assign(self, connection: Connection, insert: Insert, reports: Iterable[Report]) -> Assigned:
-        """Write the rows that these reports need; which row each trial has now. Nothing is remembered before `keep`."""
+        """Write the rows of these reports; return each trial's row. `keep` remembers them."""
         found: dict[int, int] = {}
         rows = list(self._rows if self._rows is not None else _read(connection, self._study_id))
         changed: dict[int, FingerprintRow] = {}
@@ -106,7 +106,7 @@ class FingerprintTable:
             self._numbers.pop(number, None)
 
     def _row_for(self, rows: Sequence[FingerprintRow], fingerprint: Fingerprint, current: int | None) -> FingerprintRow:
-        """Return the row of a trial with this fingerprint, which has had the row `current` until now."""
+        """Return the row of a trial with this fingerprint, which had the row `current` before."""
         scalars = (
             fingerprint.numerics,
             self._version or None,

@@ -30,7 +30,7 @@ _PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What must be known of a trial's earlier reports to tell which of them the next one supersedes."""
+    """What tells which of a trial's earlier reports the next one supersedes."""
 
     count: int = 0
     last: int = -1
@@ -78,7 +78,7 @@ def follow(policy: History, past: Past, step: int, score: float) -> tuple[Past, 
 
 
 def predict_rows(policy: History, validations: int, metrics_per_validation: int) -> int:
-    """Return the metric rows that a trial of `validations` reports leaves, or up to two reports more."""
+    """Return the metric rows that `validations` reports leave, or up to two reports more."""
     if policy == "last":
         return min(validations, 1) * metrics_per_validation
     if policy == "full" or validations <= _ALL:

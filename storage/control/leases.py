@@ -63,5 +63,5 @@ def expire(connection: Connection, study_id: int, fence: int) -> list[str]:
 
 
 def orphan(connection: Connection, study_id: int, fence: int) -> None:
-    """Mark the workers of earlier controllers as lost: they exchange with a process that does not exist any more."""
+    """Mark the workers of earlier controllers as lost: the process they exchange with is gone."""
     connection.execute(_OTHERS, {"study": study_id, "own": fence})

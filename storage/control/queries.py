@@ -16,7 +16,7 @@ from storage.schema import metrics, trial_id, trials
 
 @final
 class StudyQueries:
-    """Questions about the rows of one study; what each means is said in `search.steering.study_store.StudyQueries`."""
+    """Questions about a study's rows, defined by `search.steering.study_store.StudyQueries`."""
 
     def __init__(self, session: Session, study_id: int) -> None:
         self.id = study_id

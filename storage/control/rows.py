@@ -144,11 +144,11 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
 _RESOLVED = {
     name: literal_column(f"excluded.{name}") for name in ("task", "model", "scorer", "seed", "params", "config")
 }
-"""What follows from a trial's draws; spelled out, as SQLAlchemy makes all columns again for `excluded`."""
+"""What follows from a trial's draws; spelled out, as `excluded` has SQLAlchemy copy all columns."""
 _FIRST_STEP = literal_column("excluded.steps")
 _HAS_STATE = trials.c.steps > _FIRST_STEP
 _FURTHER = case((_HAS_STATE, trials.c.steps), else_=_FIRST_STEP)
-"""A queued trial with a checkpoint stays at the checkpoint's step; any other starts at its first step."""
+"""A queued trial with a checkpoint stays at its step; any other starts at the first step."""
 
 
 def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def planned_count(study_id: int, number: int | ColumnElement[int]) -> ColumnElem
 
 
 def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dict[int, tuple[int, State]]:
-    """Map numbers to fence and state of the trials that exist; their rows stay locked until the transaction ends."""
+    """Map numbers to fence and state of trials; lock the rows until the transaction ends."""
     found: dict[int, tuple[int, State]] = {}
     for part in split_ids([trial_id(study_id, number) for number in numbers]):
         found.update((number, (fence, state)) for number, fence, state in connection.execute(_FENCES, {"ids": part}))
@@ -269,7 +269,7 @@ def forget(connection: Connection, study_id: int, steps: Iterable[tuple[int, int
 
 
 def end(connection: Connection, study_id: int, results: Sequence[TrialResult]) -> None:
-    """Give running trials their final state, and their steps to the study; one that ended before keeps its state."""
+    """End running trials and add their steps to the study's; ended trials keep their state."""
     if not results:
         return
     assert all(result.state in TERMINAL for result in results), results
@@ -305,7 +305,7 @@ def storable(text: str | None) -> str | None:
 
 
 def requeue(connection: Connection, study_id: int, starts: Sequence[TrialStart], crashes: int) -> None:
-    """Put these starts back in the queue at their last checkpoints, with so many more worker crashes."""
+    """Requeue these starts at their last checkpoints, with so many more worker crashes."""
     rows = [{"trial": trial_id(study_id, one.number), "start": one.fence} for one in starts]
     if rows:
         connection.execute(_REQUEUE, [{**row, "dead": crashes} for row in rows])
@@ -313,7 +313,7 @@ def requeue(connection: Connection, study_id: int, starts: Sequence[TrialStart],
 
 
 def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
-    """Queue trials that ended again, from step 0, as if they had never run; only their fences count on."""
+    """Queue ended trials again, from step 0 as if they had never run; only fences count on."""
     c = trials.c
     for part in split_ids(ids):
         trained = select(func.coalesce(func.sum(c.steps - func.coalesce(c.parent_step, 0)), 0)).where(c.id.in_(part))

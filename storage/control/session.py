@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 
 @final
 class Session:
-    """One connection at a time, and the studies locked over it. Safe to call from several threads, one at a time."""
+    """One connection at a time, and the studies locked over it. Threads take turns."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
         self.database = database
@@ -43,7 +43,7 @@ class Session:
         """Study -> its name, and its fence when it was locked."""
         self._is_service = False
         self._failure: GraftError | None = None
-        """Why nothing may be written any more: another process has a study now, or the server was away for too long."""
+        """Why nothing may be written: another process has a study, or the server was away long."""
 
     def close(self) -> None:
         """Give back the connection and the locks."""
@@ -74,7 +74,7 @@ class Session:
         del self._locked[study_id]
 
     def lock_service(self) -> None:
-        """Make this process the only service of the database; raises StudyError if another process is."""
+        """Make this process the database's only service; raises StudyError if another one is."""
         self.transact(self.database.locks.lock_service)
         self._is_service = True
 
@@ -115,7 +115,7 @@ class Session:
         return self.transact(act_if_in_control)
 
     def _check_place(self) -> None:
-        """Raise StorageError if what is committed is not where the next one looks; nothing is written after that."""
+        """Raise StorageError, and write no more, if commits are not where the next one looks."""
         try:
             self.database.check_place(self._connection)
         except GraftError as lost:  # final: nobody would find what is written from now on
@@ -123,7 +123,7 @@ class Session:
             raise
 
     def _reconnect(self, error: AwayError) -> None:
-        """Connect again, in pauses each twice the last one, and lock the same studies; StudyError if another has."""
+        """Connect again, with doubling pauses, and lock the same studies; StudyError if taken."""
         since, pause = time.monotonic(), FIRST_PAUSE
         _log.warning("%s; training goes on, and the database is tried again for an hour", error)
         while time.monotonic() < since + AWAY_SECONDS:
@@ -158,7 +158,7 @@ class Session:
                 self._check_control(self._connection, study_id)
 
     def _check_control(self, connection: Connection, study_id: int) -> None:
-        """Raise StudyError unless the study has the fence that we gave it; until the commit nobody can count it up."""
+        """Raise StudyError unless the study has our fence; until the commit nobody can raise it."""
         name, fence = self._locked[study_id]
         if connection.scalar(_FENCE, {"study": study_id}) != fence:
             raise StudyError(f"study {name!r} was taken over by another process")

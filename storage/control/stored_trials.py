@@ -1,4 +1,4 @@
-"""What is stored of a study's trials; each function is a step of a transaction that its caller opened."""
+"""What is stored of a study's trials; each function is a step of the caller's transaction."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_queued(connection: Connection, study_id: int, numbers: Iterable[int]) -
 
 
 def read_lineages(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[StoredTrial]]:
-    """Return the lineage of each of these trials: first the trial that started from step 0, last the trial itself."""
+    """Return the lineage of each trial: first the trial that started from step 0, last itself."""
     c = trials.c
     known: dict[int, tuple[StoredTrial, int | None]] = {}
     """Number -> the trial and its parent."""
@@ -60,7 +60,7 @@ def read_lineages(connection: Connection, study_id: int, numbers: Sequence[int])
 
 
 def check_parent(number: int, parent: int) -> None:
-    """Raise RowError unless a trial goes on from an earlier one: lineages of edited rows could go in circles."""
+    """Raise RowError unless a parent comes before its trial: edited rows could go in circles."""
     if parent >= number:
         raise RowError(f"trial {number} goes on from trial {parent}, no earlier one; its row was edited by hand")
 
@@ -77,7 +77,7 @@ def read_splines(connection: Connection, study_id: int) -> dict[int, tuple[Learn
 
 
 def find_best(connection: Connection, study_id: int, direction: Direction) -> tuple[float, int] | None:
-    """Return the best objective of a feasible trial and its number, the lowest of several; None if there is none."""
+    """Return the best objective of feasible trials and its lowest trial; None if there is none."""
     c = trials.c
     order = c.objective if direction == "minimize" else c.objective.desc()
     known = select(c.objective, c.number).where(

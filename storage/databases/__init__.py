@@ -38,7 +38,7 @@ def has_password(url: str) -> bool:
 
 
 def file_of(url: str) -> str | None:
-    """Return the file of a SQLite database, whatever link the URL names; None for a server, or for what is no URL."""
+    """Return a SQLite database's file, whatever link the URL names; None for any other text."""
     parsed = _parse(url)
     is_file = parsed.get_backend_name() == "sqlite" and parsed.database
     return str(Path(parsed.database or "").resolve()) if is_file else None

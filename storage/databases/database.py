@@ -1,4 +1,4 @@
-"""What the two databases do differently: connections, locks of studies, stop requests, and the text of their errors."""
+"""What the two databases do differently: connections, locks, stop requests, texts of errors."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def study_topic(study_id: int) -> str:
 
 
 class AwayError(StorageError):
-    """The server does not answer, or said that it is going: what was sent last may have been done, or not."""
+    """The server is away or going: what was sent last may have been done, or not."""
 
 
 class Rows(NamedTuple):
-    """The answer to a SELECT: names, their types (None: to be inferred from the values), and the driver's cursor."""
+    """The answer to a SELECT: names, types (None: to be inferred), and the driver's cursor."""
 
     names: Sequence[str]
     types: Sequence[pl.DataType | None]
@@ -65,7 +65,7 @@ class ReadingConnection(ABC):
 
     @abstractmethod
     def parameter(self, study_id: int, path: str) -> str:
-        """Return SQL for a drawn parameter such as `optimizer.learning_rate`: a number, a truth value or a text."""
+        """Return SQL for a drawn parameter, `optimizer.learning_rate`: number, truth or text."""
 
     @abstractmethod
     def knob(self, study_id: int, path: str) -> str | None:
@@ -92,7 +92,7 @@ class StudyLocks(ABC):
 
     @abstractmethod
     def lock(self, connection: Connection, study_id: int, study: str) -> None:
-        """Make this process the study's only controller; raises StudyError that names the other one."""
+        """Make this process the study's only controller; raises StudyError naming the other."""
 
     @abstractmethod
     def unlock(self, connection: Connection, study_id: int, study: str) -> None:
@@ -100,19 +100,19 @@ class StudyLocks(ABC):
 
     @abstractmethod
     def lock_service(self, connection: Connection) -> None:
-        """Make this process the database's only service; raises StudyError that names the other one."""
+        """Make this process the database's only service; raises StudyError naming the other."""
 
     @abstractmethod
     def service(self, connection: Connection) -> str | None:
-        """Return the process that is the service now, asked over a reading connection; None: there is none."""
+        """Return the process that is the service, by a reading connection; None: there is none."""
 
     @abstractmethod
     def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
-        """Return the process that runs the study now, asked over a reading connection; None: there is none."""
+        """Return the process that runs the study, by a reading connection; None: there is none."""
 
     @abstractmethod
     def check_idle(self, connection: Connection) -> None:
-        """Raise StudyError if any study of the database is being run, asked over a connection of `writer`."""
+        """Raise StudyError if any study is being run, by a connection of `writer`."""
 
 
 class StopRequests(ABC):
@@ -132,14 +132,14 @@ class StopRequests(ABC):
 
 
 class Database(ABC):
-    """A database that holds studies. It holds at most one connection, given out by `writer` or by `reader`."""
+    """A database of studies. It holds at most one connection, of `writer` or of `reader`."""
 
     name: str
     """How errors call it; never holds a password."""
     locks: StudyLocks
     stops: StopRequests
     mailbox: Mailbox | None
-    """Where requests to the queue go while another process writes the database; None: any process may write it."""
+    """Where requests go while another process writes the database; None: any process may write."""
 
     @abstractmethod
     def writer(self) -> Connection:
@@ -164,13 +164,11 @@ class Database(ABC):
 
     @abstractmethod
     def snapshot(self) -> Connection:
-        """Return a connection for our own SQL that cannot write; a transaction of it sees one moment of the
-        database.
-        """
+        """Return a connection that cannot write; a transaction of it sees one moment."""
 
     @abstractmethod
     def damage(self) -> list[str]:
-        """Return a line for each fault of the database itself; raises StorageError if the database does not exist."""
+        """Return a line for each fault of the database itself; StorageError if there is none."""
 
     @abstractmethod
     def insert(self, table: Table) -> Insert:
@@ -178,11 +176,11 @@ class Database(ABC):
 
     @abstractmethod
     def insert_metrics(self, connection: Connection, rows: Sequence[MetricRow]) -> None:
-        """Write rows of metrics past SQLAlchemy's own handling, which costs more than the rows; known keys stay."""
+        """Write metrics without SQLAlchemy, which costs more than they do; known keys stay."""
 
     @abstractmethod
     def ring(self, connection: Connection, topic: str) -> None:
-        """Wake those who listen to the topic once the transaction is committed, if the database can do that."""
+        """Wake the topic's listeners once the transaction is committed, if the database can."""
 
     @abstractmethod
     def explain(self, error: BaseException) -> str | None:
@@ -190,7 +188,7 @@ class Database(ABC):
 
     @abstractmethod
     def is_away(self, error: BaseException) -> bool:
-        """Return whether an error of the driver says that the database may answer later, over another connection."""
+        """Return whether an error says that the database may answer another connection later."""
 
     @abstractmethod
     def close(self) -> None:
@@ -198,7 +196,7 @@ class Database(ABC):
 
     @contextmanager
     def readable_errors(self) -> Generator[None]:
-        """Turn what the driver raises inside into a StorageError; a broken constraint is our own bug and passes."""
+        """Turn the driver's errors into StorageError; a broken constraint is our bug and passes."""
         try:
             yield
         except IntegrityError:

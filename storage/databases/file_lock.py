@@ -48,11 +48,11 @@ class _Descriptors:
     def __init__(self) -> None:
         self.turn = threading.Lock()
         self.held: set[tuple[int, Identity]] = set()
-        """(process, file): what is locked. A fork has its parent's descriptors, but not its locks."""
+        """(process, file): what is locked. A fork has its parent's descriptors, not its locks."""
         self._open: dict[tuple[int, Identity], int] = {}
 
     def of(self, path: Path, flags: int) -> tuple[int, Identity]:
-        """Return a descriptor of the file at the path, opened by these flags if there is none yet."""
+        """Return a descriptor of the path's file, opened by these flags if there is none yet."""
         known = Identity.at(path)
         if known and (os.getpid(), known) in self._open:
             return self._open[os.getpid(), known], known
@@ -67,7 +67,7 @@ _descriptors = _Descriptors()
 
 @final
 class FileLock:
-    """The lock of a database file. The note beside it says who has it; versions before 0.2.0 lock the note alone."""
+    """The lock of a database file; a note beside it, the lock before 0.2.0, names the holder."""
 
     def __init__(self, database: Path) -> None:
         self._database = database
@@ -104,9 +104,7 @@ class FileLock:
         os.pwrite(self._note, f"{who_am_i()} ({text})\n".encode(), 0)
 
     def holder(self) -> str | None:
-        """Return the note of the process that has the lock; None if it is free, which takes a shared lock for an
-        instant.
-        """
+        """Return the lock holder's note; None if the lock is free. Takes a shared lock briefly."""
         with _descriptors.turn:
             file, identity = _descriptors.of(self._database, os.O_RDONLY)
             if (os.getpid(), identity) not in _descriptors.held:

@@ -20,7 +20,7 @@ from spaces.errors import MessageError
 from storage.databases.disk import synchronise
 
 _REQUEST, _REFUSED, _REASON = ".json", ".refused", ".reason"
-"""Ends of names: of a request, of one that was moved aside, and of the reason why a request was not done."""
+"""Ends of names: of a request, of one moved aside, and of why a request was not done."""
 _KEPT_SECONDS = 3600.0
 """How long a reason is kept for the process that asked, which may be gone."""
 _MOST_REFUSED = 100
@@ -46,7 +46,7 @@ class Mailbox:
         self._folder = folder
 
     def post(self, text: str, mark: str = "") -> str:
-        """Leave a request; its name, which ends in `mark`. Raises OSError if the disk does not take it."""
+        """Leave a request; return its name, ending in `mark`. Raises OSError if the disk fails."""
         with suppress(FileExistsError):
             self._folder.mkdir(mode=0o700)
             synchronise(self._folder.parent)  # a power cut must not take the folder with all that is in it
@@ -57,7 +57,7 @@ class Mailbox:
         return name
 
     def names(self, mark: str = "") -> list[str]:
-        """Return the requests that were not taken in yet and whose names end in `mark`, the oldest first."""
+        """Return the pending requests whose names end in `mark`, the oldest first."""
         with suppress(OSError):
             paths = (path for path in self._folder.iterdir() if path.suffix == _REQUEST)
             return sorted(path.stem for path in paths if path.stem.endswith(mark))
@@ -85,7 +85,7 @@ class Mailbox:
         return (self._folder / (name + _REQUEST)).exists()
 
     def settle(self, name: str, refusal: str = "") -> None:
-        """Remove a request that was taken in and is committed, or was refused for a reason in one line."""
+        """Remove a request that is committed, or was refused for a reason in one line."""
         if refusal:
             self._write(name + _REASON, refusal)
         with suppress(FileNotFoundError):

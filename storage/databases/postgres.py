@@ -114,7 +114,7 @@ class Postgres(Database):
         return _WORDS.get(type(error).__name__, line)
 
     def is_away(self, error: BaseException) -> bool:
-        """Return whether the connection broke, or the server says that another attempt may succeed."""
+        """Return whether the connection broke, or the server says to try again."""
         import psycopg
 
         lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)

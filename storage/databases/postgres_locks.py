@@ -37,13 +37,13 @@ LIMIT 1
 
 @final
 class AdvisoryLocks(StudyLocks):
-    """A session's advisory locks: the server lets go of them when the connection ends, however it ends."""
+    """A session's advisory locks: the server releases them when the connection ends, however."""
 
     def __init__(self, name: str) -> None:
         """`name`: how errors call the database."""
         self._name = name
         self._sessions: set[int] = set()
-        """Server processes of the writing connections that were lost; one may still hold our locks."""
+        """Server processes of lost writing connections; one may still hold our locks."""
 
     def add(self, connection: Connection) -> None:
         """Remember a connection as one of ours."""

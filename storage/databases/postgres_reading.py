@@ -56,7 +56,7 @@ class PostgresReading(ReadingConnection):
         super().close()
 
     def select(self, sql: str) -> Rows:
-        """Run one SELECT through a server's cursor, row by row; anything that changes a table is refused."""
+        """Run one SELECT through a server's cursor, row by row; refuse any change to a table."""
         acting = _ACTING.search(sql)
         if acting:
             raise StorageError(f"{self._name}: {acting[0]!r} is not allowed here; only SELECT is")

@@ -51,7 +51,7 @@ _WORDS = {
 
 @final
 class FileLocks(StudyLocks):
-    """The lock of the file covers all its studies; its note says which ones are being run, and whether by a service."""
+    """The lock of the file, for all its studies; its note names those that run, and a service."""
 
     def __init__(self, lock: FileLock) -> None:
         self._lock = lock
@@ -79,7 +79,7 @@ class FileLocks(StudyLocks):
         self._lock.note(", ".join(noted) or "no study")
 
     def _find(self, wanted: str) -> str | None:
-        """Return the note of the process that has the lock if it names `wanted` or cannot be read, else None."""
+        """Return the lock holder's note if it names `wanted` or cannot be read, else None."""
         text = self._lock.holder()
         if text is None or text == UNKNOWN:
             return text
@@ -191,7 +191,7 @@ class Sqlite(Database):
         ]
 
     def copy_pages(self, target: Path) -> None:
-        """Write the file, as of one moment, to `target`, page by page, while others read and write."""
+        """Write the file of one moment to `target`, page by page, while others read and write."""
         self._file.check_exists()
         with closing(self._file.reader()) as old, closing(sqlite3.connect(target, isolation_level=None)) as new:
             old.execute("BEGIN")
@@ -200,7 +200,7 @@ class Sqlite(Database):
             old.backup(new, pages=_PAGES)
 
     def settle(self) -> None:
-        """Leave the file in one piece: without a log beside it, readable also where nothing can be written."""
+        """Leave the file without a log beside it, readable also where nothing can be written."""
         with self.readable_errors(), closing(sqlite3.connect(self._file.path, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode=DELETE")
 

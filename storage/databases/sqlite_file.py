@@ -1,4 +1,4 @@
-"""The file of a SQLite database, its connections, and whether what they have open is still what lies there."""
+"""The file of a SQLite database, its connections, and whether their file is still there."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class SqliteFile:
         return target
 
     def remove_log(self) -> None:
-        """Remove what is left of the log of a file that is gone: SQLite would take it for that of the next one."""
+        """Remove the log of a file that is gone: SQLite would take it for the next file's."""
         for path in self._files[1:]:
             if self._opened[path] and Identity.at(path) == self._opened[path]:
                 path.unlink(missing_ok=True)
@@ -143,7 +143,7 @@ class SqliteFile:
 
 
 def mount_points(mounts: Path = Path("/proc/self/mountinfo")) -> set[Path]:
-    """Return where file systems, folders and files are mounted; empty if the system has no mount table."""
+    """Return where file systems, folders and files are mounted; empty without a mount table."""
     if not mounts.exists():
         return set()
     escaped = (line.split()[4] for line in mounts.read_text().splitlines())
@@ -151,9 +151,7 @@ def mount_points(mounts: Path = Path("/proc/self/mountinfo")) -> set[Path]:
 
 
 def filesystem_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
-    """Return the type of the file system that holds `folder` (`ext4`, `nfs4`); None where the system has no mount
-    table.
-    """
+    """Return the type of `folder`'s file system (`ext4`, `nfs4`); None without a mount table."""
     if not mounts.exists():
         return None
     device = os.stat(folder).st_dev

@@ -77,7 +77,7 @@ def driver_of(connection: Connection) -> sqlite3.Connection:
 
 
 def _authorize_reading(action: int, first: str | None, second: str | None, *more: Any) -> int:
-    """Allow what a SELECT does. ATTACH, VACUUM INTO and most PRAGMAs could touch files even over a read-only file."""
+    """Allow what a SELECT does. ATTACH, VACUUM INTO and most PRAGMAs could touch other files."""
     reading = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
     if action == sqlite3.SQLITE_FUNCTION and second in _ACTING:
         return sqlite3.SQLITE_DENY

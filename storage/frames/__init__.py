@@ -74,9 +74,7 @@ class Reader:
         return self._answers.read(f"SELECT {', '.join(STUDIES)} FROM studies ORDER BY id", STUDIES)
 
     def study(self, name: str) -> StudyReader:
-        """Return the reader of one study, with its row as of now; StudyError with the choices if there is no such
-        study.
-        """
+        """Return the reader of a study, with its row as of now; StudyError with the choices."""
         known = self._answers.read(f"SELECT {', '.join(STUDIES)} FROM studies WHERE name = {quote(name)}", STUDIES)
         if known.is_empty():
             names = ", ".join(self.studies()["name"])
@@ -84,12 +82,12 @@ class Reader:
         return StudyReader(self._answers, known.row(0, named=True))
 
     def queue(self) -> list[QueueEntry]:
-        """Return the queue of the service: first the open entries in its order, then the others, the newest first."""
+        """Return the service's queue: open entries in its order, then the others, newest first."""
         with self._answers.transaction() as connection:
             return read_entries(connection)
 
     def service(self) -> str | None:
-        """Return the process that is the database's service now, by the lock it holds; None: there is none."""
+        """Return the process that holds the lock of the database's service; None: there is none."""
         with self._answers.transaction() as connection:
             return self.database.locks.service(connection)
 
@@ -99,7 +97,7 @@ class Reader:
             return tokens.read(connection)
 
     def refused_requests(self) -> list[Refused]:
-        """Return the requests that were moved aside, as no process could do them, the oldest first."""
+        """Return the requests moved aside because no process could do them, oldest first."""
         mailbox = self.database.mailbox
         return mailbox.refused() if mailbox else []
 
@@ -131,15 +129,15 @@ class Reader:
         return self._answers.rows(sql)
 
     def listen(self, topic: str) -> int | None:
-        """Return a file descriptor that is readable once a topic rang (`ReadingConnection.listen`)."""
+        """Return a descriptor that is readable once a topic rang (`ReadingConnection.listen`)."""
         with self.database.readable_errors():
             return self._answers.reading.listen(topic)
 
     def hush(self) -> None:
-        """Have the descriptor of `listen` wait again; raises AwayError if the connection is lost."""
+        """Reset the descriptor of `listen`; raises AwayError if the connection is lost."""
         with self.database.readable_errors():
             self._answers.reading.hush()
 
     def moment(self) -> AbstractContextManager[None]:
-        """Open a transaction: all that is read inside it is of one moment, whatever is written meanwhile."""
+        """Open a transaction in which everything read is of one moment."""
         return self._answers.moment()

@@ -17,7 +17,7 @@ from storage.frames.columns import Schema, build_frame, infer_type, transpose
 BATCH = 5_000
 """Rows that are read, and turned into columns, at once."""
 _CHUNK = 100_000
-"""Most rows of a query's answer fetched at once: tuples of Python objects take twenty times the room of a frame."""
+"""Most rows fetched at once: tuples of Python objects take twenty times the room of a frame."""
 LARGEST_ANSWER = 1 << 30
 """Bytes of a query's answer while it is fetched."""
 _VALUE = 64
@@ -41,9 +41,7 @@ class Answers:
 
     @contextmanager
     def moment(self) -> Generator[None]:
-        """Read everything inside the block as of one moment, however long it takes and whatever is written
-        meanwhile.
-        """
+        """Read everything inside the block as of one moment, whatever is written meanwhile."""
         with self.database.readable_errors(), self.reading.connection.begin(), self.reading.moment():
             yield
 

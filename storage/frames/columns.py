@@ -81,9 +81,7 @@ def build_frame(schema: Schema, columns: Sequence[Sequence[Any]]) -> pl.DataFram
 
 
 def _series(name: str, dtype: pl.DataType, values: Sequence[Any]) -> pl.Series:
-    """Return a column; SQLite's times come as text and its truth values as 0 and 1, PostgreSQL's exact numbers as
-    Decimal.
-    """
+    """Return a column; SQLite has times as text, truth as 0 and 1, PostgreSQL exact Decimals."""
     kinds = set(map(type, values)) - {type(None)}
     if dtype == _TIME and kinds == {str}:
         return pl.Series(name, values, pl.String()).str.to_datetime(
@@ -99,9 +97,7 @@ def _series(name: str, dtype: pl.DataType, values: Sequence[Any]) -> pl.Series:
 
 
 def infer_type(name: str, values: Sequence[Any]) -> pl.DataType:
-    """Return the type that all values of a column fit; without any, that of the trials' or metrics' column of that
-    name.
-    """
+    """Return the type that all values of a column fit; without any, that of its namesake."""
     kinds = set(map(type, values)) - {type(None)}
     if not kinds:
         return {**TRIALS, **METRICS}.get(name, pl.String())

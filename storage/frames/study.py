@@ -60,16 +60,12 @@ class StudyReader:
         return self._answers.read(sql, {"n": pl.Int64()}).item()
 
     def best(self) -> tuple[float, int] | None:
-        """Return the best objective of a feasible trial and its number, the lowest of several; None before the first
-        one.
-        """
+        """Return feasible trials' best objective and the lowest number that has it; or None."""
         with self._answers.transaction() as connection:
             return find_best(connection, self._id, self.row["direction"])
 
     def holder(self) -> str | None:
-        """Return the process that runs the study now, by the lock it holds; None: none, whatever the study's state
-        says.
-        """
+        """Return the process that holds the study's lock, whatever its state says; None: none."""
         with self._answers.transaction() as connection:
             return self._answers.database.locks.holder(connection, self._id, self.row["name"])
 
@@ -174,15 +170,13 @@ class StudyReader:
         return self._answers.read(sql, schema)
 
     def metrics(self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS) -> pl.DataFrame:
-        """Return the metrics of trials of these numbers, by number, step and name; columns METRICS. `names` None:
-        all.
-        """
+        """Return trials' metrics by number, step and name; columns METRICS. `names` None: all."""
         return pl.concat(list(self.metric_batches(names, numbers)))
 
     def metric_batches(
         self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS
     ) -> Generator[pl.DataFrame]:
-        """Yield the rows of `metrics`, some BATCH at a time, all of a trial in one; at least one frame."""
+        """Yield rows of `metrics`, about BATCH a frame, a trial's in one; at least one frame."""
         if isinstance(names, str):  # whose letters would be names
             raise StudyError(f"names: {names!r} is one text; write [{names!r}]")
         first = trial_id(self._id, 0)
@@ -210,7 +204,7 @@ class StudyReader:
         return self._read_table("workers", WORKERS, "id")
 
     def count_steps(self) -> tuple[int, int]:
-        """Return the model-steps of all launches, and their room: what they would be with no lane free."""
+        """Return the model-steps of all launches, and what they would be with no lane free."""
         counts = self.workers()
         return int(counts["steps"].sum()), int(counts["room"].sum())
 
@@ -227,7 +221,7 @@ class StudyReader:
         return tuple(sources.choose(self.stored_bundles(), digests))
 
     def stored_bundles(self) -> list[StoredBundle]:
-        """Return all versions of the study's plug-ins from outside; raises StorageError as `bundles` does."""
+        """Return all versions of the outside plug-ins; raises StorageError as `bundles` does."""
         return list(sources.read(self.sources().iter_rows(named=True)))
 
     def data(self) -> Mapping[str, Sequence[Data]] | None:
@@ -246,7 +240,7 @@ class StudyReader:
             raise RowError(f"the data of study {self.row['name']} is not what Graft writes there") from None
 
     def fingerprints(self) -> pl.DataFrame:
-        """Return the conditions that determined the numbers of the study's trials, by number; columns FINGERPRINTS."""
+        """Return what determined the trials' numbers, by fingerprint; columns FINGERPRINTS."""
         return self._read_table("fingerprints", FINGERPRINTS, "number")
 
     def changes(self) -> pl.DataFrame:
@@ -254,7 +248,7 @@ class StudyReader:
         return self._read_table("changes", CHANGES, "number")
 
     def claim_events(self) -> pl.DataFrame:
-        """Return when the study's claims were locked, edited, and looked at before its end; columns CLAIM_EVENTS."""
+        """Return when claims were locked, edited, seen before the end; columns CLAIM_EVENTS."""
         return self._read_table("claim_events", CLAIM_EVENTS, "number")
 
     def reveals(self) -> pl.DataFrame:
@@ -262,11 +256,11 @@ class StudyReader:
         return self._read_table("reveals", REVEALS, "number")
 
     def trial_notes(self) -> pl.DataFrame:
-        """Return the stars, tags and notes of the trials that have any, by number; columns TRIAL_NOTES."""
+        """Return stars, tags and notes of trials that have any, by number; columns TRIAL_NOTES."""
         return self._read_table("trial_notes", TRIAL_NOTES, "number")
 
     def test_results(self) -> pl.DataFrame | None:
-        """Return the metrics of trials on their test sets; columns METRICS. None before the study is revealed."""
+        """Return metrics on test sets, columns METRICS; None before the study is revealed."""
         if self.reveals().is_empty():
             return None
         kept = self._answers.read(
@@ -292,7 +286,7 @@ class StudyReader:
         return f" AND ({spell_paths(self._answers, self._id, where)}\n)" if where else ""
 
     def _spell_order(self, sort: str | None) -> str:
-        """Return what stands before the last column of an ORDER BY; NULL sorts last, and the best objective first."""
+        """Return an ORDER BY but for its last column; NULL sorts last, the best objective first."""
         if not sort:
             return ""
         directions = {
@@ -306,5 +300,5 @@ class StudyReader:
 
 
 def _bare(sort: str) -> str:
-    """Return an ORDER BY without space around it, in lower case: a column's name where it names one alone."""
+    """Return an ORDER BY stripped and in lower case: a column's name where it names one alone."""
     return sort.strip().lower()

@@ -53,7 +53,7 @@ def check(connection: Connection, name: str) -> None:
 
 
 def is_older(connection: Connection) -> bool:
-    """Return whether the database has a version before this code's; an empty or foreign one has none."""
+    """Return whether the database's version is older; an empty or foreign database has none."""
     found = version_of(connection)
     return found is not None and found < VERSION
 

@@ -1,4 +1,4 @@
-"""Run by Alembic: applies the missing versions, and their record, inside the caller's one transaction."""
+"""Run by Alembic: applies missing versions, and their record, in the caller's transaction."""
 
 from alembic import context
 

@@ -61,9 +61,7 @@ class Snapshot(NamedTuple):
     """Name -> [L, ...] on the CPU, in the order of `trials`."""
 
     def is_of(self, structure: str) -> bool:
-        """Return whether its trials have this structure, whichever version wrote it: options that came later may be
-        absent.
-        """
+        """Return whether its trials have this structure; older versions may lack newer options."""
         if self.structure == structure:
             return True
         with suppress(ValueError, TypeError, KeyError):  # a text that is no structure of ours

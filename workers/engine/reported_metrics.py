@@ -67,9 +67,7 @@ def _metric_names(
     alike: Mapping[frozenset[str], Batch],
     change: Callable[[Tensor], Tensor],
 ) -> dict[tuple[str, frozenset[str]], Iterable[str]]:
-    """Return the metrics of each evaluation model on each kind of set; `change` makes the tensors that it is found
-    with.
-    """
+    """Return each evaluation model's metrics on each kind of set; `change` makes the tensors."""
     names: dict[tuple[str, frozenset[str]], Iterable[str]] = {}
     parameters = layout.initial(change(seeds))[0].to(recipe.dtype)
     for (label, model), (kind, whole) in itertools.product(recipe.model.evaluations().items(), alike.items()):

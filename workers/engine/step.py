@@ -157,9 +157,7 @@ class TracedStep:
         return self._advance(self._traced, knobs, seeds, state, batch)
 
     def unscripted(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Callable[..., State]:
-        """Return the step for arguments of these shapes, by its recording's operations, started from Python one by
-        one.
-        """
+        """Return the step for these shapes, its recorded operations started by Python one by one."""
         masks = self.masks(knobs, seeds, state, batch)
         arguments = (knobs, state, batch, masks) if self._update is None else (knobs, state.parameters, batch, masks)
         return functools.partial(self._advance, self._traced.unscripted(*arguments))

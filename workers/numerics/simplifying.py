@@ -48,9 +48,7 @@ class Operation(NamedTuple):
 
 
 def replace(kind: type, new: Callable[[Any], Any], tree: Any) -> Any:
-    """Apply a function as `tree_map_only` does; faster for an operation's arguments, which are many
-    and simple.
-    """
+    """Apply a function as `tree_map_only` does; faster for an operation's many simple arguments."""
     if isinstance(tree, kind):
         return new(tree)
     if isinstance(tree, (list, tuple)):
@@ -146,9 +144,7 @@ def _pieces_of(
 
 
 def find_written(operations: Sequence[Operation], others: Iterable[Slot] = ()) -> set[Any]:
-    """Return the slots, and ids of constants, whose memory is written into or is that of `others`;
-    views share it.
-    """
+    """Return slots and ids of constants whose memory, views included, is written or in `others`."""
     shared: dict[Any, Any] = {}
 
     def root(name: Any) -> Any:

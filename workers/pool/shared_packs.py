@@ -78,9 +78,7 @@ class StudyDevice:
         return StudyLanes(self, shared, archive)
 
     def join(self, structure: str, archive: Archive | None) -> StudyLanes | None:
-        """Return the study's lanes, none as yet, in a pack of this structure that others train; None if there is
-        none.
-        """
+        """Return the study's lanes, none yet, in others' pack of this structure; or None."""
         key = self.key(structure)
         shared = next((one for one in self.packs if one.key == key and one.is_open), None)
         return StudyLanes(self, shared, archive) if shared else None

@@ -40,9 +40,7 @@ class StudyTurns(Protocol):
         ...
 
     def briefly(self) -> AbstractContextManager[None]:
-        """Hold the device inside the block for something short, before all that train and after their next
-        few steps.
-        """
+        """Hold the device for something short, before all that train and after their next steps."""
         ...
 
     def wake(self) -> None:

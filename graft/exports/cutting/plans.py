@@ -35,9 +35,7 @@ def list_parts(plugin: object, left_out: Collection[str] = ()) -> Iterator[objec
 
 
 def plan_of(plugin: object, names: Mapping[Object, str], left_out: Collection[str] = ()) -> dict[str, Any]:
-    """Return the class and the fields of a plug-in, as `build` of the file reads them; a part that is left out is
-    its name.
-    """
+    """Return a plug-in's class and fields, as the file's `build` reads them; a part by its name."""
     found: dict[str, Any] = {"class": names[type(plugin)]}
     for name, rule in plugins.rules(type(plugin)).items():
         value = getattr(plugin, name)

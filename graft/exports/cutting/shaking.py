@@ -285,9 +285,7 @@ def _name(kept: _Kept) -> Mapping[Symbol, str]:
 
 
 def _cut(module: Module, node: ast.stmt, name: str, names: Mapping[Symbol, str], until: ast.stmt | None = None) -> str:
-    """Return the lines of a statement, before `until`, with the names of the new file; decorators that register left
-    out.
-    """
+    """Return a statement's lines, before `until`, with new names and no registering decorators."""
     decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
     dropped = {line for one in decorators if registers(one) for line in range(one.lineno, (one.end_lineno or 0) + 1)}
     last = first_line(until) - 1 if until else node.end_lineno or node.lineno

@@ -25,9 +25,7 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 def open_server(application: Application, port: int) -> WSGIServer:
-    """Return a server on this machine's loopback address; port 0: one that is free. StudyError if it cannot have the
-    port.
-    """
+    """Return a server on the loopback address; port 0: a free one. StudyError if it is taken."""
     try:
         return make_server(LOOPBACK, port, application, ThreadingServer, _QuietHandler)
     except OSError as error:

@@ -125,9 +125,7 @@ def _read_earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Ear
 
 
 def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
-    """Return the compatibility matrix of a study; None unless its trials say what architecture they
-    have, task and pair.
-    """
+    """Return a study's compatibility matrix; None if trials lack architecture, task or pair."""
     name, space = row["name"], _parse_stored(reader, row)
     of_targets: dict[str, Direction] = {
         name: one.direction for name, one in read_target_objectives(reader, row).items()

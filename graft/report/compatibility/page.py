@@ -116,9 +116,7 @@ def _command(study: str, numbers: Sequence[int]) -> str:
 
 
 def _learned_section(learned: Learned) -> Iterable[str]:
-    """Yield the figure and the table of the non-linearities; a trial there leads to a section, as
-    the matrix's cells do.
-    """
+    """Yield the figure and table of the non-linearities; trials link to sections, as cells do."""
     yield f'<h2 id="learned">{escape(HEADING)}</h2>'
     yield html.element(Picture(number=1, caption=caption(learned), svg=svg(learned)))
     # In each row the first cell that is no label, the trial's number, leads to its section.

@@ -63,9 +63,7 @@ def read_items() -> Sequence[Item]:
 
 
 def find_item(name: str) -> Item:
-    """Return the item of a name that one study or formulas make; raises StudyError for another,
-    with what is to be done.
-    """
+    """Return the named item of one study or of formulas; StudyError with advice for others."""
     items = {item.name: item for item in read_items()}
     if name not in items:
         raise StudyError(no_such("table or figure of a paper", name, list(items)))

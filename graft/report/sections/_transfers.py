@@ -60,9 +60,7 @@ class TransferSection(Section, ABC):
         return [name for name in self.sources if name == BASELINE or name in own or not own]
 
     def data_of(self, task: str) -> str:
-        """Return a text that two tasks of the transfer share if they have the same data: their
-        section `task` as JSON.
-        """
+        """Return a text that two tasks share if they have the same data: their `task` as JSON."""
         return json.dumps(self.data.transfer_tasks[task].config["task"], sort_keys=True)
 
     def size_of(self, task: str, path: str) -> Any:

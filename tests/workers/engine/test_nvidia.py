@@ -13,7 +13,7 @@ import torch
 
 from graft.machine.devices import check_device, describe_unused_gpu
 from spaces.errors import StudyError
-from workers.engine.machine import devices
+from workers.engine.machine import devices, process
 from workers.engine.machine.nvidia import Driver, TorchBuild, explain_obstacle, find_driver, is_hidden
 from workers.engine.machine.process import prepare, use_device
 
@@ -197,8 +197,13 @@ def test_products_of_float32_are_exact_and_the_workspace_of_cublas_is_set(monkey
 
 
 def test_a_worker_of_a_gpu_computes_on_its_own(monkeypatch: pytest.MonkeyPatch):
-    chosen: list[torch.device] = []
+    chosen, streams = list[torch.device](), list[tuple[torch.device, int]]()
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    use_device(torch.device("cuda:1"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "default")
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: "default")
+    monkeypatch.setattr(process, "use_stream", lambda device, slot: streams.append((device, slot)))
+    gpu = torch.device("cuda:1")
+    use_device(gpu)
     use_device(torch.device("cpu"))
-    assert chosen == [torch.device("cuda:1")]
+    assert chosen == [gpu]
+    assert streams == [(gpu, 0)], "nothing is computed on the stream on which no graph can be captured"

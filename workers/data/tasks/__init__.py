@@ -100,9 +100,7 @@ class Task(ABC):
 
     @abstractmethod
     def validation(self, streams: Streams, batch: int) -> Batch:
-        """Return the validation set of each lane, one per trial: tensors [L, N, ...], N = `batch` unless the set is
-        fixed.
-        """
+        """Return each lane's validation set: tensors [L, N, ...], N = `batch` unless fixed."""
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         """Further evaluations: condition (`test`, `length=16`) -> a set like the validation set, from other streams."""

@@ -90,9 +90,7 @@ class LanguageTask(TokenTask):
         return tokens_of(source)
 
     def contents(self) -> Iterator[FilePath]:
-        """Yield the tokens of a corpus from a network, which has no file; raises PluginError if the study
-        has others.
-        """
+        """Yield the tokens of a network's corpus; raises PluginError if the study has others."""
         if self.corpus.needs_network:
             found = self.tokenised
             yield note_content(f"{plugins.name_of(self.corpus)} {self.corpus} {found.content[:12]}", found.data)

@@ -49,9 +49,7 @@ def describe_torch() -> str:
 
 
 def describe_unused_gpu() -> str | None:
-    """Explain why torch cannot compute on this machine's NVIDIA cards, with the cure; None if it can, or is not meant
-    to.
-    """
+    """Say why torch cannot use the machine's NVIDIA cards, and the cure; None if it can or need not."""
     if is_hidden():
         return None
     driver = find_driver()

@@ -116,9 +116,7 @@ class Evaluation:
             yield variant, self._average(tensors.knobs, tensors.state, torch.tensor(index, device=self._device))
 
     def _means(self, evaluated: EvaluateLanes, knobs: Batch, flat: Tensor, whole: Batch) -> list[Mapping[str, float]]:
-        """Return for each lane the metrics of a set: each metric's mean over the set's sequences, as the task
-        summarises them.
-        """
+        """Return each lane's metrics of a set: means over its sequences, as the task summarises."""
         count, length = whole["inputs"].shape[1:3]
         # A set is evaluated in chunks that need no more memory than a training batch does, or longer inputs would take
         # a pack of the right width out of memory. Groups of sequences that belong together stay in one chunk.

@@ -73,9 +73,7 @@ class LaneTrial:
         return min(every - self.step % every, self.steps - self.step)
 
     def report_due(self, every: int) -> bool:
-        """Return whether the trial has to be validated at the step where it is. An ancestor is not: it reported long
-        ago.
-        """
+        """Return whether the trial must be validated now. An ancestor need not: it reported."""
         at_step = self.step % every == 0 or self.step == self.steps
         return at_step and self.step > self.reported_step and not self.takeovers
 

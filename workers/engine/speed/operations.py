@@ -48,9 +48,7 @@ _KERNELS = {"fusion", "cuda_update", "stream_states", "stream_words", "stream_ma
 
 
 def implementation(operation: Any) -> Any:
-    """Return the function behind an operation of ours that is made of torch's; None for one of torch's, and for a
-    kernel.
-    """
+    """Return the function of an operation of ours made of torch's; None for others and kernels."""
     if operation.namespace != "graft" or operation.overloadpacket.__name__ in _KERNELS:
         return None
     return OPDEFS[f"graft::{operation.overloadpacket.__name__}"]._init_fn  # pyright: ignore[reportPrivateUsage]

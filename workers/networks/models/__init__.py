@@ -92,9 +92,7 @@ class Model(ABC):
         """
 
     def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
-        """Return what each layer's attention does with a batch when the model is evaluated; empty if there is nothing
-        to show.
-        """
+        """Return what each layer's attention does with a batch in evaluation; empty for nothing."""
         return ()
 
     def evaluations(self) -> Mapping[str, Model]:
@@ -159,7 +157,5 @@ def dropout_scale(rate: float | Tensor, like: Tensor) -> float | Tensor:
 
 
 def in_use(switch: float | Tensor) -> bool:
-    """Return whether a switch is on; inside the engine one that is on is a tensor, one that is off the plain number
-    0.
-    """
+    """Return whether a switch is on; in the engine it is then a tensor, else the plain number 0."""
     return isinstance(switch, Tensor) or switch != 0

@@ -41,9 +41,7 @@ class Cut:
         return self.lanes * self.blocks_of_lane
 
     def depth(self, shape: Sequence[int]) -> int | None:
-        """Return how many leading axes decide in which block's run an element lies; None if runs
-        are not made of whole axes.
-        """
+        """Return how many leading axes decide an element's block; None if runs cut axes."""
         if not shape or shape[0] % self.lanes or not shape[0]:
             return None
         rows, left = shape[0] // self.lanes, self.blocks_of_lane
@@ -56,9 +54,7 @@ class Cut:
         return None
 
     def keeps(self, one: Sequence[int], other: Sequence[int], touched: Iterable[int] = ()) -> bool:
-        """Return whether elements with equal leading axes lie in one block's run, where the axes `touched` may
-        differ.
-        """
+        """Return whether elements that differ only in the axes `touched` lie in one block's run."""
         depth = self.depth(one)
         alike = depth is not None and depth == self.depth(other) and tuple(one[:depth]) == tuple(other[:depth])
         return alike and all(axis >= depth for axis in touched if depth is not None)

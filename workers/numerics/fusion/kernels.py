@@ -164,9 +164,7 @@ class _Layout:
         return reads
 
     def _loads(self, slot: Slot, place: Place) -> bool:
-        """Return whether an element is read from memory; it cannot be where another block stores it, and is computed
-        again.
-        """
+        """Return whether an element is read from memory: not where another block stores it."""
         if slot not in self._kept:
             return False
         if place.aligned:

@@ -1,6 +1,4 @@
-"""Rules that compute a tensor's elements from those of its operands: views, arithmetic, sums, reads
-and joints.
-"""
+"""Rules that compute a tensor's elements from its operands': views, arithmetic, sums and joints."""
 
 from __future__ import annotations
 

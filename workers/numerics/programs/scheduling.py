@@ -107,9 +107,7 @@ class _Schedule:
         self._made[id(made)] = max(number, self._made.get(id(made), 0))
 
     def _joins(self, kernel: Kernel, number: int, step: Loops) -> bool:
-        """Put loops into a kernel if they go through its rows and read only what it stores for the
-        same row.
-        """
+        """Put loops into a kernel if they share its rows and read only what it stores for a row."""
         rows = _rows_for(kernel.rows, step.axes)
         if rows is None or len(kernel.loops) >= _MOST:
             return False
@@ -160,9 +158,7 @@ def write_loops(
     rows: Axes,
     locate: Callable[[Buffer, Index], str] = lambda buffer, index: f"b{id(buffer)}[{index.write()}]",
 ) -> _Written | None:
-    """Return the work of loops for one of these rows; None if the axes of the loops are no products
-    of them.
-    """
+    """Return the work of loops for one row; None if their axes are no products of rows."""
     variables = [Variable(f"o{axis}", size) for axis, size in enumerate(rows)]
     indices: list[Index] = []
     at = 0

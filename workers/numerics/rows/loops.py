@@ -34,9 +34,7 @@ def is_recording() -> bool:
 
 @contextmanager
 def recording() -> Generator[None]:
-    """Make `iterate` record one step between two marks, instead of all steps, while the context is
-    open.
-    """
+    """Make `iterate` record one step between two marks instead of all while the context is open."""
     _THREAD.recording = True
     try:
         yield

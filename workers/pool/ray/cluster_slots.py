@@ -16,9 +16,7 @@ class ClusterSlots(ABC):
     """The slots, by number: one for each device of the cluster or share of one, while nodes join and leave."""
 
     def __init__(self, workers: int | None) -> None:
-        """Share the devices that are there now among so many workers, as `reservation_of` does; StudyError if there is
-        none.
-        """
+        """Share devices among so many workers by `reservation_of`; StudyError if there are none."""
         total = {name: sum(node.get(name, 0) for node in _live_nodes().values()) for name in ("GPU", "CPU")}
         if not any(total.values()):
             raise StudyError("the Ray cluster has neither GPUs nor cores yet; launch when a node with some has joined")

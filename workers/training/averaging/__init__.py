@@ -42,9 +42,7 @@ class Averaging(ABC):
 
     @abstractmethod
     def start(self, parameters: Tensor) -> Shadow:
-        """Return the shadow copies before the first step, from the initial parameters theta_0 [P]; averages are
-        float64.
-        """
+        """Return the first shadow copies, of initial parameters theta_0 [P]; float64 averages."""
 
     @abstractmethod
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:

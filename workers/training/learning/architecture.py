@@ -116,9 +116,7 @@ class Architecture(Learning):
         return trained | under(_HELD_OUT, form_batch)
 
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
-        """Return both gradients from one pass: a term with a fixed form gives the weights', one
-        with fixed weights the form's.
-        """
+        """Return both gradients of one pass: weights' for a fixed form, form's for fixed weights."""
         layouts, form_batch = _layouts(layout), within(_HELD_OUT, batch)
         own = {
             name: tensor.unflatten(0, (self.models, -1))
