@@ -64,7 +64,7 @@ class Node:
 
 
 class _Loader(yaml.BaseLoader):
-    """Composes nodes; a text that can be no space ends it early: a second makes half a million."""
+    """Composes nodes until the text can be no space: some texts make half a million in a second."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -97,6 +97,7 @@ def test_the_doctor_gives_findings_and_rates(search: Search, monkeypatch: pytest
     assert [one["name"] for one in found["findings"] if one["is_problem"]] == ["database"]
 
 
+@pytest.mark.long
 def test_a_dry_run_times_packs(search: Search, tmp_path: Path) -> None:
     found = search("dry-run", "launch", SPACE, "--dry-run", "--device", "cpu", "--pack", "2", "--steps", "6")
     assert (found["trials"], found["is_measured"], found["structures"]) == (48, True, [])
@@ -107,6 +108,7 @@ def test_a_dry_run_times_packs(search: Search, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_dry_run_estimates_a_gpu_by_structure(search: Search) -> None:
     found = search("dry-run", "launch", SPACE, "--dry-run", "--device", "h100")
     assert (found["is_measured"], found["packs"], found["device"]) == (False, [], "h100")
@@ -204,6 +206,7 @@ def test_a_study_whose_process_is_gone_is_interrupted_and_one_that_ended_between
     assert ended.wait(url) == "finished"
 
 
+@pytest.mark.long
 def test_waiting_ends_at_its_timeout_and_does_not_sleep_beyond_it(url: str) -> None:
     with controlled_with_store(url) as (_, study):
         study.set_state("running")

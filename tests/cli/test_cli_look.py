@@ -543,6 +543,7 @@ def test_list_says_each_fields_rule_and_default(search: Search) -> None:
     assert any(line.split()[:4] == ["warmup", "an", "integer", ">="] for line in lines)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["html", "md"])
 def test_report_writes_a_page(search: Search, tmp_path: Path, ending: str) -> None:
     search("report", "study", "demo", "-o", f"page.{ending}")

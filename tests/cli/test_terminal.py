@@ -136,6 +136,7 @@ def test_every_value_has_a_word_and_no_flag_has_one():
             assert not (getattr(parameter, "is_flag", False) and parameter.metavar), f"{name} {parameter.name}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", ["graft", "graft_search"])
 def test_the_program_is_a_module_and_says_its_version(module: str, tmp_path: Path):
     command = [sys.executable, "-m", module, "--version"]
@@ -143,6 +144,7 @@ def test_the_program_is_a_module_and_says_its_version(module: str, tmp_path: Pat
     assert re.fullmatch(r"graft \d+\.\d+\.\d+\S*\n", done.stdout)
 
 
+@pytest.mark.long
 def test_a_shell_completes_commands(tmp_path: Path):
     import os
 

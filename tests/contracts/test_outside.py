@@ -170,6 +170,7 @@ def test_workers_of_a_cluster_need_no_file(folder: Path) -> None:
 # -- installed packages ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_installed_package_offers_plug_ins_that_are_listed_used_and_stored(
     package: Path, folder: Path, run: Run
 ) -> None:
@@ -217,6 +218,7 @@ def test_a_package_that_pip_installs_is_listed(tmp_path: Path) -> None:
     assert "tepid (from extra 1.2): " in found.stdout
 
 
+@pytest.mark.long
 def test_a_package_that_is_not_used_is_neither_imported_nor_stored(package: Path, folder: Path, run: Run) -> None:
     """Importing this one raises."""
     assert run("space", "check", "space.yaml", "quick/add")[0] == 0

@@ -388,6 +388,7 @@ def dying(store: Store, death: int, is_done: bool) -> Generator[None]:
         yield
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_whatever_people_ask_the_queue_is_as_the_model_says_and_the_study_ends(seed: int) -> None:
     simulation = EdgeSimulation()

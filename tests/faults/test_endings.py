@@ -178,6 +178,7 @@ def test_too_little_address_space_is_refused_in_a_line_before_anything_is_writte
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kilobytes", "told"),
     [
@@ -245,6 +246,7 @@ def test_a_full_disk_is_told_at_the_end_of_a_process_with_torch():
         (OSError(12, "Cannot allocate memory"), "memory ran out: [Errno 12] Cannot allocate memory"),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "memory ran out: libtorch_cpu.so"),
         (RuntimeError("can't start new thread"), "memory ran out: can't start new thread"),
+        (SystemError("error return without exception set"), "memory ran out: error return without exception set"),
         (OSError(28, "No space left on device"), None),
         (ImportError("No module named 'ray'"), None),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),

@@ -22,6 +22,7 @@ def count(mortal: MortalServer) -> int:
         return len(connection.execute("SELECT word FROM seen").fetchall())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("death", [MortalServer.stop_at_once, MortalServer.kill])
 def test_after_a_death_it_has_what_was_committed_and_nothing_else(mortal: MortalServer, death) -> None:
     before = count(mortal)

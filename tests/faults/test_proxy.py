@@ -77,6 +77,7 @@ def test_a_cut_closes_and_refuses_until_it_is_restored(postgres: Server, proxy: 
     assert words(postgres) == {"again"}
 
 
+@pytest.mark.long
 def test_a_frozen_network_holds_everything_back_and_loses_nothing(postgres: Server, proxy: Proxy) -> None:
     with connected(proxy) as connection:
         proxy.freeze()

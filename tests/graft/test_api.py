@@ -60,6 +60,7 @@ def test_a_study_is_launched_extended_and_given_trials(study: graft.Study):
     assert study.resume(run=QUIET) == study
 
 
+@pytest.mark.long
 def test_a_launch_starts_warm_as_the_command_does(
     study: graft.Study, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -60,6 +60,7 @@ def events(url: str) -> list[Any]:
     return list(raw(url, "SELECT event, command, results FROM claim_events ORDER BY number"))[1:]
 
 
+@pytest.mark.long
 def test_more_seeds_after_a_look_are_refused_by_a_row_and_a_line(
     watched: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_submission_of_another_persons_study_writes_nothing(watched: str) -> N
     assert events(watched) == []
 
 
+@pytest.mark.long
 def test_queries_exports_replays_and_python_are_looks(
     watched: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

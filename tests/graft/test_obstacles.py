@@ -140,6 +140,7 @@ def test_the_rate_is_that_of_the_processors_seconds_or_of_a_clock(monkeypatch: p
     assert by_the_wall == pytest.approx(rate / 10)
 
 
+@pytest.mark.long
 def test_a_module_is_timed_beside_a_plain_loop_that_trains_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "TURNS", 1)
     write_template("model", tmp_path / "net.py", from_module=True)

@@ -48,6 +48,7 @@ def write_table(folder: Path) -> None:
     pl.DataFrame(values).write_parquet(folder / "metrics.parquet")
 
 
+@pytest.mark.long
 def test_a_launch_is_answered_and_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_folder_without_a_table_is_one_line(tmp_path: Path) -> None:
         _ = TrialTable(tmp_path).tasks
 
 
+@pytest.mark.long
 def test_a_prior_is_learnt_from_a_database_and_a_table_and_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,6 +81,7 @@ def test_what_nothing_makes_is_refused_with_what_is_missing(monkeypatch: pytest.
         find_item("009/figure-1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_of_formulas_needs_no_study(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[Any], tmp_path: Path
@@ -147,6 +148,7 @@ def test_the_command_lists_all_items_and_refuses_in_one_line(
 # --------------------------------------------------------------------------------------------------------------- lines
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), unique=True, max_size=16))
 def test_a_line_goes_over_one_number_and_holds_the_others(pairs: list[tuple[int, int]]) -> None:
     found = sweep_conditions(f"sigma={sigma} length={length}" for sigma, length in pairs)

@@ -44,6 +44,7 @@ def test_each_extra_is_installed_with_the_constraints(extra: str, tmp_path: Path
     assert found.returncode == 0, found.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_other_distribution_has_a_package_of_this_name(package: str) -> None:
     assert set(packages_distributions().get(package, ["graft-search"])) == {"graft-search"}

@@ -26,6 +26,7 @@ def made(random: np.random.Generator, count: int) -> pl.DataFrame:
     )
 
 
+@pytest.mark.long
 def test_what_is_told_apart_is_so_by_scipy() -> None:
     random = np.random.default_rng(0)
     both = set[bool]()

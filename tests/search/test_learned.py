@@ -64,6 +64,7 @@ def test_a_resumed_search_knows_what_the_first_was_told(tmp_path: Path) -> None:
     assert first.ask(range(128, 160)) == again.ask(range(128, 160))
 
 
+@pytest.mark.long
 def test_a_resumed_search_asks_nothing_again(tmp_path: Path) -> None:
     """Its pool is the one of the first search, of which the best have been asked; eight trials are still open."""
     here = space(PLAIN, sampler=prior_of(tmp_path / "prior.npz", bowl), trials=300)

@@ -72,6 +72,7 @@ FATES = {
 }
 
 
+@pytest.mark.long
 def test_trials_are_those_of_the_frames(database: Written, study: optuna.Study) -> None:
     rows = frame(database, study.study_name)
     assert len(rows) == STARTED
@@ -155,6 +156,7 @@ def test_what_happens_later_is_seen(url: str) -> None:
         assert [repr(trial) for trial in after] == [repr(trial) for trial in fresh]
 
 
+@pytest.mark.long
 def test_a_large_study_shows_its_best_and_its_newest_trials(database: Written) -> None:
     rows = frame(database, "one")
     ranked = sorted((row for row in rows if row["objective"] is not None), key=lambda row: row["objective"])
@@ -283,6 +285,7 @@ def test_a_leaf_has_the_range_that_its_formula_says(leaf: str) -> None:
     assert ranges["optimizer.weight_decay"] == LEAVES[leaf]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", WIDTHS)
 def test_so_has_a_size_and_one_that_depends_on_it(width: str) -> None:
     expected = WIDTHS[width]
@@ -326,6 +329,7 @@ def test_without_a_space_the_ranges_hold_what_is_stored(values: list[Any]) -> No
         assert all(ranges[path]._contains(ranges[path].to_internal_repr(value)) for path, value in own.items())
 
 
+@pytest.mark.long
 def test_a_stored_trial_outside_of_the_space_widens_its_range() -> None:
     ranges = Ranges([read_space(BODY.format(width="int(2, 9)", decay="log_uniform(1e-3, 1)"))])
     assert ranges.cover([{"optimizer.weight_decay": 2.0, "model.width": 11}])
@@ -335,6 +339,7 @@ def test_a_stored_trial_outside_of_the_space_widens_its_range() -> None:
     assert ranges["optimizer.weight_decay"] == FloatDistribution(0.0, 2.0)
 
 
+@pytest.mark.long
 def test_an_experiments_arms_are_a_dimension_and_its_seeds_are_none() -> None:
     text = BODY.format(width="int(2, 9)", decay="0.1") + "arms: {a: {}, b: {optimizer.beta1: 0.5}}\nseeds: 3\n"
     space = read_space(text, trials=4)
@@ -424,6 +429,7 @@ def test_the_dashboard_answers_head_without_a_body(served: int, path: str) -> No
     assert asked(served, "HEAD", path) == (200, b"")
 
 
+@pytest.mark.long
 def test_the_dashboard_draws_the_front_of_two_objectives(served: int) -> None:
     assert asked(served, "GET", "/api/studies/2/plot/pareto_front")[0] == 200
 

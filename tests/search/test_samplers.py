@@ -79,6 +79,7 @@ def test_another_seed_gives_other_trials(name: str) -> None:
     assert draws[0] != draws[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["tpe", "cmaes", "nsga2"])
 def test_learning_beats_random_search_over_five_seeds(name: str) -> None:
     wins = 0
@@ -89,6 +90,7 @@ def test_learning_beats_random_search_over_five_seeds(name: str) -> None:
     assert wins == 5
 
 
+@pytest.mark.long
 def test_a_gaussian_process_finds_what_random_search_does_not() -> None:
     learnt = search_once(space(PLAIN, sampler=CONFIGURATIONS["gp"], trials=24), bowl, lanes=2)
     assert min(learnt) < 0.5 * min(search_once(space(PLAIN, trials=24), bowl))
@@ -387,6 +389,7 @@ def test_what_a_sampler_sees_does_not_grow_with_the_search() -> None:
     assert len(complete) >= 30
 
 
+@pytest.mark.long
 def test_asking_for_many_trials_at_once_does_not_grow_what_a_sampler_sees() -> None:
     strategy, seen = watched([], Limits(newest=20, best=10, running=5))
     strategy.ask(range(300))

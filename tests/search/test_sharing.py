@@ -115,6 +115,7 @@ def test_shares_of_a_small_pool():
     assert [Share(lanes=61 / 3, limit="lanes").rounded(up=up) for up in (False, True)] == [20, 21]
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32 - 1))
 def test_refilling_leads_to_the_shares_whatever_the_start(seed: int):
     """Lanes come free one after the other; a study fills one while it has fewer than it is due."""

@@ -122,6 +122,7 @@ def test_a_knob_that_matters_is_told_and_others_are_not() -> None:
     assert sum(every for _, every in knobs["kind"].options.values()) == 300
 
 
+@pytest.mark.long
 def test_values_that_do_not_matter_are_told_from_chance_as_rarely_as_is_said() -> None:
     """Ties too: half of the trials have a rate of 0, as `relu(uniform(...))` draws it."""
     rng = np.random.default_rng(4)

@@ -210,6 +210,7 @@ def test_changes_that_are_all_equal_are_as_much_evidence_as_their_signs() -> Non
         assert (found["p"], found["verdict"]) == (p, verdict)
 
 
+@pytest.mark.long
 def test_the_order_of_the_results_does_not_matter() -> None:
     random = random_results(7)
     for interval in (Student(), Bootstrap(resamples=200)):

@@ -320,6 +320,7 @@ def run(launched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return lambda *arguments: called(monkeypatch, capsys, *arguments)
 
 
+@pytest.mark.long
 def test_what_is_stored_follows_from_the_metrics(launched: Path):
     with open_reader(f"sqlite:///{launched}/graft.db") as reader:
         trials = reader.study("tiny").trials()
@@ -374,6 +375,7 @@ def test_commands_show_them(run: Run, launched: Path):
     assert (status, error.count("\n")) == (2, 1)
 
 
+@pytest.mark.long
 def test_the_report_draws_the_front_and_counts_what_is_broken(run: Run, launched: Path):
     status, _, error = run("report", "study", "tiny", "-o", "report.md", "--force")
     assert status == 0, error

@@ -228,6 +228,7 @@ def test_a_wrong_prior_does_not_trap_a_search(name: str) -> None:
     assert min(free) < 0.1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["random", "tpe", "cmaes"])
 def test_a_right_prior_shortens_a_search_over_eight_seeds(name: str) -> None:
     right = {"learning_rate": (0.65, 0.95), "beta1": (0.15, 0.45)}
@@ -317,6 +318,7 @@ def test_a_value_that_the_target_cannot_draw_is_left_out() -> None:
     assert carried("log_uniform(1e-3, 0.1)", "log_uniform(0.01, 0.1)", 0.4) is None
 
 
+@pytest.mark.long
 @given(
     kind=st.sampled_from(["int", "log_int"]),
     source=st.tuples(st.integers(1, 40), st.integers(1, 40)),
@@ -564,6 +566,7 @@ def best_rates(condition: str = "true") -> list[float]:
     return rates
 
 
+@pytest.mark.long
 def test_trials_that_were_stopped_or_copied_are_not_learnt_from(here: Run) -> None:
     here("first")
     with sqlite3.connect("graft.db") as connection:
@@ -623,6 +626,7 @@ def test_a_study_keeps_the_prior_that_it_started_with(here: Run) -> None:
         assert refused.startswith("error: study 'second' exists with another space")
 
 
+@pytest.mark.long
 def test_a_study_that_found_nothing_to_learn_from_goes_on_cold(here: Run) -> None:
     line, *_ = here("first", "--warm-start", "auto")
     assert line.startswith("warm start: nothing to learn from (")

@@ -105,6 +105,7 @@ def test_what_is_set_by_its_own_path_stays():
     assert (training["steps"], training["validate_every"], optimizer["schedule"]["warmup"]) == (45, 3, 5)
 
 
+@pytest.mark.long
 def test_what_stands_in_an_option_is_told_and_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

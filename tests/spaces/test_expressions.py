@@ -179,6 +179,7 @@ SIGNS = (")", "(", ",", "**", "*", "+", "-", "/", "//", "%", " ", ".", "'", "\n"
 NUMBERS = ("1", "0", "1e9", "0x", "5e-324", "1e308")
 
 
+@pytest.mark.long
 @settings(max_examples=600)
 @given(
     st.text(max_size=40) | st.lists(st.sampled_from(NAMES + SIGNS + NUMBERS), max_size=14).map("".join),

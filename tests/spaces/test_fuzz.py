@@ -126,6 +126,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=400, deadline=5000)
 @given(EXPRESSIONS, st.floats(0, 1, exclude_max=True))
 def test_an_expression_of_any_numbers_is_finite_or_refused(text: str, u: float):

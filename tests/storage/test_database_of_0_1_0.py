@@ -114,6 +114,7 @@ def test_trials_of_0_1_0_have_fingerprints_of_what_is_known_of_them(search: Sear
     assert raw(url, "SELECT DISTINCT fingerprint FROM trials WHERE steps > 0") == [(0,)]
 
 
+@pytest.mark.long
 def test_studies_and_their_best_trials_are_listed(search: Search) -> None:
     rows = {row["name"]: row for row in json.loads(search("studies", "--format", "json"))}
     assert {name: row["ended"] for name, row in rows.items()} == ENDED

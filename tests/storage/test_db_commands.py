@@ -362,6 +362,7 @@ def test_a_damaged_page_is_found_and_never_gives_a_traceback(tmp_path: Path, sea
 # --- backup
 
 
+@pytest.mark.long
 def test_a_backup_has_every_row_and_the_same_ids(url: str, search: Search, tmp_path: Path):
     fill(url)
     search("db", "backup", "copy.db", "--storage", url)
@@ -462,6 +463,7 @@ def test_a_whole_database_is_copied_and_a_second_time_nothing_is(url: str, other
     assert raw(other, "SELECT count(*) FROM studies") == [(3,)]
 
 
+@pytest.mark.long
 def test_a_name_that_is_taken_is_refused_before_anything_is_written(url: str, other: str, search: Search):
     fill(url)
     with open_store(other) as store:

@@ -297,6 +297,7 @@ def test_a_study_that_is_run_again_did_not_crash_again(url: str, monkeypatch: py
     assert told == ["SIGSEGV", None]
 
 
+@pytest.mark.long
 def test_a_request_reaches_the_process_that_writes(tmp_path: Path, elsewhere: Elsewhere):
     url = f"sqlite:///{tmp_path}/graft.db"
     with open_store(url) as store:
@@ -323,6 +324,7 @@ def _request(url: str, text: str) -> str:
     return entry.state if entry else "nobody"
 
 
+@pytest.mark.long
 def test_notes_tags_and_the_archive_are_written_by_the_service_of_a_file(tmp_path: Path, elsewhere: Elsewhere):
     url = f"sqlite:///{tmp_path}/graft.db"
     with open_store(url) as store:

@@ -53,6 +53,7 @@ def test_a_page_is_told_at_once(postgres: Server, monkeypatch: pytest.MonkeyPatc
         following.close()
 
 
+@pytest.mark.long
 def test_a_stream_whose_database_goes_ends_and_another_goes_on(postgres: Server, caplog: pytest.LogCaptureFixture):
     with postgres.database() as url, open_store(url) as store, serving(Settings(database=url)) as address:
         study = write_study(store)
@@ -67,6 +68,7 @@ def test_a_stream_whose_database_goes_ends_and_another_goes_on(postgres: Server,
     assert not [record for record in caplog.records if record.exc_info]
 
 
+@pytest.mark.long
 def test_what_is_not_told_arrives_by_looking(postgres: Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Postgres, "ring", lambda self, connection, topic: None)
     with postgres.database() as url, open_store(url) as store, serving(Settings(database=url)) as address:

@@ -63,6 +63,7 @@ def test_everything_acknowledged_survives_kill_9(url: str):
         assert study.queries.running() == held(*range(50))
 
 
+@pytest.mark.long
 def test_a_second_launch_is_told_who_runs_the_study(url: str):
     with run(BATCHES, url) as writer:
         assert writer.stdout
@@ -310,6 +311,7 @@ def test_a_file_that_is_not_a_database_cannot_be_read(tmp_path: Path):
         open_reader(f"sqlite:///{tmp_path}/text")
 
 
+@pytest.mark.long
 def test_a_folder_that_cannot_be_written_is_explained():
     program = """
         import os, sys
@@ -335,6 +337,7 @@ def test_a_folder_that_cannot_be_written_is_explained():
     assert answer == f"StorageError {path}: cannot write {path}.lock: Permission denied\n"
 
 
+@pytest.mark.long
 def test_a_file_that_may_grow_no_more_keeps_what_was_committed_and_goes_on_when_it_may(tmp_path: Path):
     program = """
         import resource, signal, sys

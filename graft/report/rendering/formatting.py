@@ -14,7 +14,7 @@ _NOWHERE = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U001
 
 
 def plain(text: str) -> str:
-    """Return the text without characters that HTML and XML forbid, as those of terminals."""
+    """Return the text without control characters: HTML and XML forbid them, terminals obey them."""
     return _NOWHERE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -119,6 +119,7 @@ def test_a_script_learns_an_architecture_from_the_last_documents_of_a_text(bare:
     assert float(outcome.agreed.rpartition(" ")[2]) <= LOOSE
 
 
+@pytest.mark.long
 def test_a_script_estimates_the_temperature_of_softmax(bare: Bare, tmp_path: Path) -> None:
     scorer = {"name": "softmax_evaluation", "temperatures": "2", "estimated": True, "factor": 0.5}
     model = {"name": "transformer", "width": 8, "depth": 2, "heads": 2, "mlp_multiple": 1, "scorer": scorer}
@@ -182,6 +183,7 @@ def test_a_script_prints_every_metric_and_may_stop_before(script: Path, bare: Ba
     assert bare.run(script, 3).lines[-1].startswith("7 of 7 metrics agree")
 
 
+@pytest.mark.long
 def test_a_script_names_the_stored_metrics_that_it_does_not_compute(bare: Bare, tmp_path: Path) -> None:
     restored = train(alone("diagnostics"))
     write_script(restored, "small", tmp_path / "trial.py")

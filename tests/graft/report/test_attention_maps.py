@@ -65,6 +65,7 @@ def test_a_model_that_shows_no_attention_is_refused_in_one_line() -> None:
         model.attention()
 
 
+@pytest.mark.long
 def test_the_page_has_all_sets_in_one_figure_and_other_conditions_in_one_each(tmp_path: Path) -> None:
     pages = {"sets": {"": made(1), "items=9": made(1)}, "prompts": {"": made(20)}}
     for name, maps in pages.items():

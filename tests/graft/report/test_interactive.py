@@ -247,6 +247,7 @@ CHART = "charts.get(document.querySelector('[data-chart]'))"
 SHOWN = "['figure svg', 'figure .charts'].map(name => !!document.querySelector(name)?.checkVisibility())"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(1280, 900), (390, 844)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_figure_is_zoomed_read_off_and_exported_in_a_file(

@@ -204,6 +204,7 @@ def test_every_format_is_written_from_a_database(search: Search, tmp_path: Path,
     search("study", "-o", f"learned{ending}", "--force")
 
 
+@pytest.mark.long
 def test_pictures_can_be_read_and_have_both_inks(search: Search, tmp_path: Path) -> None:
     search("study", "-o", "learned.svg")
     assert ElementTree.parse(tmp_path / "learned.svg").getroot().tag.endswith("svg")

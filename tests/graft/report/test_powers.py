@@ -147,6 +147,7 @@ def test_weights_that_are_validated_both_ways_are_compared_trial_by_trial() -> N
     assert any(table.caption.startswith("The same weights") for table in tables)
 
 
+@pytest.mark.long
 def test_conditions_of_two_numbers_are_maps_of_each_scorer() -> None:
     scorers = ("softmax", "ssa")
     rows = [trial_row(number, 0, "finished", 0.1, params={"model.scorer": scorers[number % 2]}) for number in range(4)]

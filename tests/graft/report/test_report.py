@@ -153,6 +153,7 @@ def test_eight_trials_in_one_group(tmp_path: Path) -> None:
     assert "Left out: Figure 3" in page.text
 
 
+@pytest.mark.long
 def test_groups_of_one_trial(tmp_path: Path) -> None:
     page = html(synthetic(groups=30, members=1), tmp_path)
     assert "Left out: Figure 1, the best metrics per group. No group has several trials" in page.text
@@ -160,6 +161,7 @@ def test_groups_of_one_trial(tmp_path: Path) -> None:
     assert page.tags.count("svg") == 3
 
 
+@pytest.mark.long
 def test_one_trial(tmp_path: Path) -> None:
     page = html(synthetic(groups=1, members=1), tmp_path)
     assert_inert(page)
@@ -206,6 +208,7 @@ def test_without_a_gap_groups_stand_in_order_and_dropout_by_portion(tmp_path: Pa
     assert "lines join the medians" not in page.text
 
 
+@pytest.mark.long
 def test_another_task_that_maximises_accuracy(tmp_path: Path) -> None:
     rows = [trial_row(number, number // 10, "finished", number / 20, task="copy") for number in range(20)]
     metrics = [

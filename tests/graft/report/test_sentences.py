@@ -126,6 +126,7 @@ def test_each_sentence_is_a_known_one_and_none_claims_a_difference_without_its_i
         assert not _CLAIMS.search(text) or _INTERVAL.search(text), text
 
 
+@pytest.mark.long
 def test_a_study_of_one_trial_has_no_interval_no_p_and_no_change() -> None:
     data = search_without_effect(np.random.default_rng(0), 1)
     assert [text.partition(",")[0] for text in findings_of(data)] == ["The best trial is 0"]

@@ -76,6 +76,7 @@ def test_a_token_comes_from_the_environment_or_by_an_option(
         assert [entry.owner for entry in reader.queue()] == ["submit"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

@@ -222,6 +222,7 @@ def test_a_program_asks_what_trials_know_of_a_task(
     assert found["rows"][0]["trials"] > 0
 
 
+@pytest.mark.long
 def test_answers_are_short_and_a_cursor_gives_the_rest(count_tokens: Callable[[str], int]) -> None:
     many = [{"number": index, "value": index / 7, "none": None, "text": "x é " * 75} for index in range(30)]
     shown, start = [], 0
@@ -308,6 +309,7 @@ def test_hostile_input_gets_one_line_and_writes_nothing(
     assert rows(database) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("space", "holder", "told"),
     [

@@ -136,6 +136,7 @@ def test_a_page_of_addresses_without_a_network(client: TestClient) -> None:
 # ------------------------------------------------------------------------------------------------- the same `Study`
 
 
+@pytest.mark.long
 def test_a_remote_study_reads_as_a_local_one(address: str, database: str) -> None:
     remote, local = graft.connect(address)["demo"], graft.open(database)["demo"]
     assert list(graft.connect(address)) == ["demo"]

@@ -71,6 +71,7 @@ def test_a_range_is_dragged_along_its_axis_and_a_click_lets_go(page: Browser, sh
     assert not page.complaints
 
 
+@pytest.mark.long
 def test_a_range_is_typed_by_the_keyboard_and_stays_through_a_change(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo")
     before = page.run(SUMMARY)
@@ -215,6 +216,7 @@ URL.createObjectURL = (blob) => { blob.text().then((text) => { window.text = tex
 """Run in a page before its own scripts: what is downloaded is kept, as a headless browser has no folder for it."""
 
 
+@pytest.mark.long
 def test_a_text_of_a_user_is_no_style_of_a_chart(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo")
     wrong = page.run(f"{CHARTS}.filter(({{drawn}}) => drawn.tooltip.renderMode !== 'richText').length")
@@ -238,6 +240,7 @@ def test_a_chart_of_any_number_is_json(value: float) -> None:
     json.dumps(frame, allow_nan=False)
 
 
+@pytest.mark.long
 def test_a_page_can_be_used_without_scripts(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo")
     page.call("Emulation.setScriptExecutionDisabled", value=True)

@@ -77,6 +77,7 @@ def test_what_goes_with_the_objective_has_intervals_and_what_was_not_varied(clie
     assert "scorer" not in fixed
 
 
+@pytest.mark.long
 def test_a_transfer_shows_its_matrix_and_what_is_missing(client: TestClient) -> None:
     page = read(client, "/studies/quick-transfer")
     assert "2 of 9 cells have no pair yet; 2 have fewer than 6, the most of any cell." in page
@@ -145,6 +146,7 @@ def test_studies_are_found_and_sorted(client: TestClient) -> None:
     assert "next-rates</a><br><small>waits for lanes: studies of a higher class" in page
 
 
+@pytest.mark.long
 def test_arms_of_several_studies_are_compared(client: TestClient) -> None:
     page = read(client, "/compare?study=scorers&study=scorers-again")
     assert "Arms against scorers: softmax" in page
@@ -206,6 +208,7 @@ def test_a_study_is_noted_tagged_renamed_archived_and_deleted(own: str) -> None:
         assert reader.studies()["name"].to_list() == ["mine"]
 
 
+@pytest.mark.long
 def test_who_may_change_a_study(own: str) -> None:
     tokens = {
         name: make_token(own, name, role) for name, role in (("ann", "submit"), ("eve", "submit"), ("bob", "read"))
@@ -235,6 +238,7 @@ def test_who_may_change_a_study(own: str) -> None:
         assert foreign.status_code == 403
 
 
+@pytest.mark.long
 def test_a_study_that_another_process_runs_is_not_renamed(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/graft.db"
     with house(url), client_of(url) as client:
@@ -243,6 +247,7 @@ def test_a_study_that_another_process_runs_is_not_renamed(tmp_path: Path) -> Non
         assert answer.text.count('<p class="error">') == 1
 
 
+@pytest.mark.long
 def test_a_text_of_a_user_is_text_on_all_pages(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/graft.db"
     evil = "<script>alert(1)</script>"

@@ -130,6 +130,7 @@ def test_studies_of_different_objectives_are_not_drawn_together(shown: Shown) ->
         assert "data-chart=" not in client.get("/compare?study=demo&study=stage-two").text
 
 
+@pytest.mark.long
 def test_charts_have_a_mark_for_each_trial_that_leads_to_it(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo")
     [marks, _, best] = page.run(f"{CHARTS}[0].drawn.dataset.map(({{source}}) => source.length)")
@@ -142,6 +143,7 @@ def test_charts_have_a_mark_for_each_trial_that_leads_to_it(page: Browser, shown
     wait_until(lambda: page.run("document.querySelector('h1')?.textContent") == "Trial 3 of demo")
 
 
+@pytest.mark.long
 def test_a_change_is_seen_without_a_reload(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo")
     page.run("window.here = true")
@@ -288,6 +290,7 @@ def test_links_and_words_have_room_on_a_phone(page: Browser, shown: Shown) -> No
     assert page.run("document.querySelector('#error-14 .words').offsetHeight") < 60
 
 
+@pytest.mark.long
 def test_the_dark_is_dark(page: Browser, shown: Shown) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     colours: list[str] = []

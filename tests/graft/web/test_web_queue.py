@@ -105,6 +105,7 @@ def test_the_buttons_of_the_page_change_an_entry(client: TestClient, database: s
         assert queue(database)["tiny"].state == state
 
 
+@pytest.mark.long
 def test_what_another_process_writes_is_taken_later(
     client: TestClient, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +277,7 @@ GREEDY: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("told", GREEDY)
 def test_who_submits_may_ask_for_so_much(database: str, told: str) -> None:
     token = make_token(database, "ada", "submit")

@@ -314,6 +314,7 @@ def test_parentheses_lengths_and_labels_are_as_told() -> None:
         assert np.mean([answer == [3] for _, answer in found]) == pytest.approx(0.46, abs=0.02)
 
 
+@pytest.mark.long
 def test_balanced_strings_of_a_length_are_equally_likely() -> None:
     task = plugins.build(Task, {"name": "parentheses", "length": 8})
     assert isinstance(task, Completion)

@@ -565,6 +565,7 @@ def test_logits_that_are_no_numbers_have_no_accuracy() -> None:
 # --- in the engine
 
 
+@pytest.mark.long
 def test_a_trial_reports_the_same_numbers_alone_and_packed() -> None:
     def finished(pack: Pack) -> dict[int, Report]:
         return {report.number: report for report in pack.train(100)}

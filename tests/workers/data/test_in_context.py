@@ -137,6 +137,7 @@ def test_a_deviant_sequence_has_one_extreme_number_anywhere_and_answers_from_the
     assert stats.binomtest(int((x[extreme] > 0)[late].sum()), int(late.sum())).pvalue > 1e-4
 
 
+@pytest.mark.long
 def test_affine_prompts_lie_on_lines_whose_coefficients_and_inputs_have_the_spread_of_the_condition() -> None:
     sets = splits(AFFINE)
     pairs = [(functions, inputs) for functions in (1, 2, 3) for inputs in (1, 4)]

@@ -330,6 +330,7 @@ def test_a_length_that_leaves_no_move_to_predict_is_refused_in_one_line() -> Non
         plugins.build(Task, {"name": "othello", "length": 60})
 
 
+@pytest.mark.long
 def test_the_space_has_table_2() -> None:
     space, coordinates = spaces.load("othello", families()), np.random.default_rng(7)
     drawn = [space.sample(number, lambda _: coordinates.random()).config for number in range(4000)]

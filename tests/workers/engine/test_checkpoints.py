@@ -251,6 +251,7 @@ def test_a_lane_is_saved_once_it_trains_its_own_trial_and_has_gone_further(archi
     assert pack.snapshot()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_states_that_are_moved_in_place_beside_free_lanes_are_saved_and_resumed_by_the_same_bits(
     optimizer: str, archive: Archive, monkeypatch: pytest.MonkeyPatch

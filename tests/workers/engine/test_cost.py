@@ -101,6 +101,7 @@ def test_flops_of_products_are_those_of_torchs_own_counter(name: str):
     assert 2 * products == counter.get_total_flops() > 0  # once while it is recorded, once while it is counted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["minimal with dropout in float32", "gpt with every dropout in float32", "task set_complement 0"]
 )
@@ -250,12 +251,14 @@ def test_spaces_of_large_models_have_an_estimate(name: str, monkeypatch: pytest.
     test_every_packaged_space_has_an_estimate(name, "h100", monkeypatch)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["algorithmic/parentheses_scorers", "quick/copying_positions", "quick/othello"])
 def test_numbers_that_a_step_needs_are_none_where_it_is_counted(name: str, monkeypatch: pytest.MonkeyPatch):
     """The 1 of a fused `torch.where(c, x, 1)`, ALiBi's slopes and games of Othello have no value on the meta device."""
     assert len(estimate_gpu(load(name, families(), {}), "h100").counted) <= COUNTED
 
 
+@pytest.mark.long
 def test_a_step_under_autocast_is_counted_as_one_of_float32():
     one = trial(3, CASES["gpt with every dropout in float32"])
     cast = replace(one, config={**one.config, "training": {**one.config["training"], "autocast": "bfloat16"}})

@@ -62,6 +62,7 @@ def test_a_gpu_is_filled_by_a_block_a_lane_and_waits_for_the_last_ones() -> None
     assert rates[265] == pytest.approx(rates[264] * 265 / 528)
 
 
+@pytest.mark.long
 def test_a_small_study_is_told_what_it_leaves_idle_and_the_faster_step_gives_its_time() -> None:
     change = {"search.trials": "64", "training.dtype": "float32", "training.pad_shapes": "true"}
     estimate = estimate_gpu(load("quick/set_complement", families(), change), "h100")

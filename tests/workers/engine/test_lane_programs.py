@@ -127,6 +127,7 @@ def arguments(dtype: torch.dtype) -> list[Tensor]:
     return [x.to(dtype), y.to(dtype), z.to(dtype), torch.randint(0, 5, (3, 4))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 def test_a_program_gives_what_its_operations_give_and_their_gradients(dtype: torch.dtype, bound: float) -> None:
     """All functions in one program, which is compiled once."""

@@ -70,6 +70,7 @@ def assert_models_outputs(recipe: Recipe, seed: int = 0, count: int = 5, toleran
         assert (found - exact).abs().max() <= tolerance * max(1.0, float(exact.abs().max()))
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(cases(), st.integers(1, 9), st.integers(0, 1000))
 def test_all_options_crossed(case: tuple[dict[str, Any], dict[str, Any]], count: int, seed: int) -> None:
@@ -96,6 +97,7 @@ def test_a_sequence_has_the_same_outputs_alone_and_among_others(
         torch.testing.assert_close(alone, together[:, n : n + 1], rtol=rounding, atol=rounding)
 
 
+@pytest.mark.long
 @settings(max_examples=20)
 @given(cases(), st.integers(0, 1000))
 def test_all_options_in_float32(case: tuple[dict[str, Any], dict[str, Any]], seed: int) -> None:

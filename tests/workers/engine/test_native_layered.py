@@ -60,6 +60,7 @@ def test_every_task(name: str, task: dict[str, Any]) -> None:
     assert_torchs(recipe_of(task, {"name": name, "position": {"name": "rotary"}}))
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(cases(), st.integers(1, 9), st.integers(0, 1000))
 def test_all_options_crossed(case: tuple[dict[str, Any], dict[str, Any]], batch: int, seed: int) -> None:

@@ -112,6 +112,7 @@ def test_packs_resize_validate_refill_and_end_there_as_on_a_cpu(name: str):
         torch.testing.assert_close(*values, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long
 def test_a_checkpoint_and_weights_leave_the_device_and_return(tmp_path: Path):
     archive = Archive(str(tmp_path), "study")
     one = trial(0, config(steps=6, every=6))
@@ -209,6 +210,7 @@ def test_a_tensor_of_the_cpu_among_those_of_the_gpu_is_refused(monkeypatch: pyte
         pack_of(PLANTED)
 
 
+@pytest.mark.long
 def test_a_constant_of_the_cpu_inside_a_recorded_step_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Tanh, "apply", lambda self, values, learned: values.tanh() * torch.ones(1, dtype=values.dtype))
     with pretended_gpu(), pytest.raises(RuntimeError, match="of the GPU and of the CPU"):

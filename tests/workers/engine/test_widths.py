@@ -244,6 +244,7 @@ def test_a_real_pack_has_a_rate():
 # -- the file --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @given(
     st.binary(max_size=60)
     | st.recursive(
@@ -463,6 +464,7 @@ def test_a_worker_goes_on_with_what_memory_has_room_for_and_numbers_do_not_chang
     assert any(controller.dropped)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", GPU_SHORTAGES[::4])
 def test_a_pack_goes_on_with_half_of_its_lanes_when_memory_ends_inside_its_replayed_step(
     words: str, monkeypatch: pytest.MonkeyPatch, gpu_fault: list[Exception]
@@ -542,6 +544,7 @@ class LongQueue(FakeController):
         return replace(directives, waiting_per_running=len(self.waiting) / max(1, len(self.running)))
 
 
+@pytest.mark.long
 def test_a_pack_widens_by_portions_to_the_width_that_was_found_and_narrows_before_the_queue_ends():
     controller = LongQueue([trial(i, config(steps=12, every=3)) for i in range(60)])
     worker = Worker(name="w", exchange=controller.exchange, width=4, finder=Fixed(9), wait_for_work=pytest.fail)

@@ -172,6 +172,7 @@ def test_two_builds_are_equal_byte_by_byte(small_sources: Path) -> None:
     assert read() == first
 
 
+@pytest.mark.long
 def test_libraries_of_the_same_sources_and_compiler_are_kept(small_sources: Path) -> None:
     def times() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in (small_sources / "prebuilt").rglob("*.so")}
@@ -217,6 +218,7 @@ def small_package(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.long
 def test_a_build_compiles_the_steps_where_torch_is_not_installed(small_package: Path) -> None:
     built = run_hook(small_package)
     [level] = prebuilt.levels_here()

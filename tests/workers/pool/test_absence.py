@@ -158,6 +158,7 @@ def test_training_goes_on_while_nobody_answers_and_every_report_arrives_once(mon
     assert sum(offer.steps for offer in controller.offers) == 6 * 40
 
 
+@pytest.mark.long
 def test_a_full_journal_is_waited_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(workers.pool.worker, "EXCHANGE_SECONDS", 0.01)
     monkeypatch.setattr(workers.pool.worker, "MAX_JOURNAL_NUMBERS", 12)

@@ -90,6 +90,7 @@ class Controller:
 CPU = Location(device="cpu", name="cpu")
 
 
+@pytest.mark.long
 def test_each_worker_has_its_location_and_one_that_dies_at_once_ends_the_run_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -104,6 +105,7 @@ def test_each_worker_has_its_location_and_one_that_dies_at_once_ends_the_run_wit
         processes.run(Controller(), locations=[CPU, CPU], width=2)
 
 
+@pytest.mark.long
 def test_an_error_of_the_controller_ends_the_run(monkeypatch: pytest.MonkeyPatch):
     controller = Controller()
 

@@ -205,6 +205,7 @@ def test_studies_of_other_groups_have_packs_of_their_own(monkeypatch: pytest.Mon
     assert frozenset({1, 2}) not in bench.companies
 
 
+@pytest.mark.long
 def test_a_study_whose_group_changes_leaves_with_its_lanes_as_they_are(monkeypatch: pytest.MonkeyPatch):
     mine, yours = two_studies(5, steps=60)
     bench = Bench()
@@ -333,6 +334,7 @@ def test_trials_of_all_studies_fail_that_do_not_even_fit_in_the_narrowest_pack(m
     assert bench.companies == {frozenset({1, 2})}
 
 
+@pytest.mark.long
 def test_checkpoints_hold_the_trials_of_their_study_at_the_step_of_its_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
