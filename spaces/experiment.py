@@ -56,7 +56,7 @@ class Claim:
     seeds: int
     """Seeds that both arms are compared by."""
     fresh: bool
-    """Whether these are seeds of confirmations, without a part in choosing configurations."""
+    """True for seeds of confirmations, which had no part in choosing the configurations."""
     test: Literal["paired"] = "paired"
     """The tests of arms over equal seeds (`search.analysis.arms.comparison.compare_arms`)."""
     correction: Literal["holm", "bh"] = "holm"

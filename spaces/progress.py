@@ -33,11 +33,11 @@ class Progress:
     model_steps: int
     """Optimizer steps that workers made, over all lanes, with those lost and made again."""
     lane_room: int
-    """What `model_steps` would be if no lane had been free."""
+    """The model-steps that the same packs would have made with a trial in every lane."""
     reports: int = 0
     """Reports that this controller has recorded; 0 from a database, which does not count them."""
     stopping: bool = False
-    """Whether the controller is dismissing its workers before the study is finished."""
+    """True while the controller dismisses its workers although the study is not finished."""
     time_left: TimeLeft | None = None
     """The time until all trials have ended; None if it cannot be estimated."""
 

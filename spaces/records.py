@@ -109,7 +109,7 @@ class Checkpoint(NamedTuple):
     sha256: str
     """SHA-256 of the file, in hexadecimal digits."""
     controller_state: Mapping[str, Any] | None = None
-    """What the controller knew of the trial at this step, JSON values; None from a worker."""
+    """The controller's own state of the trial at this step, as JSON values; None from a worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class Trial:
     architecture_trial: int | None = None
     """In stage two of a transfer the trial that found its architecture; None elsewhere."""
     tested: bool = False
-    """Whether it is also evaluated on test sets: as validation sets, from another random stream."""
+    """True if it is also evaluated on test sets, which are drawn from a random stream of their own."""
     fence: int = field(default=0, compare=False)
     """How often it was started, this start included; 0 for a trial that no worker has."""
     checkpoints: tuple[Checkpoint, ...] = field(default=(), compare=False)

@@ -52,7 +52,7 @@ def sign_of(direction: str) -> float:
 
 
 class MetricName(NamedTuple):
-    """Which number of a report."""
+    """The name of one number of a report."""
 
     name: str
     variant: str

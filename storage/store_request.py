@@ -27,7 +27,7 @@ from storage.new_study import NewStudy, row_of
 Action = Literal[
     "submit", "pause", "resume", "cancel", "reprioritise", "annotate", "look", "reveal", "make_token", "revoke_token"
 ]
-"""What a request asks for. The last five change nothing in the queue: `annotate` writes the note, tags or
+"""The action that a request asks for. The last five change nothing in the queue: `annotate` writes the note, tags or
 archived mark of a study, or stars, tags and notes of its trials; `look` records that interim results of a
 study with a claim were shown, `reveal` that its test results are opened; `make_token` and `revoke_token`
 write the tokens of clients."""

@@ -77,7 +77,7 @@ def _is_fast(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test marked `sampled(daily, most)` the first parameters run with the README's tests, the others are long.
+    """Mark the parameters of a test that is `sampled(daily, most)`: after the first `daily`, they are long.
 
     Where `most` is given, so many run in all: those of the others lie evenly among them, and the rest is slow.
     `-m 'fast and not long'` starts no server.

@@ -20,7 +20,7 @@ PATHS = {
 }
 """Each path that can be taken or left, and how the names of the rows begin that decide it."""
 RIVALS = {"fused step": "traced step", "fused step in TF32": "fused step"}
-"""What each step has to be faster than."""
+"""Step -> the step that it must be faster than to be a go."""
 _RATE = re.compile(r"(?P<case>.*): (?P<step>.*?)(?:, (?P<lanes>\d+) lanes)?")
 
 

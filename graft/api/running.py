@@ -40,7 +40,7 @@ class Run:
 
     executor: Literal["auto", "inline", "processes", "ray"] = "auto"
     workers: int | None = None
-    """None: one per core; where there are GPUs one for each, or four side by side on a single one."""
+    """The number of pack workers. Default: one per core, four on a single GPU, one for each of several GPUs."""
     device: str | None = None
     """cpu, cuda or cuda:N; not with ray."""
     pack: int | None = None

@@ -27,7 +27,7 @@ class Placement:
 
     executor: str = "auto"
     workers: int | None = None
-    """None: one per core; where there are GPUs one for each, or four side by side on a single one."""
+    """The number of pack workers. Default: one per core, four on a single GPU, one for each of several GPUs."""
     ray_address: str | None = None
     device: str | None = None
     devices: tuple[str, ...] = ()

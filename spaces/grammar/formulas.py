@@ -18,7 +18,7 @@ Block = Literal["group", "trial"]
 
 
 class LanguageError(Exception):
-    """What is wrong with one value; `with_location` makes it a SpaceError with file, line, path."""
+    """An error in one value; `with_location` makes it a SpaceError with file, line and path."""
 
 
 class Level(IntEnum):

@@ -49,7 +49,7 @@ class Member:
     line: int
     """Of its class."""
     origin: str
-    """Where it comes from, for a person: `./mine.py`, `mypackage.tasks`, `graft-extra 1.2`."""
+    """Its source as a person names it: `./mine.py`, `mypackage.tasks`, `graft-extra 1.2`."""
 
     @property
     def title(self) -> str:
@@ -64,7 +64,7 @@ class Bundle:
     sources: tuple[Source, ...]
     members: tuple[Member, ...]
     is_installed: bool = False
-    """Whether an installed package's entry point offers it; else a space or command names it."""
+    """True if the entry point of an installed package offers it; else a space or a command does."""
 
     @property
     def package(self) -> str:
@@ -87,14 +87,14 @@ class Bundle:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outside:
-    """What a study has from outside: plug-ins, found before packaged ones, and files of data."""
+    """A study's plug-ins and data files that are not packaged; its plug-ins win over packaged ones."""
 
     bundles: tuple[Bundle, ...] = ()
     faults: tuple[str, ...] = ()
     """What is wrong with installed packages that offer plug-ins, a sentence each. Errors about unknown names quote
     them."""
     folder: Path | None = None
-    """Where relative paths of data start; None: the working folder, and `data` notes nothing."""
+    """The folder of relative data paths. Without one, it is the working folder and `data` is empty."""
     data: dict[str, Data] = field(default_factory=dict[str, Data])
     """Files and folders by the space's names for them; a new one is added when it is met."""
     contents: Mapping[str, bytes] = field(default_factory=dict[str, bytes])

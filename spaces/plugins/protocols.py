@@ -1,4 +1,4 @@
-"""What a plug-in or a family may offer beyond its fields, known by its methods."""
+"""Optional abilities of plug-ins and families: each protocol is one, known by its methods."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class HoldsSplines(Protocol):
     """A family whose members hold what trials learn for other trials, as models their splines."""
 
     spline_forms: Sequence[str]
-    """What may stand for a learned part; first the part as it was learned."""
+    """The names of the forms in which a learned part can be used; the first is the part as learned."""
 
     def with_splines(self, config: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> Mapping[str, Any]:
         """Return a member's configuration with what a trial of it learned, frozen, as one of the forms.

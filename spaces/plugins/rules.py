@@ -43,7 +43,7 @@ class Rule:
     selection: Selection = ALL_FILES
     """Of a file: which files of a folder count."""
     ending: str = ""
-    """For a file: the field whose text, unless empty, is the ending of a folder's files instead."""
+    """The name of the field that, unless empty, replaces the ending that files of a folder must have."""
     earlier: tuple[int, float] | None = None
     """The default of another time: the last version of the numerics that had it, and its value."""
 

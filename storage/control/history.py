@@ -30,7 +30,7 @@ _PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What tells which of a trial's earlier reports the next one supersedes."""
+    """The state from which it follows which earlier reports of a trial the next one replaces."""
 
     count: int = 0
     last: int = -1

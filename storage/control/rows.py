@@ -144,7 +144,7 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
 _RESOLVED = {
     name: literal_column(f"excluded.{name}") for name in ("task", "model", "scorer", "seed", "params", "config")
 }
-"""What follows from a trial's draws; spelled out, as `excluded` has SQLAlchemy copy all columns."""
+"""The columns that follow from a trial's draws, by name: `excluded` alone would copy all columns."""
 _FIRST_STEP = literal_column("excluded.steps")
 _HAS_STATE = trials.c.steps > _FIRST_STEP
 _FURTHER = case((_HAS_STATE, trials.c.steps), else_=_FIRST_STEP)

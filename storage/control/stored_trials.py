@@ -1,4 +1,4 @@
-"""What is stored of a study's trials; each function is a step of the caller's transaction."""
+"""Reads of a study's stored trials; each function is a step of the caller's transaction."""
 
 from __future__ import annotations
 

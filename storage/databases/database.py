@@ -1,4 +1,4 @@
-"""What the two databases do differently: connections, locks, stop requests, texts of errors."""
+"""The differences of the two databases: connections, locks, stop requests, texts of errors."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Database(ABC):
     locks: StudyLocks
     stops: StopRequests
     mailbox: Mailbox | None
-    """Where requests go while another process writes the database; None: any process may write."""
+    """The mailbox for requests to the one process that writes; None if any process may write."""
 
     @abstractmethod
     def writer(self) -> Connection:

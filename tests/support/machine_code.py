@@ -1,4 +1,4 @@
-"""What the compiler makes of the fused step's kernel, and instructions of its loops; no GPU is needed."""
+"""The machine code of the fused step's kernel and the instructions of its loops; no GPU is needed."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class StudyDevice:
     group: Callable[[], Hashable] = lambda: None
     """Studies of equal groups may have lanes in one pack."""
     is_beside: bool = False
-    """Whether packs of the study's other workers train on the device meanwhile: they are to be of other structures."""
+    """True if other workers of the study train on the same device, each a structure of its own."""
 
     def open(self, pack: Pack, archive: Archive | None) -> StudyLanes:
         """Return the study's lanes in a new pack, which others may join."""

@@ -132,9 +132,8 @@ def plan_packs(
         ends_at=time.monotonic() + seconds,
     )
     usual = default_width(device)
-    if (
-        is_gpu and most < usual
-    ):  # few trials leave a GPU idle, so that a wider pack would tell a rate that they have not
+    # A pack that is wider than the study fills more of the GPU, so its rate would be too high.
+    if is_gpu and most < usual:
         timing, usual = replace(timing, is_small=True), most
     # A launch halves the width of a pack that does not fit, so the estimate does too.
     while isinstance(plans := attempt(partial(timing.plans, usual), device), Shortage):
@@ -158,7 +157,7 @@ class _Timing:
     ends_at: float
     """By the monotonic clock: then no further pack is begun."""
     is_small: bool = False
-    """Whether a pack has room for all trials of the study, so that no width needs to be found."""
+    """True if a pack has room for all trials of the study: then no width needs to be found."""
 
     def plans(self, usual: int) -> list[PackPlan]:
         """Plan the packs of a launch of these trials that starts with the width `usual`."""

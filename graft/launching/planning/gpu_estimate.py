@@ -77,7 +77,7 @@ class StructureEstimate:
     full_rate: float
     """Model-steps per second of the whole GPU, by the faster step, if enough lanes fill it."""
     blocks: int | None
-    """That the GPU holds of the fused step, one a lane; None where they have none."""
+    """The most blocks of the fused step that the GPU runs at once, one a lane; None without a fused step."""
 
     @property
     def step(self) -> str:
@@ -115,9 +115,9 @@ class GpuEstimate:
     structures: int
     """How many were drawn."""
     model_steps: float
-    """Of the whole study."""
+    """The model-steps of the whole study."""
     packs: int
-    """That train side by side, of a structure each."""
+    """The number of packs that train side by side; each has a structure of its own."""
 
     @property
     def seconds(self) -> tuple[float, float]:

@@ -36,7 +36,7 @@ def describe_shortage(error: BaseException) -> str | None:
         or (isinstance(error, OSError) and error.errno == 12)
         or (isinstance(error, ImportError) and ("failed to map" in text or "allocate memory" in text))
         or (isinstance(error, RuntimeError) and ("start new thread" in text or "allocate memory" in text))
-        or (isinstance(error, SystemError) and "without exception set" in text)  # there was none for an error, either
+        or (isinstance(error, SystemError) and "without exception set" in text)  # no memory for the error itself
     )
     if not is_short:
         return None

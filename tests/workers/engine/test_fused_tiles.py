@@ -63,7 +63,7 @@ def test_factors_are_rounded_to_11_bits() -> None:
 @compiled
 @pytest.mark.parametrize("order", [FORWARDS, BACKWARDS, SHUFFLED])
 def test_a_warp_multiplies_matrices_by_the_layout_of_the_instruction(order: int) -> None:
-    """As PTX describes mma.m16n8k8 for .tf32; what is below 11 bits of a factor is not seen."""
+    """PTX describes the layout of mma.m16n8k8 for .tf32, which ignores what is below 11 bits of a factor."""
     numbers = np.random.default_rng(1)
     a, b, c = (numbers.normal(size=shape).astype(np.float32) for shape in ((16, 8), (8, 8), (16, 8)))
     lanes = np.arange(32)
@@ -192,7 +192,7 @@ def test_a_batch_has_no_meeting_of_a_block_between_its_tokens_and_its_gradients(
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90", "sm_100"])
 def test_its_loop_has_no_barrier_no_spill_and_no_more_instructions(architecture: str, tmp_path: Path) -> None:
-    """Of two sequences: 80 products of 16 by 8 by 8. Two blocks of 128 threads may have 255 registers each."""
+    """Two sequences take 80 products of 16 by 8 by 8. With two blocks of 128 threads, each may have 255 registers."""
     file = tmp_path / "kernel.cubin"
     file.write_bytes(compiled_for(architecture, minimal.options(weights_in_shared=True, tf32=True)))
     used = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", say("cuobjdump", "--dump-resource-usage", file)))

@@ -29,7 +29,7 @@ from workers.pool.worker_settings import WorkerSettings
 GPU = torch.device("cuda", 0)
 CASES = dict(step_cases())
 NAMES = ("schedule cosine 0", "minimal, padded, dropout of tokens")
-"""Of two structures."""
+"""Two cases of different structures."""
 
 
 class Streams:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 THREADS, TILE_THREADS = 256, 128
-"""Of a block; the second where it multiplies in tiles."""
+"""The threads of a block, and of a block that multiplies in tiles."""
 TILE_LIMITS = {"length": 8, "vocabulary": 24, "width": 32}
 """The largest sizes that are multiplied in tiles, as tiles.hpp has them."""
 _DEAD_IN_TILES = ("KEYS", "PLACES", "USED", "TOKEN_ROWS", "NORMED_G", "TOKEN_QUERY_G", "TOKEN_KEY_G")
@@ -52,7 +52,7 @@ class Workspace:
     scratch_floats: int
     """Numbers of float32 that a block has in the GPU's global memory."""
     threads: int = THREADS
-    """Of a block."""
+    """The threads of a block."""
 
 
 class Sizes(NamedTuple):

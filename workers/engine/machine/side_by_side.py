@@ -36,7 +36,7 @@ def use_stream(device: torch.device, slot: int) -> None:
 
 @final
 class SideBySide:
-    """Who computes on a GPU: several threads together, or one alone."""
+    """A lock of a GPU, which several threads hold together, or one of them alone."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()  # whose lock who is alone holds, and may take again
@@ -69,7 +69,7 @@ class SideBySide:
 
 
 _GPU = SideBySide()
-"""Of all GPUs that this process computes on: inline workers have one."""
+"""The lock of this process's GPU; inline workers never have more than one."""
 
 
 def together(device: torch.device) -> AbstractContextManager[None]:
