@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import yaml
@@ -22,6 +24,7 @@ class StudyPlan:
 
     name: str
     space: str
+    """Its name; or that of a file beside the plan, `precision.yaml`."""
     set: Mapping[str, Any]
 
     @property
@@ -31,15 +34,20 @@ class StudyPlan:
 
     def as_space(self) -> Space:
         """Return the space, to be launched."""
-        space = Space(self.space)
+        space = Space(str(PLAN.with_name(self.space)) if self._is_file else self.space)
         for path, value in {"study": self.study, **self.set}.items():
             space = space.set(path, value)
         return space
 
     def command(self) -> str:
         """Return the call of `search launch` that trains the same trials."""
-        settings = "".join(f" --set {path}={value}" for path, value in self.set.items())
-        return f"search launch {self.space}{settings} --study {self.study}"
+        origin = f"benchmarks/papers/{self.space}" if self._is_file else self.space
+        settings = (quote(f"{path}={json.dumps(value)}") for path, value in self.set.items())
+        return " --set ".join([f"search launch {origin}", *settings]) + f" --study {self.study}"
+
+    @property
+    def _is_file(self) -> bool:
+        return self.space.endswith(".yaml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +62,8 @@ class Row:
     against: str
     """The baseline arm, or where there is no `arm` the baseline condition."""
     arm: str = ""
+    of: str = ""
+    """The arm whose trials' conditions are compared, in a study of arms."""
     expected: Expected
     """Direction of the difference that the plan expects."""
     paper: str

@@ -122,10 +122,10 @@ def compare(plan: Plan, kept: pl.DataFrame) -> list[Result]:
 def _pairs(row: Row, kept: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Values of the row and of its baseline, by seed."""
     rows = kept.filter((pl.col("study") == row.study) & (pl.col("metric") == row.metric))
-    own = rows.filter((pl.col("condition") == row.condition) & (pl.col("arm") == row.arm))
+    own = rows.filter((pl.col("condition") == row.condition) & (pl.col("arm") == (row.arm or row.of)))
     base = rows.filter(
         (pl.col("condition") == (row.condition if row.arm else row.against))
-        & (pl.col("arm") == (row.against if row.arm else ""))
+        & (pl.col("arm") == (row.against if row.arm else row.of))
     )
     both = own.join(base, on="seed", suffix="_base").drop_nulls(["value", "value_base"]).sort("seed")
     return both["value"].to_numpy(), both["value_base"].to_numpy()

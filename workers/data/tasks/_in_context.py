@@ -24,7 +24,8 @@ class InContext(VectorTask):
 
     These are the steps of the public code, which goes on to 41 points. Paper 000 has 40, and starts at 1 (section 3 and
     Figure 7) or 3 (Appendix A.1); captions that have 11 mean 1, or the code. A start of `points` trains without a
-    curriculum. The prediction of y_i sees x_1 y_1 ... x_i.
+    curriculum. The prediction of y_i sees x_1 y_1 ... x_i. An `input_scale` of 10 or 100 trains on wider numbers
+    (paper 000, section 5.3).
     """
 
     points: int = size(40, low=3)
@@ -32,6 +33,8 @@ class InContext(VectorTask):
     curriculum_start: int = knob(11, low=1, integer=True)
     curriculum_growth: int = knob(2, low=0, integer=True)
     curriculum_every: int = step_count(2000, low=1)
+    input_scale: float = knob(1.0, low=0, open_low=True)
+    """Standard deviation of the numbers x in training and in the validation set; shifted sets have their own."""
     deviants: int = size(2, low=0, high=18)
     """Evaluated on sequences with one number of the order of 10, of 100, ..., this many powers of ten; with a step of
     10, of 10, 20, ..., this many of them."""
@@ -61,6 +64,11 @@ class InContext(VectorTask):
     @abstractmethod
     def examples(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
         """Draw x and y [L, N, n] of training, n = `points`."""
+
+    @final
+    def scaled(self, x: Tensor) -> Tensor:
+        """Return x [L, N, n] of N(0, 1) with the standard deviation of training, that of each lane."""
+        return x * torch.as_tensor(self.input_scale, dtype=x.dtype, device=x.device).reshape(-1, 1, 1)
 
     @abstractmethod
     def losses(self, predictions: Tensor, targets: Tensor) -> Tensor:

@@ -26,11 +26,12 @@ from workers.numerics.tensors import nan_if_not_finite
 class Quantifier(InContext):
     """At each number, is it true (1) or false (-1) of the numbers up to it; the earlier answers stand in the context.
 
-    Trained on numbers of N(0, 1) by the cross entropy of the sign. Evaluated on sequences of N(0, sigma^2), conditions
-    `length=50 sigma=3` for lengths 10, 20, ... and sigma 1, 2, ...; and on training lengths with one number of an
-    extreme size in a random place, condition `deviant=100`, of which the answers from that place on count. The sizes
-    say how long, how wide and how finely, by default as in Figures 4 and 5 of paper 000. A set has the same signs at
-    all sigma and extremes, and shorter ones begin as the longest do. Which number is extreme the paper leaves open.
+    Trained on numbers of N(0, `input_scale`^2) by the cross entropy of the sign. Evaluated on sequences of
+    N(0, sigma^2), conditions `length=50 sigma=3` for lengths 10, 20, ... and sigma 1, 2, ...; and on training lengths
+    with numbers of N(0, 1) and one of an extreme size in a random place, condition `deviant=100`, of which the answers
+    from that place on count. The sizes say how long, how wide and how finely, by default as in Figures 4 and 5 of
+    paper 000. A set has the same signs at all sigma and extremes, and shorter ones begin as the longest do. Which
+    number is extreme the paper leaves open.
 
     Nearly all answers are the same: a constant has the accuracy that the fact `chance` says, and a balanced
     accuracy of 1/2.
@@ -56,7 +57,7 @@ class Quantifier(InContext):
 
     @final
     def examples(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
-        x = streams.normal(batch, self.points)
+        x = self.scaled(streams.normal(batch, self.points))
         return x, self._answers(x)
 
     @final

@@ -20,10 +20,10 @@ from workers.numerics.randomness import Streams
 @final
 @dataclass(frozen=True, kw_only=True)
 class Affine(InContext):
-    """Prompts of y = a x + b, trained with x, a, b of N(0, 1) by the squared error (paper 000, section 3).
+    """Prompts of y = a x + b, trained with a, b of N(0, 1) and x of N(0, `input_scale`^2) by the squared error.
 
-    Each prompt has a function of its own (the paper: 64 prompts each of 100 functions), and evaluation sets share one
-    draw. Conditions:
+    Source: paper 000, section 3. Each prompt has a function of its own (the paper: 64 prompts each of 100 functions),
+    and evaluation sets share one draw. Conditions:
 
     `functions=3 inputs=2`: a, b of N(0, 3^2), x of N(0, 2^2), all pairs of 1, 2, ... (Figures 3, 11, Tables 1, 6).
     `deviant=100`: x_1 of N(0, 100^2), all else of N(0, 1) (Table 5).
@@ -53,6 +53,7 @@ class Affine(InContext):
 
     def examples(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
         x, a, b = self._draw(streams, batch)
+        x = self.scaled(x)
         return x, a * x + b
 
     def validation(self, streams: Streams, batch: int) -> Batch:
@@ -103,8 +104,8 @@ class Affine(InContext):
         return found | {"answer": counted[:, -1]} if self.questions else found
 
     def facts(self) -> Params:
-        """`chance`: the expected `zero_mse`, E[y^2] = 2 on the points that count."""
-        return {"chance": 2 * (self.points - 2) / self.points}
+        """`chance`: the expected `zero_mse`, E[y^2] = `input_scale`^2 + 1 on the points that count."""
+        return {"chance": (self.input_scale**2 + 1) * (self.points - 2) / self.points}
 
     def _draw(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return standard normal x [L, N, n], a and b [L, N, 1]."""

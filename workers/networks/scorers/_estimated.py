@@ -23,14 +23,18 @@ class EstimatedSoftmax(LogitScorer):
     factor: float = 1.0
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        own = torch.eye(*logits.shape[-2:], dtype=torch.bool, device=logits.device) & visible
-        others = visible & ~own
-        mean = (logits * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)
-        centred = logits - mean
-        first = _mean_where(centred, own)
-        second = _mean_where(centred.square(), others)
+        first, second = moments(logits, visible)
         ratio = self.factor * second / first
         return masked_softmax(logits / torch.where((ratio > 0) & ratio.isfinite(), ratio, 1), visible)
+
+
+def moments(logits: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and second moment, as above, of logits [..., h, s, s], by head and sequence: [..., h, 1, 1] each."""
+    own = torch.eye(*logits.shape[-2:], dtype=torch.bool, device=logits.device) & visible
+    others = visible & ~own
+    mean = (logits * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)
+    centred = logits - mean
+    return _mean_where(centred, own), _mean_where(centred.square(), others)
 
 
 def _mean_where(values: Tensor, wanted: Tensor) -> Tensor:

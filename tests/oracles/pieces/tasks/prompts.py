@@ -23,6 +23,7 @@ class InContext(Task):
     curriculum_start: int
     curriculum_growth: int
     curriculum_every: int
+    input_scale: float
     deviants: int
     deviant_step: int
 
@@ -86,7 +87,7 @@ class Quantifier(InContext):
         return np.where(self.truth(x > 0), 1.0, -1.0)
 
     def examples(self, stream: Words, count: int) -> tuple[Floats, Floats]:
-        x = draw_normal(stream, count, self.points)
+        x = self.input_scale * draw_normal(stream, count, self.points)
         return x, self.answer(x)
 
     def validation(self, stream: Words, count: int) -> Batch:
@@ -157,7 +158,7 @@ class SomeTask(Quantifier):
 
 @dataclass(kw_only=True)
 class AffineTask(InContext):
-    """y = a x + b, with x, a and b of N(0, 1) in training."""
+    """y = a x + b, with a and b of N(0, 1) and x of N(0, input_scale^2) in training."""
 
     test_functions: int
     test_functions_step: int
@@ -173,6 +174,7 @@ class AffineTask(InContext):
 
     def examples(self, stream: Words, count: int) -> tuple[Floats, Floats]:
         x, a, b = self._draw(stream, count)
+        x = self.input_scale * x
         return x, a * x + b
 
     def validation(self, stream: Words, count: int) -> Batch:

@@ -1,0 +1,156 @@
+"""Appendix J of paper 004 with a calibrated factor: temperatures that are estimated from the moments of logits.
+
+    python -m benchmarks.papers.calibrated --database papers.db
+
+Trains the plan's study `calibrated` where it is not in the database, and each of its trials again for its weights. The
+appendix says that the temperature is proportional to the second moment of the logits over their mean. Here each head
+has a factor of its own, by which its estimate is 1 like in training; under a shift it is then a number for each prompt,
+or one for all prompts of the shift. Moments are taken at temperature 1. docs/experiments/paper-004.md has what was
+planned and what came out.
+
+Legend: h heads, N prompts.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+import graft
+from benchmarks.papers.plan import read_plan
+from benchmarks.papers.trials import train
+from search.analysis.statistics.corrections import adjust_p
+from search.analysis.statistics.paired import summarize_differences
+from spaces.plugins import replace
+from workers.engine.trained_model import TrainedModel
+from workers.networks.scorers import LogitScorer, masked_softmax, scaled_logits
+from workers.networks.scorers._estimated import moments
+from workers.numerics.parameters import Parameters
+
+STUDY = "calibrated"
+SHIFTS = ("", "input_scale=3", "input_scale=9", "noise=1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenSoftmax(LogitScorer):
+    """Softmax at the temperatures [N, h, 1, 1] that it is given as if they were learned."""
+
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        return masked_softmax(logits / learned["temperature"], visible)
+
+
+Moments = Sequence[tuple[Tensor, Tensor]]
+"""Mean and second moment of logits, [N, h] each, of each layer."""
+
+
+def read_moments(model: TrainedModel, condition: str) -> Moments:
+    """Return the moments of the logits by which the model attends under a condition at temperature 1."""
+    parameters, evaluated = dict(model.named_parameters()), model.recipe.model.evaluations()[""]
+    layers = evaluated.attention(parameters, model.batch(condition))
+    found = (moments(scaled_logits(layer.query, layer.key), layer.visible) for layer in layers)
+    return [(first[..., 0, 0], second[..., 0, 0]) for first, second in found]
+
+
+def estimate_by_prompt(training: Moments, shifted: Moments) -> list[Tensor]:
+    """Return the temperatures [N, h] of each layer: the ratio of a prompt over the median of those like in training."""
+    found = list[Tensor]()
+    for (first, second), (mean, square) in zip(training, shifted, strict=True):
+        known = torch.where(_usable(second / first), second / first, torch.nan)
+        found.append(_or_one((square / mean) / known.nanmedian(0).values))
+    return found
+
+
+def estimate_by_shift(training: Moments, shifted: Moments) -> list[Tensor]:
+    """Return the temperatures [1, h] of each layer: the ratio of all prompts' moments over the one like in training."""
+    return [
+        _or_one((square.mean(0) / mean.mean(0)) / (second.mean(0) / first.mean(0)))[None]
+        for (first, second), (mean, square) in zip(training, shifted, strict=True)
+    ]
+
+
+def _usable(ratio: Tensor) -> Tensor:
+    return (ratio > 0) & ratio.isfinite()
+
+
+def _or_one(ratio: Tensor) -> Tensor:
+    """Return the ratio, and 1 where it is no positive number, as the scorer with `estimated` does."""
+    return torch.where(_usable(ratio), ratio, 1)
+
+
+@torch.no_grad()
+def errors(model: TrainedModel) -> Mapping[tuple[str, str], float]:
+    """Return the error by shift and by way: at temperature `1`, and at temperatures `by prompt` and `by shift`."""
+    parameters, task = dict(model.named_parameters()), model.recipe.task
+    plain = model.recipe.model.evaluations()[""]
+    given, training = replace(plain, {"scorer": GivenSoftmax()}), read_moments(model, "")
+    found = dict[tuple[str, str], float]()
+    for shift in SHIFTS:
+        batch, shifted = model.batch(shift), read_moments(model, shift)
+        ways = {"by prompt": estimate_by_prompt(training, shifted), "by shift": estimate_by_shift(training, shifted)}
+        outputs = {"1": plain.outputs(parameters, batch, {})}
+        for way, temperatures in ways.items():
+            own = {f"layers.{at}.scorer.temperature": one[..., None, None] for at, one in enumerate(temperatures)}
+            outputs[way] = given.outputs(parameters | own, batch, {})
+        found |= {(shift, way): float(task.metrics(own, batch)["error"].mean()) for way, own in outputs.items()}
+    return found
+
+
+def measure_study(study: graft.Study) -> pl.DataFrame:
+    """Train each trial again: columns number, shift, way, error, and `best`, the least error of the trial's grid."""
+    grid = study.metrics().filter((pl.col("name") == "error") & (pl.col("step") == pl.col("step").max()))
+    rows = list[dict[str, object]]()
+    for number in sorted(grid["number"].unique()):
+        model = study.model(number)
+        for (shift, way), error in errors(model).items():
+            rows.append({"number": number, "shift": shift, "way": way, "error": error})
+        own = grid.filter(pl.col("number") == number)
+        for shift in SHIFTS:
+            tried = own.filter(_at_temperature(shift))
+            rows.append({"number": number, "shift": shift, "way": "best", "error": tried["value"].min()})
+    return pl.DataFrame(rows)
+
+
+def _at_temperature(shift: str) -> pl.Expr:
+    """Select the conditions of a shift at 1 and at the temperatures of the grid."""
+    words = pl.col("condition").str.split(" ").list
+    others = words.set_difference(shift.split()).list.eval(pl.element().filter(pl.element() != "")).list
+    there = pl.all_horizontal(pl.lit(value=True), *(words.contains(word) for word in shift.split()))
+    is_number = others.join(" ").str.contains(r"^temperature=[0-9.]+$")
+    return there & ((others.len() == 0) | is_number)
+
+
+def describe(found: pl.DataFrame) -> str:
+    """Return the table: means, and differences from temperature 1 with Student's 95 % interval, p adjusted by Holm."""
+    values = {key: rows.sort("number")["error"].to_numpy() for key, rows in found.group_by("shift", "way")}
+    pairs = [(shift, way) for shift in SHIFTS for way in ("by prompt", "by shift") if shift or way == "by prompt"]
+    differences = [summarize_differences(values[pair] - values[pair[0], "1"]) for pair in pairs]
+    adjusted = adjust_p(np.array([one.p for one in differences]))
+    lines = [
+        "| shift | at 1 | best of the grid | estimated | error | difference from 1 (95 %) | adjusted p |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (shift, way), one, p in zip(pairs, differences, adjusted, strict=True):
+        at_one, best, own = (f"{values[shift, name].mean():.3g}" for name in ("1", "best", way))
+        difference = f"{one.mean:+.3g} ({one.low:.3g} to {one.high:.3g})"
+        lines.append(f"| {' | '.join([shift or 'none', at_one, best, way, own, difference, f'{p:.2g}'])} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--database", required=True)
+    options = parser.parse_args()
+    plan = read_plan().studies[STUDY]
+    train([plan], options.database)
+    print(describe(measure_study(graft.open(options.database)[plan.study])))
+
+
+if __name__ == "__main__":
+    main()
