@@ -1,4 +1,4 @@
-"""A pretrained model of Llama's kind under other scorers: perplexity on texts, and entropies of attention over numbers.
+"""A pretrained model of Llama's kind: perplexity under other scorers, entropies of attention, spreads of its logits.
 
     python -m benchmarks.papers.pretrained FOLDER TEXTS.jsonl [--texts 48] [--tokens 192]
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import summarize_differences
-from workers.networks.pretrained import head_entropies, load_pretrained
+from workers.networks.pretrained import head_entropies, load_pretrained, logit_spreads
 
 SCORERS: Mapping[str, Mapping[str, Any]] = {
     "softmax": {"name": "softmax"},
@@ -35,6 +35,9 @@ SCORERS: Mapping[str, Mapping[str, Any]] = {
 NUMBERS = (2, 4, 8, 16, 32, 64)
 """Items of the prompts that ask for a maximum, as in paper 001's Figure 3."""
 SEED = 5
+CODE_TOKENS = 1024
+CODE = Path(torch.nn.modules.activation.__file__)
+"""The file of code whose spreads are measured; the paper took one of Gemma's."""
 
 
 def read_texts(path: Path, tokenizer: Any, texts: int, tokens: int) -> list[Tensor]:
@@ -66,8 +69,14 @@ def entropies_of_maxima(model: Any, tokenizer: Any, prompts: int) -> Mapping[int
     return found
 
 
+def spreads_of_code(model: Any, tokenizer: Any, path: Path) -> NDArray[np.float64]:
+    """Return the spread of the last token's logits of every head, by layer and head, on the start of a file of code."""
+    tokens = tokenizer(path.read_text(encoding="utf-8"), return_tensors="pt")["input_ids"][:, :CODE_TOKENS]
+    return logit_spreads(model, tokens)[:, 0, :, -1].numpy()
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("texts_file", metavar="TEXTS.jsonl", type=Path)
@@ -90,8 +99,12 @@ def main() -> None:
     for (name, own), one, p in zip(others, differences, adjusted, strict=True):
         print(f"| {name} | {np.exp(own.mean()):.2f} | {one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f}) | {p:.2g} |")
     print("\n| items | mean entropy of the first layer's heads, nats |\n|---|---|")
-    for count, entropy in entropies_of_maxima(load_pretrained(options.folder), tokenizer, 8).items():
+    model = load_pretrained(options.folder)
+    for count, entropy in entropies_of_maxima(model, tokenizer, 8).items():
         print(f"| {count} | {entropy:.2f} |")
+    spreads = spreads_of_code(model, tokenizer, CODE)
+    print(f"\nspread of logits over {spreads.size} heads on {CODE_TOKENS} tokens of {CODE.name}:", end=" ")
+    print(f"{spreads.min():.2f} to {spreads.max():.2f}, mean {spreads.mean():.2f}, deviation {spreads.std(ddof=1):.2f}")
 
 
 if __name__ == "__main__":

@@ -69,16 +69,32 @@ def attention_modules(model: nn.Module) -> Iterator[nn.Module]:
             yield module
 
 
-@torch.no_grad()
 def head_entropies(model: Any, tokens: Tensor) -> Tensor:
     """Return the entropy [l, N, h, q] in nats of attention to tokens [N, s] (paper 001, Figure 3).
 
     The weights must sum to 1 and not be negative.
     """
-    found: list[Tensor] = []  # the weights [N, h, q, k] of each layer
+    return _for_each_layer(model, tokens, lambda weights: -torch.xlogy(weights, weights).sum(-1))
+
+
+def logit_spreads(model: Any, tokens: Tensor) -> Tensor:
+    """Return the spread [l, N, h, q] of softmax's logits: a query's largest less its least (paper 001, section 2.1).
+
+    Tokens are [N, s], without padding. The least is that of the smallest weight above 0, so that keys outside a window
+    do not count, nor logits whose weight is too small for float32.
+    """
+    return _for_each_layer(
+        model, tokens, lambda weights: weights.amax(-1).log() - torch.where(weights > 0, weights, 1).amin(-1).log()
+    )
+
+
+@torch.no_grad()
+def _for_each_layer(model: Any, tokens: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return what is made of the weights [N, h, q, k] of each layer, by layer."""
+    found: list[Tensor] = []
 
     def keep(module: nn.Module, given: Any, made: Any) -> None:
-        found.append(made[1])
+        found.append(reduce(made[1].double()))
 
     handles = [module.register_forward_hook(keep) for module in attention_modules(model)]
     try:
@@ -86,8 +102,7 @@ def head_entropies(model: Any, tokens: Tensor) -> Tensor:
     finally:
         for handle in handles:
             handle.remove()
-    weights = torch.stack(found).double()
-    return -torch.xlogy(weights, weights).sum(-1)
+    return torch.stack(found)
 
 
 @torch.no_grad()

@@ -152,9 +152,14 @@ def _off_python(replay: Callable[..., list[Tensor]], leaves: list[Tensor]) -> Ca
 
     It runs a whole list without Python's lock. Threads that take turns for it at every operation wait for one another:
     two workers on two cores made 1.25 times the steps of one, and make 1.65 times now (BENCHMARKS.md).
+
+    `torch.jit.trace` would make the same function, but keep it and its constants as long as the process lives.
     """
-    traced: Any = torch.jit.trace(lambda *given: tuple(replay(*given)), tuple(leaves), check_trace=False)
-    return traced
+    torch_c: Any = torch._C  # pyright: ignore[reportPrivateUsage]
+    graph, _ = torch_c._create_graph_by_tracing(
+        lambda *given: tuple(replay(*given)), tuple(leaves), lambda _: "", strict=True, force_outplace=False
+    )
+    return torch_c._create_function_from_graph("recorded", graph)
 
 
 @functools.cache

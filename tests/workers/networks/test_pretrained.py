@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ import torch
 from safetensors import safe_open
 
 from spaces.errors import PluginError, StudyError
-from workers.networks.pretrained import attention_modules, embedding_norms, head_entropies, load_pretrained
+from workers.networks.pretrained import (
+    attention_modules,
+    embedding_norms,
+    head_entropies,
+    load_pretrained,
+    logit_spreads,
+)
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -119,6 +126,17 @@ def test_adaptive_temperature_sharpens_in_evaluation_alone(folder: Path) -> None
     assert (sharp[0] <= flat[0] + 1e-6).all()
     assert (sharp[0] < flat[0] - 1e-3).any()
     assert torch.allclose(logits(model.train()), logits(plain), atol=1e-5)
+
+
+def test_spreads_of_logits_are_those_of_the_weights_that_transformers_returns(folder: Path) -> None:
+    model = load_pretrained(folder)
+    found = logit_spreads(model, TOKENS[:1])
+    assert found.shape == (2, 1, 4, 6)
+    for layer, weights in enumerate(model(TOKENS[:1], output_attentions=True, use_cache=False).attentions):
+        for head, rows in enumerate(weights[0].tolist()):
+            for query, row in enumerate(rows):
+                seen = [math.log(weight) for weight in row[: query + 1] if weight]
+                assert found[layer, 0, head, query] == pytest.approx(max(seen) - min(seen), abs=1e-6)
 
 
 def test_generation_with_a_cache_is_that_without(folder: Path) -> None:

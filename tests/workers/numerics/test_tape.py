@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from workers.numerics import tracing
 from workers.numerics.tape import CannotRecord, Tape
 from workers.numerics.tracing import Traced
 
@@ -48,6 +49,17 @@ def test_a_recording_gives_for_other_tensors_what_the_function_gives(function: o
     for values, other in [(same, same), (torch.randn(3, generator=numbers), torch.randn(3, generator=numbers))] * 2:
         expected, found = function(values.clone(), other.clone()), traced(values, other)
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_a_recording_that_is_dropped_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "_KEPT", 0)
+    constant = torch.rand(1000, generator=torch.Generator().manual_seed(2))
+    gone, expected = weakref.ref(constant), constant + 1
+    traced = Traced("adds a constant", lambda values, constant=constant: values + constant)
+    assert torch.equal(traced(torch.ones(1000)), expected)
+    del traced, constant
+    gc.collect()
+    assert gone() is None
 
 
 Made = list[Tensor]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 from torch.autograd.graph import saved_tensors_hooks
 
 from spaces import plugins
@@ -149,15 +149,17 @@ def lane_bytes(recipe: Recipe) -> int:
     batch = {name: tensor[0] for name, tensor in drawn.items()}
     model = Layout.of(recipe.model.parameters(recipe.task), recipe.dtype)
     weights = torch.zeros(model.total, dtype=recipe.dtype).requires_grad_()
-    kept: dict[int, int] = {}
+    kept: dict[int, UntypedStorage] = {}  # alive until they are counted, as a freed one's address may be another's
 
-    def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
+    def keep(tensor: Tensor) -> None:
+        """Note the memory alone: a node of autograd that held a tensor made by itself would never be freed."""
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
 
-    with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = recipe.task.loss(recipe.model.outputs(model.split(weights), batch, {}), batch)
-        del loss  # kept alive until here: a freed activation's address could be counted as another's
+    def give_back(_: None) -> Tensor:
+        raise AssertionError("nothing is differentiated")
+
+    with torch.enable_grad(), saved_tensors_hooks(keep, give_back):
+        recipe.task.loss(recipe.model.outputs(model.split(weights), batch, {}), batch)
     sites = recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[-1]).values()
     masks = sum(math.prod(site.shape) for site in sites if in_use(site.rate))
-    return 2 * state + recipe.learning.passes * HELD * sum(kept.values()) + masks
+    return 2 * state + recipe.learning.passes * HELD * sum(one.nbytes() for one in kept.values()) + masks
