@@ -1,19 +1,18 @@
-"""Appendix J of paper 004 with a calibrated factor: temperatures that are estimated from the moments of logits.
+"""Appendix J of paper 004 with a calibrated factor: temperatures estimated from the moments of logits.
 
     python -m benchmarks.papers.calibrated --database papers.db
 
-Trains the plan's study `calibrated` where it is not in the database, and each of its trials again for its weights. The
-appendix says that the temperature is proportional to the second moment of the logits over their mean. Here each head
-has a factor of its own, by which its estimate is 1 like in training; under a shift it is then a number for each prompt,
-or one for all prompts of the shift. Moments are taken at temperature 1. docs/experiments/paper-004.md has what was
-planned and what came out.
+Trains the plan's study `calibrated` where it is not in the database, and each of its trials again for its
+weights. The appendix says that the temperature is proportional to the second moment of the logits over their mean.
+Here each head has a factor of its own, by which its estimate is 1 like in training; under a shift it is then a
+number for each prompt, or one for all prompts of the shift. Moments are taken at temperature 1.
+docs/experiments/paper-004.md has what was planned and what came out.
 
 Legend: h heads, N prompts.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,8 +22,7 @@ import torch
 from torch import Tensor
 
 import graft
-from benchmarks.papers.plan import read_plan
-from benchmarks.papers.trials import train
+from benchmarks.papers.trials import trained_study
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import summarize_differences
 from spaces.plugins import replace
@@ -58,7 +56,7 @@ def read_moments(model: TrainedModel, condition: str) -> Moments:
 
 
 def estimate_by_prompt(training: Moments, shifted: Moments) -> list[Tensor]:
-    """Return the temperatures [N, h] of each layer: the ratio of a prompt over the median of those like in training."""
+    """Return each layer's temperatures [N, h]: a prompt's ratio over the median of the ratios like in training."""
     found = list[Tensor]()
     for (first, second), (mean, square) in zip(training, shifted, strict=True):
         known = torch.where(_usable(second / first), second / first, torch.nan)
@@ -67,7 +65,7 @@ def estimate_by_prompt(training: Moments, shifted: Moments) -> list[Tensor]:
 
 
 def estimate_by_shift(training: Moments, shifted: Moments) -> list[Tensor]:
-    """Return the temperatures [1, h] of each layer: the ratio of all prompts' moments over the one like in training."""
+    """Return each layer's temperatures [1, h]: the ratio of all prompts' moments over the one like in training."""
     return [
         _or_one((square.mean(0) / mean.mean(0)) / (second.mean(0) / first.mean(0)))[None]
         for (first, second), (mean, square) in zip(training, shifted, strict=True)
@@ -85,7 +83,7 @@ def _or_one(ratio: Tensor) -> Tensor:
 
 @torch.no_grad()
 def errors(model: TrainedModel) -> Mapping[tuple[str, str], float]:
-    """Return the error by shift and by way: at temperature `1`, and at temperatures `by prompt` and `by shift`."""
+    """Return the error by shift and by way: at temperature `1`, at temperatures `by prompt` and `by shift`."""
     parameters, task = dict(model.named_parameters()), model.recipe.task
     plain = model.recipe.model.evaluations()[""]
     given, training = replace(plain, {"scorer": GivenSoftmax()}), read_moments(model, "")
@@ -102,7 +100,7 @@ def errors(model: TrainedModel) -> Mapping[tuple[str, str], float]:
 
 
 def measure_study(study: graft.Study) -> pl.DataFrame:
-    """Train each trial again: columns number, shift, way, error, and `best`, the least error of the trial's grid."""
+    """Train each trial again: columns number, shift, way, error; the way `best` is the least error of its grid."""
     grid = study.metrics().filter((pl.col("name") == "error") & (pl.col("step") == pl.col("step").max()))
     rows = list[dict[str, object]]()
     for number in sorted(grid["number"].unique()):
@@ -126,7 +124,7 @@ def _at_temperature(shift: str) -> pl.Expr:
 
 
 def describe(found: pl.DataFrame) -> str:
-    """Return the table: means, and differences from temperature 1 with Student's 95 % interval, p adjusted by Holm."""
+    """Return the table: means, differences from temperature 1 with Student's 95 % interval, p adjusted by Holm."""
     values = {key: rows.sort("number")["error"].to_numpy() for key, rows in found.group_by("shift", "way")}
     pairs = [(shift, way) for shift in SHIFTS for way in ("by prompt", "by shift") if shift or way == "by prompt"]
     differences = [summarize_differences(values[pair] - values[pair[0], "1"]) for pair in pairs]
@@ -144,12 +142,7 @@ def describe(found: pl.DataFrame) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--database", required=True)
-    options = parser.parse_args()
-    plan = read_plan().studies[STUDY]
-    train([plan], options.database)
-    print(describe(measure_study(graft.open(options.database)[plan.study])))
+    print(describe(measure_study(trained_study(STUDY, __doc__))))
 
 
 if __name__ == "__main__":

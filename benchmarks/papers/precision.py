@@ -11,7 +11,6 @@ Legend: v tokens, d width, s tokens of an input, S sets of s tokens.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -21,8 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 import graft
-from benchmarks.papers.plan import read_plan
-from benchmarks.papers.trials import train
+from benchmarks.papers.trials import trained_study
 from search.analysis.statistics.paired import mean_interval
 
 Matrix = NDArray[np.float64]
@@ -112,7 +110,7 @@ def _sets(tokens: int, size: int) -> NDArray[np.int64]:
 
 
 def measure_study(study: graft.Study) -> pl.DataFrame:
-    """Train each trial again and measure it: columns scorer, width, seed, C, spread, balanced, kept."""
+    """Train each trial again and measure it: columns of what it is, and `precision`, `spread`, `balanced`, `kept`."""
     rows = list[dict[str, object]]()
     for trial in study.trials().sort("number").iter_rows(named=True):
         model = study.model(trial["number"])
@@ -123,9 +121,9 @@ def measure_study(study: graft.Study) -> pl.DataFrame:
         )
         rows.append(
             {
-                "scorer": config["scorer"]["name"], "width": config["width"], "seed": trial["params.seed"],
-                "precision": found.precision, "spread": float(found.spreads[:2].max()), "balanced": found.is_balanced,
-                "last": float(found.margins[-1]), "kept": float(found.kept.min()),
+                "scorer": config["scorer"]["name"], "width": config["width"], "value_width": config["value_width"],
+                "seed": trial["params.seed"], "precision": found.precision, "spread": float(found.spreads[:2].max()),
+                "balanced": found.is_balanced, "kept": float(found.kept.min()),
             }
         )  # fmt: skip
         print(".", end="", flush=True)
@@ -133,16 +131,17 @@ def measure_study(study: graft.Study) -> pl.DataFrame:
 
 
 def describe(found: pl.DataFrame) -> str:
-    """Return the table: a row for each scorer and width, means with Student's 95 % intervals over seeds."""
+    """Return the table: a row for each scorer and pair of widths, means with Student's 95 % intervals over seeds."""
     lines = [
-        "| attention | width | C > 0 | C | spread at lengths 1, 2 | balanced | margin s / (2 C), least | >= 1 |",
+        "| attention | d, d_v | C > 0 | C | spread at lengths 1, 2 | balanced | margin s / (2 C), least | >= 1 |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for (scorer, width), rows in found.group_by("scorer", "width", maintain_order=True):
+    for (scorer, *widths), rows in found.group_by("scorer", "width", "value_width", maintain_order=True):
         precise = rows.filter(pl.col("precision") > 0)
         kept = precise["kept"].to_numpy()
         cells = [
-            "constant" if scorer == "average" else scorer, width, f"{precise.height} of {rows.height}",
+            "constant" if scorer == "average" else scorer, ", ".join(map(str, widths)),
+            f"{precise.height} of {rows.height}",
             _interval(rows["precision"]), _interval(rows["spread"]), f"{rows['balanced'].sum()} of {rows.height}",
             _interval(precise["kept"]) if len(kept) > 1 else "", f"{(kept >= 1).sum()} of {len(kept)}",
         ]  # fmt: skip
@@ -158,12 +157,7 @@ def _interval(values: pl.Series) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--database", required=True)
-    options = parser.parse_args()
-    plan = read_plan().studies[STUDY]
-    train([plan], options.database)
-    found = measure_study(graft.open(options.database)[plan.study])
+    found = measure_study(trained_study(STUDY, __doc__))
     print(f"\n{describe(found)}")
 
 

@@ -24,7 +24,8 @@ def table(plan: Plan, kept: pl.DataFrame, results: Iterable[Result]) -> str:
         "| study | command | trials | minutes on one core |",
         "|---|---|---|---|",
     ]
-    for name, study in plan.studies.items():
+    compared = {row.study for row in plan.rows}
+    for name, study in ((name, study) for name, study in plan.studies.items() if name in compared):
         own = kept.filter(pl.col("study") == name)
         trials, minutes = (own["number"].n_unique(), f"{own['minutes'][0]:.1f}") if own.height else (0, "not trained")
         rows.append(f"| {name} | `{study.command()}` | {trials} | {minutes} |")

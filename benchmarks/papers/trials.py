@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
@@ -11,7 +12,7 @@ import polars as pl
 
 import graft
 from benchmarks.kept import train_again
-from benchmarks.papers.plan import Plan, Row, StudyPlan
+from benchmarks.papers.plan import Plan, Row, StudyPlan, read_plan
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import PairedDifference, mean_interval, summarize_differences
 
@@ -21,6 +22,15 @@ def train(studies: Iterable[StudyPlan], database: str) -> None:
     run = graft.Run(executor="inline", workers=1, device="cpu", checkpoints=None)
     for one in studies:
         graft.launch(one.as_space(), database=database, run=run)
+
+
+def trained_study(name: str, description: str | None) -> graft.Study:
+    """Return a study of the plan from the database of the command line's `--database`, trained to its end first."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--database", required=True)
+    database, plan = parser.parse_args().database, read_plan().studies[name]
+    train([plan], database)
+    return graft.open(database)[plan.study]
 
 
 _TRIALS = """
@@ -40,14 +50,14 @@ def collect(plan: Plan, database: str) -> pl.DataFrame:
     """
     stored, found = graft.open(database), list[pl.DataFrame]()
     for one in plan.studies.values():
-        if one.study not in stored or stored[one.study].status().state != "finished":
+        own = [row for row in plan.rows if row.study == one.name]
+        if not own or one.study not in stored or stored[one.study].status().state != "finished":
             continue
         study = stored[one.study]
         trials = stored.query(_TRIALS.format(study=one.study)).with_columns(
             minutes=_minutes(pl.col("last")) - _minutes(pl.col("first"))
         )
         params = study.trials().select("number", *_columns(study.trials()))
-        own = [row for row in plan.rows if row.study == one.name]
         named = sorted({(row.metric, condition) for row in own for condition in _conditions(row)})
         wanted = pl.DataFrame(named, schema=["metric", "condition"], orient="row")
         metrics = study.metrics().filter(pl.col("variant") == "raw")

@@ -123,4 +123,4 @@ def test_the_studies_are_measured_from_their_stored_trials(tmp_path: Path) -> No
     assert "| input_scale=3 |" in calibrated.describe(found)
     measured = precision.measure_study(graft.open(url)["papers-precision"])
     assert sorted(measured["scorer"].to_list()) == ["average", "average", "softmax", "softmax"]
-    assert "| constant | 11 |" in precision.describe(measured)
+    assert "| constant | 11, 11 |" in precision.describe(measured)

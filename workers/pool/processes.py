@@ -59,28 +59,28 @@ def run(
     """
     count = workers or len(locations)
     sharing = -(-count // len(locations))
-    office = _Office(ControllerProxy(controller))
+    processes = _WorkerProcesses(ControllerProxy(controller))
     threads: list[threading.Thread] = []
     for slot in range(count):
         location = locations[slot % len(locations)]
         settings = WorkerSettings(device=location.device, width=width, saving=saving, sharing=sharing)
         instructions = _Instructions(slot, settings, outside)
         variables = {**(environment or {}), **location.environment}
-        threads.append(threading.Thread(target=office.fill, args=(instructions, variables), daemon=True))
+        threads.append(threading.Thread(target=processes.fill, args=(instructions, variables), daemon=True))
     for thread in threads:
         thread.start()
     swept = time.monotonic()
     try:
         while any(thread.is_alive() for thread in threads):
             next(thread for thread in threads if thread.is_alive() or thread is threads[-1]).join(WATCH_SECONDS)
-            if watch and watch(office.progress()):
+            if watch and watch(processes.progress()):
                 controller.request_stop()
             if time.monotonic() > swept + SWEEP_CALL_SECONDS:
-                office.sweep()
+                processes.sweep()
                 swept = time.monotonic()
-        office.check()
+        processes.check()
     finally:
-        office.close()
+        processes.close()
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class _Instructions:
 
 @final
 @dataclass
-class _Office:
+class _WorkerProcesses:
     """The controller's side of the workers' processes: it makes one exchange at a time."""
 
     proxy: ControllerProxy

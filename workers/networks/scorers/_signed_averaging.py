@@ -13,5 +13,5 @@ def bend(logits: Tensor, b: Tensor | float, n: Tensor | float) -> Tensor:
     a masked logit have no finite gradient.
     """
     positive = logits >= 0
-    bent = torch.log1p(b * torch.where(positive, logits, -logits))
-    return n * torch.where(positive, bent, -bent)
+    powers = torch.log1p(b * torch.where(positive, logits, -logits))
+    return n * torch.where(positive, powers, -powers)

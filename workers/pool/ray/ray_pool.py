@@ -52,8 +52,8 @@ class RayPool:
         self.device = ""
         """The kind of device of the slots: `cuda` or `cpu`."""
         self._cluster = cluster
-        self._desks: dict[int, StudyDesk] = {}
-        """Worker -> the desk of its study."""
+        self._servers: dict[int, StudyServer] = {}
+        """Worker -> the server of its study."""
         self._numbers = itertools.count()
         self._failure: ClusterError | None = None
         self._is_ready = threading.Event()
@@ -119,30 +119,30 @@ class RayPool:
         """
         study = next(self._numbers)
         self.send(("open", study, StudyInstructions(width=width, saving=saving, outside=outside)))
-        desk = StudyDesk(self, ControllerProxy(controller), study)
+        server = StudyServer(self, ControllerProxy(controller), study)
         # The plug-ins from outside that the study has are looked up by this thread's context.
-        thread = threading.Thread(target=contextvars.copy_context().run, args=(desk.serve,), daemon=True)
+        thread = threading.Thread(target=contextvars.copy_context().run, args=(server.serve,), daemon=True)
         thread.start()
         while thread.is_alive():
             thread.join(WATCH_SECONDS)
             progress = controller.progress()
-            if desk.failure is None and (watch(progress) or progress.stopping):
+            if server.failure is None and (watch(progress) or progress.stopping):
                 controller.request_stop()
-                desk.is_stopping = True
+                server.is_stopping = True
         self.send(("close", study))
-        if desk.failure:
-            raise desk.failure
+        if server.failure:
+            raise server.failure
 
-    def employ(self, desk: StudyDesk, slot: int) -> int:
+    def employ(self, server: StudyServer, slot: int) -> int:
         """Start a worker in a slot, whose questions go to this study, and return its number."""
         worker = next(self._numbers)
-        self._desks[worker] = desk
-        self.send(("employ", worker, desk.study, slot))
+        self._servers[worker] = server
+        self.send(("employ", worker, server.study, slot))
         return worker
 
     def dismiss(self, worker: int) -> None:
         """End a worker; it gets no answer to what it may still ask."""
-        self._desks.pop(worker, None)
+        self._servers.pop(worker, None)
         self.send(("dismiss", worker))
 
     def answer(self, worker: int, line: str, answer: Any) -> None:
@@ -183,19 +183,19 @@ class RayPool:
         self._is_ready.set()
 
     def _on_ask(self, worker: int, line: str, question: Question) -> None:
-        desk = self._desks.get(worker)
-        if desk and question.kind == "renew":  # never waits for the database
-            self.answer(worker, line, desk.proxy.renew(*question.arguments))
-        elif desk:
-            desk.inbox.put((worker, question))
+        server = self._servers.get(worker)
+        if server and question.kind == "renew":  # never waits for the database
+            self.answer(worker, line, server.proxy.renew(*question.arguments))
+        elif server:
+            server.inbox.put((worker, question))
 
     def _on_end(self, worker: int, reason: str | None, has_left: bool) -> None:
-        if desk := self._desks.pop(worker, None):
-            desk.inbox.put((worker, WorkerEnded(reason, has_left)))
+        if server := self._servers.pop(worker, None):
+            server.inbox.put((worker, WorkerEnded(reason, has_left)))
 
 
 @final
-class StudyDesk:
+class StudyServer:
     """The answers to the workers of one study, one after the other; all but those to `renew` are made in one thread."""
 
     def __init__(self, pool: RayPool, proxy: ControllerProxy, study: int) -> None:

@@ -15,7 +15,7 @@ from tests.support.launches import wait_until
 from workers.pool.controller_proxy import ControllerProxy
 from workers.pool.ray import ray_pool
 from workers.pool.ray.questions import Line, Question, WorkerEnded
-from workers.pool.ray.ray_pool import StudyDesk
+from workers.pool.ray.ray_pool import StudyServer
 
 pytestmark = pytest.mark.fast
 
@@ -71,7 +71,7 @@ class PretendedCluster:
         self.answers: list[tuple[int, object]] = []
         self.failure: ClusterError | None = None
 
-    def employ(self, desk: StudyDesk, slot: int) -> int:
+    def employ(self, server: StudyServer, slot: int) -> int:
         self.employed.append(slot)
         return len(self.employed) - 1
 
@@ -87,17 +87,17 @@ class PretendedCluster:
 
 
 @contextmanager
-def served(cluster: PretendedCluster, controller: Controller) -> Generator[tuple[StudyDesk, Callable[..., None]]]:
-    """Yield a desk that serves in a thread, and what a worker says to it; at the end of the block it has ended."""
-    desk = StudyDesk(cluster, ControllerProxy(controller), 0)  # pyright: ignore[reportArgumentType]
-    thread = threading.Thread(target=desk.serve)
+def served(cluster: PretendedCluster, controller: Controller) -> Generator[tuple[StudyServer, Callable[..., None]]]:
+    """Yield a server in a thread, and what a worker says to it; at the end of the block it has ended."""
+    server = StudyServer(cluster, ControllerProxy(controller), 0)  # pyright: ignore[reportArgumentType]
+    thread = threading.Thread(target=server.serve)
     thread.start()
 
     def say(worker: int, kind: str, *arguments: object) -> None:
-        desk.inbox.put((worker, WorkerEnded(*arguments) if kind == "end" else Question(kind, arguments)))
+        server.inbox.put((worker, WorkerEnded(*arguments) if kind == "end" else Question(kind, arguments)))
 
     try:
-        yield desk, say
+        yield server, say
         thread.join(60)
         assert not thread.is_alive()
     finally:
@@ -106,7 +106,7 @@ def served(cluster: PretendedCluster, controller: Controller) -> Generator[tuple
 
 def test_each_slot_has_a_worker_and_slots_that_come_have_one_too():
     cluster, controller = PretendedCluster((0, 2)), Controller()
-    with served(cluster, controller) as (desk, say):
+    with served(cluster, controller) as (server, say):
         wait_until(lambda: len(cluster.employed) == 2)
         cluster.slots = (0, 2, 5)
         wait_until(lambda: len(cluster.employed) == 3)
@@ -118,23 +118,23 @@ def test_each_slot_has_a_worker_and_slots_that_come_have_one_too():
             say(worker, "exchange", [REPORT], offer(name))
             say(worker, "end", None)
     assert sorted(cluster.employed) == [0, 2, 5]
-    assert desk.failure is None
+    assert server.failure is None
     assert {told.split()[0] for told in controller.told} == {"exchange"}
     assert [worker for worker, _ in cluster.answers] == [0, 0, 1, 1, 2, 2, 0, 1, 2]
 
 
 def test_a_worker_that_crashes_is_followed_and_one_that_left_with_its_node_is_no_crash():
     cluster, controller = PretendedCluster((0,)), Controller()
-    with served(cluster, controller) as (desk, say):
+    with served(cluster, controller) as (server, say):
         for worker in range(8):
-            wait_until(lambda worker=worker: len(cluster.employed) > worker or desk.failure is not None)
+            wait_until(lambda worker=worker: len(cluster.employed) > worker or server.failure is not None)
             say(worker, "attach", f"w{worker}")
             if worker % 2:
                 say(worker, "exchange", [REPORT], offer(f"w{worker}"))
             say(worker, "end", "killed", worker == 3)
-        wait_until(lambda: len(cluster.employed) == 9 or desk.failure is not None)
-        desk.is_stopping = True
-    assert desk.failure is None
+        wait_until(lambda: len(cluster.employed) == 9 or server.failure is not None)
+        server.is_stopping = True
+    assert server.failure is None
     lost = [told for told in controller.told if not told.startswith("exchange")]
     assert lost == [f"{'departure' if worker == 3 else 'crash'} w{worker}" for worker in range(8)]
     assert cluster.dismissed == [8], "one that was never heard of is not waited for"
@@ -142,30 +142,30 @@ def test_a_worker_that_crashes_is_followed_and_one_that_left_with_its_node_is_no
 
 def test_a_slot_in_which_workers_only_crash_is_given_up_and_the_last_one_ends_the_study():
     cluster, controller = PretendedCluster((0, 1)), Controller()
-    with served(cluster, controller) as (desk, say):
+    with served(cluster, controller) as (server, say):
         for worker in range(8):
             wait_until(lambda worker=worker: len(cluster.employed) > worker)
             say(worker, "end", f"reason {worker}")
     assert len(cluster.employed) == 8
-    assert isinstance(desk.failure, StudyError)
-    assert "every worker crashed 4 times, the last one with: reason 7" in str(desk.failure)
+    assert isinstance(server.failure, StudyError)
+    assert "every worker crashed 4 times, the last one with: reason 7" in str(server.failure)
 
 
 def test_a_cluster_that_is_gone_ends_the_study_with_what_it_trained_queued_again():
     cluster, controller = PretendedCluster((0,)), Controller()
-    with served(cluster, controller) as (desk, say):
+    with served(cluster, controller) as (server, say):
         wait_until(lambda: len(cluster.employed) == 1)
         say(0, "attach", "a")
         wait_until(lambda: len(cluster.answers) == 1)
         cluster.failure = ClusterError("it is gone")
-    assert desk.failure is cluster.failure
+    assert server.failure is cluster.failure
     assert controller.told == ["departure a"]
 
 
 def test_a_question_of_a_worker_whose_cluster_went_after_the_end_of_the_study_is_no_failure():
     cluster, controller = PretendedCluster((0, 1)), Controller()
     controller.answer = Directives(done=True)
-    desk = StudyDesk(cluster, ControllerProxy(controller), 0)  # pyright: ignore[reportArgumentType]
+    server = StudyServer(cluster, ControllerProxy(controller), 0)  # pyright: ignore[reportArgumentType]
     check = cluster.check
 
     def go_after_the_end() -> None:
@@ -175,31 +175,31 @@ def test_a_question_of_a_worker_whose_cluster_went_after_the_end_of_the_study_is
 
     cluster.check = go_after_the_end
     for worker, name in enumerate("ab"):
-        desk.inbox.put((worker, Question("attach", (name,))))
-    desk.inbox.put((0, Question("exchange", ([REPORT], offer("a")))))
-    desk.inbox.put((1, Question("exchange", ([], offer("b")))))
-    desk.serve()
-    assert desk.failure is None
+        server.inbox.put((worker, Question("attach", (name,))))
+    server.inbox.put((0, Question("exchange", ([REPORT], offer("a")))))
+    server.inbox.put((1, Question("exchange", ([], offer("b")))))
+    server.serve()
+    assert server.failure is None
 
 
 def test_what_ends_the_run_is_heard_where_no_worker_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ray_pool, "SWEEP_CALL_SECONDS", 0.0)
     cluster, controller = PretendedCluster(()), Controller()
-    with served(cluster, controller) as (desk, _):
+    with served(cluster, controller) as (server, _):
         controller.error = StorageError("the disk is full")
-    assert desk.failure is controller.error
+    assert server.failure is controller.error
 
 
 def test_workers_that_do_not_notice_the_end_are_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ray_pool, "GRACE_SECONDS", 0.0)
     cluster, controller = PretendedCluster((0, 1)), Controller()
-    with served(cluster, controller) as (desk, say):
+    with served(cluster, controller) as (server, say):
         wait_until(lambda: len(cluster.employed) == 2)
         controller.answer = Directives(done=True)
         say(0, "attach", "a")
         say(1, "attach", "b")
         say(0, "exchange", [REPORT], offer("a"))
-    assert desk.failure is None
+    assert server.failure is None
     assert sorted(cluster.dismissed) == [0, 1]
 
 
