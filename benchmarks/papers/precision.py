@@ -87,26 +87,22 @@ class Precision:
 
 
 def measure(tables: Tables) -> Precision:
-    """Look at all inputs, of each number of tokens."""
+    """Measure a model on all inputs, of each number of tokens."""
     tokens = len(tables.bias)
     margins, spreads, balance = list[float](), list[float](), 0.0
     for size in range(1, tokens):
-        present = np.zeros((*_sets(tokens, size).shape[:1], tokens), bool)
-        np.put_along_axis(present, _sets(tokens, size), values=True, axis=1)
+        sets = np.array([*combinations(range(tokens), size)])
+        present = np.zeros((len(sets), tokens), bool)
+        np.put_along_axis(present, sets, values=True, axis=1)
         logits = tables.logits(present)[present]  # [S s, v]: any of the set may stand last
         there = np.repeat(present, size, axis=0)
-        absent, lowest = np.where(there, np.inf, logits).min(1), np.where(there, logits, -np.inf).max(1)
-        highest = np.where(there, -np.inf, logits).max(1)
-        margins.append(float((absent - lowest).min()))
-        spreads.append(float((highest - absent).max()))
+        seen, absent = np.where(there, logits, -np.inf).max(1), np.where(there, np.nan, logits)
+        least, most = np.nanmin(absent, 1), np.nanmax(absent, 1)
+        margins.append(float((least - seen).min()))
+        spreads.append(float((most - least).max()))
         if size == 1:
-            balance = float((highest - lowest).max())
+            balance = float((most - seen).max())
     return Precision(margins=np.array(margins), spreads=np.array(spreads), balance=balance)
-
-
-def _sets(tokens: int, size: int) -> NDArray[np.int64]:
-    """Return all sets of so many tokens, [S, size]."""
-    return np.array([*combinations(range(tokens), size)])
 
 
 def measure_study(study: graft.Study) -> pl.DataFrame:
