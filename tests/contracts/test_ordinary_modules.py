@@ -163,7 +163,7 @@ def test_a_recording_that_torch_refuses_is_started_by_python_and_told_in_a_line(
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("Found an unsupported argument type in the JIT tracer.\nFile a bug report.")
 
-    monkeypatch.setattr(torch.jit, "trace", refuse)
+    monkeypatch.setattr(torch._C, "_create_graph_by_tracing", refuse)
     traced = Traced("refused by torch", lambda values: values.sin() * 2)
     with caplog.at_level(logging.WARNING):
         for values in (torch.arange(3.0), torch.ones(3)):
