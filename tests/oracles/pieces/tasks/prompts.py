@@ -23,7 +23,7 @@ class InContext(Task):
     curriculum_start: int
     curriculum_growth: int
     curriculum_every: int
-    input_scale: float
+    input_scale: int
     deviants: int
     deviant_step: int
 
