@@ -28,7 +28,7 @@ from search.analysis.statistics.paired import summarize_differences
 from spaces.plugins import replace
 from workers.engine.trained_model import TrainedModel
 from workers.networks.scorers import LogitScorer, masked_softmax, scaled_logits
-from workers.networks.scorers._estimated import moments
+from workers.networks.scorers._estimated import moments, positive_or_one
 from workers.numerics.parameters import Parameters
 
 STUDY = "calibrated"
@@ -59,26 +59,18 @@ def estimate_by_prompt(training: Moments, shifted: Moments) -> list[Tensor]:
     """Return each layer's temperatures [N, h]: a prompt's ratio over the median of the ratios like in training."""
     found = list[Tensor]()
     for (first, second), (mean, square) in zip(training, shifted, strict=True):
-        known = torch.where(_usable(second / first), second / first, torch.nan)
-        found.append(_or_one((square / mean) / known.nanmedian(0).values))
+        ratio = second / first
+        usual = torch.where((ratio > 0) & ratio.isfinite(), ratio, torch.nan).nanmedian(0).values
+        found.append(positive_or_one(square / mean / usual))
     return found
 
 
 def estimate_by_shift(training: Moments, shifted: Moments) -> list[Tensor]:
     """Return each layer's temperatures [1, h]: the ratio of all prompts' moments over the one like in training."""
     return [
-        _or_one((square.mean(0) / mean.mean(0)) / (second.mean(0) / first.mean(0)))[None]
+        positive_or_one((square.mean(0) / mean.mean(0)) / (second.mean(0) / first.mean(0)))[None]
         for (first, second), (mean, square) in zip(training, shifted, strict=True)
     ]
-
-
-def _usable(ratio: Tensor) -> Tensor:
-    return (ratio > 0) & ratio.isfinite()
-
-
-def _or_one(ratio: Tensor) -> Tensor:
-    """Return the ratio, and 1 where it is no positive number, as the scorer with `estimated` does."""
-    return torch.where(_usable(ratio), ratio, 1)
 
 
 @torch.no_grad()
@@ -126,7 +118,8 @@ def _at_temperature(shift: str) -> pl.Expr:
 def describe(found: pl.DataFrame) -> str:
     """Return the table: means, differences from temperature 1 with Student's 95 % interval, p adjusted by Holm."""
     values = {key: rows.sort("number")["error"].to_numpy() for key, rows in found.group_by("shift", "way")}
-    pairs = [(shift, way) for shift in SHIFTS for way in ("by prompt", "by shift") if shift or way == "by prompt"]
+    ways = ("by prompt", "by shift")
+    pairs = [(shift, way) for shift in SHIFTS for way in ways if shift or way == "by prompt"]
     differences = [summarize_differences(values[pair] - values[pair[0], "1"]) for pair in pairs]
     adjusted = adjust_p(np.array([one.p for one in differences]))
     lines = [

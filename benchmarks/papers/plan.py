@@ -24,7 +24,7 @@ class StudyPlan:
 
     name: str
     space: str
-    """Its name; or that of a file beside the plan, `precision.yaml`."""
+    """The name of a packaged space, or of a file beside the plan, as `precision.yaml`."""
     set: Mapping[str, Any]
 
     @property

@@ -49,7 +49,7 @@ class Tables:
         return cls(
             bias=embedding @ unembedding,
             displacement=normed @ weights["value"] @ weights["output"] @ unembedding,
-            attention=np.ones((len(embedding),) * 2) if constant else np.exp(query @ key.T / np.sqrt(key.shape[1])),
+            attention=np.ones_like(query @ key.T) if constant else np.exp(query @ key.T / np.sqrt(key.shape[1])),
         )
 
     def logits(self, present: NDArray[np.bool_]) -> Matrix:
@@ -63,9 +63,10 @@ class Precision:
     """How precise a model is, in logits."""
 
     margins: Matrix
-    """By s = 1 ... v - 1: the least logit of an absent token less the largest of one that is there, over all inputs."""
+    """The smallest margin for each s = 1 ... v - 1: the least logit of an absent token less the largest logit of a
+    token of the input, over all inputs of s tokens."""
     spreads: Matrix
-    """By s: the largest difference between absent tokens of an input; the paper's definition asks for 0."""
+    """The largest difference between the logits of two absent tokens for each s; it is 0 in the paper's definition."""
     balance: float
     """The largest difference between an absent token and the input, of inputs of one token (equation 6)."""
 
@@ -81,7 +82,7 @@ class Precision:
 
     @property
     def kept(self) -> Matrix:
-        """By s = 3 ... v - 1: the margin over 2 C / s, which the theorem says is at least 1."""
+        """The margin divided by 2 C / s for each s = 3 ... v - 1; the theorem says that it is at least 1."""
         lengths = np.arange(1, len(self.margins) + 1)
         return (self.margins * lengths / (2 * self.precision))[2:]
 
@@ -106,7 +107,7 @@ def measure(tables: Tables) -> Precision:
 
 
 def measure_study(study: graft.Study) -> pl.DataFrame:
-    """Train each trial again and measure it: columns of what it is, and `precision`, `spread`, `balanced`, `kept`."""
+    """Train each trial again and measure it: columns of its arm, and `precision`, `spread`, `balanced`, `kept`."""
     rows = list[dict[str, object]]()
     for trial in study.trials().sort("number").iter_rows(named=True):
         model = study.model(trial["number"])
@@ -127,7 +128,7 @@ def measure_study(study: graft.Study) -> pl.DataFrame:
 
 
 def describe(found: pl.DataFrame) -> str:
-    """Return the table: a row for each scorer and pair of widths, means with Student's 95 % intervals over seeds."""
+    """Return the table: a row for each scorer and pair of widths, means with 95 % intervals over seeds."""
     lines = [
         "| attention | d, d_v | C > 0 | C | spread at lengths 1, 2 | balanced | margin s / (2 C), least | >= 1 |",
         "|---|---|---|---|---|---|---|---|",

@@ -49,7 +49,7 @@ class Member:
     line: int
     """Of its class."""
     origin: str
-    """Its source as a person names it: `./mine.py`, `mypackage.tasks`, `graft-extra 1.2`."""
+    """The name of the source as a person writes it: `./mine.py`, `mypackage.tasks`, `graft-extra 1.2`."""
 
     @property
     def title(self) -> str:

@@ -9,6 +9,7 @@ import math
 import os
 import random
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from tests.support.trials import config, replace_step, traced_step, trial
 from tests.support.widths import FULL, Cramped, RequeueingController
 from tests.support.worker import FakeController
 from workers.engine.fused.step import FusedStep
+from workers.engine.machine import memory
 from workers.engine.machine.memory import Shortage, attempt, cgroup_free, free_bytes, lane_bytes
 from workers.engine.pack import Pack
 from workers.engine.pack.lanes import NARROWEST
@@ -169,17 +171,22 @@ def _rate_by_blocks(device: Device, width: int) -> float:
     return width / math.ceil(width / 264)
 
 
-def test_the_estimate_of_a_lanes_memory_keeps_none() -> None:
+def test_the_estimate_of_a_lanes_memory_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node of autograd that holds its own result is seen by no collector of garbage."""
+    saved, hooks = list[weakref.ref[Tensor]](), memory.saved_tensors_hooks
 
-    def count() -> int:
-        gc.collect()
-        return sum(issubclass(type(one), Tensor) for one in gc.get_objects())
+    def noting(pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]) -> Any:
+        def note(tensor: Tensor) -> Any:
+            saved.append(weakref.ref(tensor))
+            return pack(tensor)
 
-    lane_bytes(Recipe.of(ONE.config))  # what is loaded once
-    before = count()
+        return hooks(note, unpack)
+
+    monkeypatch.setattr(memory, "saved_tensors_hooks", noting)
     lane_bytes(Recipe.of(ONE.config))
-    assert count() == before
+    gc.collect()
+    assert saved
+    assert not [one for one in saved if one() is not None]
 
 
 def test_nothing_wider_than_predicted_to_fit_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

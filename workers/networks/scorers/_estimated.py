@@ -24,8 +24,12 @@ class EstimatedSoftmax(LogitScorer):
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         first, second = moments(logits, visible)
-        ratio = self.factor * second / first
-        return masked_softmax(logits / torch.where((ratio > 0) & ratio.isfinite(), ratio, 1), visible)
+        return masked_softmax(logits / positive_or_one(self.factor * second / first), visible)
+
+
+def positive_or_one(ratio: Tensor) -> Tensor:
+    """Return the ratio where it is a positive number, and 1 elsewhere."""
+    return torch.where((ratio > 0) & ratio.isfinite(), ratio, 1)
 
 
 def moments(logits: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
