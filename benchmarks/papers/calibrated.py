@@ -3,10 +3,10 @@
     python -m benchmarks.papers.calibrated --database papers.db
 
 Trains the plan's study `calibrated` where it is not in the database, and each of its trials again for its
-weights. The appendix says that the temperature is proportional to the second moment of the logits over their mean.
-Here each head has a factor of its own, by which its estimate is 1 like in training; under a shift it is then a
-number for each prompt, or one for all prompts of the shift. Moments are taken at temperature 1.
-docs/experiments/paper-004.md has what was planned and what came out.
+weights. The appendix says that the temperature is proportional to the second moment of the logits over their
+mean. Here each head has a factor of its own, by which its estimate is 1 like in training. Under a shift it is a
+number for each prompt, or one for all prompts. Moments are taken at temperature 1. docs/experiments/paper-004.md
+has what was planned and what came out.
 
 Legend: h heads, N prompts.
 """
@@ -92,7 +92,10 @@ def errors(model: TrainedModel) -> Mapping[tuple[str, str], float]:
 
 
 def measure_study(study: graft.Study) -> pl.DataFrame:
-    """Train each trial again: columns number, shift, way, error; the way `best` is the least error of its grid."""
+    """Train each trial again and return its errors: columns number, shift, way, error.
+
+    The way `best` is the least error of the trial's grid of temperatures.
+    """
     grid = study.metrics().filter((pl.col("name") == "error") & (pl.col("step") == pl.col("step").max()))
     rows = list[dict[str, object]]()
     for number in sorted(grid["number"].unique()):
@@ -116,7 +119,7 @@ def _at_temperature(shift: str) -> pl.Expr:
 
 
 def describe(found: pl.DataFrame) -> str:
-    """Return the table: means, differences from temperature 1 with Student's 95 % interval, p adjusted by Holm."""
+    """Return the table: means, differences from temperature 1 with 95 % intervals, p adjusted by Holm."""
     values = {key: rows.sort("number")["error"].to_numpy() for key, rows in found.group_by("shift", "way")}
     ways = ("by prompt", "by shift")
     pairs = [(shift, way) for shift in SHIFTS for way in ways if shift or way == "by prompt"]

@@ -2,9 +2,9 @@
 
     python -m benchmarks.papers.precision --database papers.db
 
-Trains the plan's study `precision` where it is not in the database, and each of its trials again for its weights. A
-minimal transformer without positions depends on the set of its tokens and on the last one alone, so that all inputs
-are looked at. docs/experiments/paper-003.md has what was planned and what came out.
+Trains the plan's study `precision` where it is not in the database, and each of its trials again for its
+weights. The answer of a minimal transformer depends on the set of its tokens and on the last token alone, as there
+are no positions: all inputs are looked at. docs/experiments/paper-003.md has what was planned and what came out.
 
 Legend: v tokens, d width, s tokens of an input, S sets of s tokens.
 """
@@ -107,7 +107,10 @@ def measure(tables: Tables) -> Precision:
 
 
 def measure_study(study: graft.Study) -> pl.DataFrame:
-    """Train each trial again and measure it: columns of its arm, and `precision`, `spread`, `balanced`, `kept`."""
+    """Train each trial again and measure it.
+
+    Columns: scorer, width, value_width, seed; precision, spread (at lengths 1 and 2), balanced, kept (the least).
+    """
     rows = list[dict[str, object]]()
     for trial in study.trials().sort("number").iter_rows(named=True):
         model = study.model(trial["number"])

@@ -1,4 +1,4 @@
-"""A pretrained model of Llama's kind: perplexity under other scorers, entropies of attention, spreads of its logits.
+"""A pretrained model of Llama's kind: perplexity under other scorers, entropies and spreads of its attention.
 
     python -m benchmarks.papers.pretrained FOLDER TEXTS.jsonl [--texts 48] [--tokens 192]
 
@@ -70,7 +70,7 @@ def entropies_of_maxima(model: Any, tokenizer: Any, prompts: int) -> Mapping[int
 
 
 def spreads_of_code(model: Any, tokenizer: Any, path: Path) -> NDArray[np.float64]:
-    """Return the spread of the last token's logits of every head, by layer and head, on the start of a file of code."""
+    """Return the spread of every head's logits, by layer and head, from the last token of the start of a file."""
     tokens = tokenizer(path.read_text(encoding="utf-8"), return_tensors="pt")["input_ids"][:, :CODE_TOKENS]
     return logit_spreads(model, tokens)[:, 0, :, -1].numpy()
 

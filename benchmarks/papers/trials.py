@@ -25,7 +25,7 @@ def train(studies: Iterable[StudyPlan], database: str) -> None:
 
 
 def trained_study(name: str, description: str | None) -> graft.Study:
-    """Return a study of the plan from the database of the command line's `--database`, trained to its end first."""
+    """Train a study of the plan to its end in the command line's `--database`, and return it."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--database", required=True)
     database, plan = parser.parse_args().database, read_plan().studies[name]
