@@ -90,9 +90,9 @@ def fit_forest(rows: NDArray[np.float32], targets: Floats, trees: int, seed: int
     return forest.fit(rows, targets)
 
 
-def predict_each(forest: Any, rows: NDArray[np.float32]) -> Floats:
-    """Return the predictions of each tree, [trees, rows]."""
-    return np.stack([tree.tree_.predict(rows)[:, 0] for tree in forest.estimators_])
+def predict_mean(trees: Sequence[Any], rows: NDArray[np.float32]) -> Floats:
+    """Return the mean prediction of some trees of a forest (`tree_` of each estimator), [rows]."""
+    return np.mean([tree.predict(rows)[:, 0] for tree in trees], axis=0)
 
 
 def to_quantiles(values: NDArray[np.floating[Any]]) -> Floats:

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.samplers import Sampler, Strategy
-from search.samplers._features import Floats, fit_forest, flatten, predict_each, to_quantiles
+from search.samplers._features import Floats, fit_forest, flatten, predict_mean, to_quantiles
+from search.samplers._parts import evolve, find_parts
 from search.samplers._points import RandomPoints
 from search.samplers._prior import PACKAGED, LearnedPrior, read_prior
 from search.samplers.random import RandomSearch
@@ -28,28 +29,30 @@ if TYPE_CHECKING:
 
 _STREAM = int.from_bytes(b"learned", "little")
 """Separates this sampler's random numbers from those of `random` with the same seed."""
-_POOL = 768
-"""Random configurations in a pool, of which the next trials are chosen."""
+_POOL = 256
+"""Random configurations in a pool, of whose parts the next trials are put together."""
 _ASKS = 128
-"""Trials for which one pool is used, while the prior ranks pools."""
+"""Trials for which one pool is used, while the prior ranks configurations."""
 _LATER_ASKS = 768
 """Trials for which a later pool is used."""
-_LATER_DRAWN = 384
-"""Configurations drawn for a later pool."""
-_COPIES = 8
-"""How often a later pool has each of these: as drawn, and with its numbers drawn again."""
+_COPIES = 4
+"""How often a later pool has each configuration: as drawn, and with its numbers drawn again."""
+_ISLANDS = 8
+"""How often a pool is evolved, each time for other trees; the next trials are taken from each in turn."""
 _TREES = 40
 """Trees of a forest."""
 _SAMPLED_TREES = 8
-"""Trees of each forest, drawn at random for a trial, whose mean ranks the pool."""
+"""Trees of each forest, drawn at random for an island, whose mean ranks configurations."""
 _PRIOR_UNTIL = 512
-"""Ended trials after which the prior is ignored: later pools are ranked by the search's own model alone."""
+"""Ended trials after which the prior is ignored, and the search's own model alone ranks."""
 _MOST_FITTED = 1000
 """Most trials that the search's own model is fitted to: half are the newest, half the best."""
 _FEWEST = 8
 """Trials that have to end before the search's own model is fitted."""
-_PORTFOLIO_EVERY = 4
-"""Until a model is fitted, every fourth trial is near a configuration of the portfolio that was not tried yet."""
+_PRIOR_EVERY = 2
+"""Until a model is fitted, the prior chooses every second trial, as long as there is a portfolio."""
+_PORTFOLIO_EVERY = 3
+"""Every third trial that the prior chooses then is the next one of the portfolio."""
 _DOUBT = 8
 """Weight, in trials, of the rank correlation assumed at first: 1/2 for the prior, 0 for the own model."""
 
@@ -59,26 +62,27 @@ _DOUBT = 8
 class Learned(Sampler):
     """A sampler that learns where good trials lie, first from trials on other tasks, then from its own.
 
-    A portfolio is a list of configurations of which at least one is good on each task of the prior. Until eight
-    trials have ended, every fourth one is near the next one of the portfolio, and the others are random:
-    a wrong prior costs no more than the portfolio's trials. Later a share `floor` of the trials is random,
-    and each of the others is the best of a pool of random configurations. They are ranked by a few trees, drawn at
-    random, of each of two forests: the prior's, fitted to trials on other tasks, and the search's own, fitted
-    to quantiles of its outcomes (as in Thompson sampling; Kandasamy et al., AISTATS 2018; Salinas et al.,
-    ICML 2020). A forest counts by the square of its rank correlation with the outcomes, the own one by that
-    of its out-of-bag predictions. At 0 or below it does not count; if neither does, all trials are random.
-    Hundreds can be asked for at once, without waiting for outcomes.
+    Until eight trials have ended, every second one is chosen by the prior and the others are random. A third of
+    the prior's are configurations of its portfolio, of which at least one is good on each of its tasks; the
+    others are what its forest predicts to be best. There are three for each of the portfolio, so a wrong prior
+    costs that many trials and no more. Later a share `floor` of the trials is random, and the others have
+    the lowest predicted cost among configurations that are put together from random ones, part by part.
+    A few trees predict it, drawn at random, of two forests: the prior's, fitted to trials on other tasks, and
+    the search's own, fitted to quantiles of its outcomes (as in Thompson sampling; Kandasamy et al., AISTATS
+    2018; Salinas et al., ICML 2020). A forest counts by the square of its rank correlation with the outcomes,
+    the own one by that of its out-of-bag predictions. At 0 or below it does not count; if neither does, all
+    trials are random. Hundreds can be asked for at once, without waiting for outcomes.
 
     Needs scikit-learn: `pip install 'graft-search[learn]'`. Draws that a group shares are random.
     """
 
-    EXAMPLES: ClassVar[Examples] = ({"portfolio": 4, "floor": 0.1},)
+    EXAMPLES: ClassVar[Examples] = ({"portfolio": 2, "floor": 0.2},)
 
     prior: FilePath = file(optional=True)
     """A file that `search learn` wrote; the packaged prior if it is left out."""
-    portfolio: int = size(8, low=0)
-    """The most configurations of the portfolio that are tried, until eight trials have ended; a prior has 16."""
-    floor: float = knob(0.25, low=0, high=1)
+    portfolio: int = size(4, low=0)
+    """The most configurations of the portfolio that are tried until eight trials have ended; a prior has 16."""
+    floor: float = knob(0.1, low=0, high=1)
     """The share of later trials that are random."""
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
@@ -93,22 +97,16 @@ def _fit_prior(path: str, digest: str) -> tuple[LearnedPrior, Any]:
     return prior, fit_forest(prior.rows, prior.quantiles, _TREES, 0)
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Pool:
     key: tuple[int, int]
     """Its number, and the group whose draws its configurations share."""
-    points: Floats
-    """Coordinates, [configurations, draws]; -1 for a draw that a configuration does not have."""
-    rows: NDArray[np.float32]
-    """The configurations, [configurations, columns of the prior]; empty where `prior` is None."""
+    genes: Floats
+    """Coordinates, -1 for a draw that a configuration does not have, then the columns of the prior while it ranks."""
+    by_prior: bool
+    """True if the prior ranks the pool."""
     network: str
     """The name of the configurations' model; empty if they have several."""
-    prior: Floats | None
-    """Predictions of each tree of the prior, [trees, configurations]; None if it does not rank the pool."""
-    own: Floats | None
-    """Predictions of each tree of the search's own model; None until it is fitted."""
-    is_taken: NDArray[np.bool_]
-    """Whether each configuration was asked."""
 
 
 @final
@@ -138,10 +136,15 @@ class LearnedStrategy(Strategy):
         """The first _PRIOR_UNTIL of them, each [columns of the prior]."""
         self._asked: set[bytes] = set()
         self._pool: _Pool | None = None
+        self._islands: list[list[Floats]] = []
+        """Coordinates of configurations evolved from the pool, each [draws], the best first."""
         self._own_forest: Any = None
         # Outcomes at the own model's last fit; rank correlations of the prior and of that model (_DOUBT).
         self._fitted, self._trust, self._own_trust = 0, 0.0, 0.0
         self._asked |= {self._to_point(outcome.draws).tobytes() for outcome in outcomes}
+        self._parts = find_parts(
+            self._draws, lambda points: self._to_genes(self._resolve_each(points)), np.random.default_rng(0)
+        )
         self.tell(outcomes)
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
@@ -180,57 +183,66 @@ class LearnedStrategy(Strategy):
         return self._trust, self._own_trust
 
     def _ask(self, number: int) -> Trial:
-        pool, row = None, None
+        point = None
         if self._own_forest is not None:
             word = stream_word(self._space.search.seed ^ _STREAM, number)
-            if word >= self._settings.floor * 2.0**64:
-                pool = self._draw_pool(number)
-                row = self._best(number, pool)
-        elif number % _PORTFOLIO_EVERY == 0 and number // _PORTFOLIO_EVERY < self._settings.portfolio:
-            pool = self._draw_pool(number)
-            row = self._near_portfolio(number // _PORTFOLIO_EVERY, pool)
-        if pool is None or row is None:
+            trusts = (self._trust if len(self._rows) < _PRIOR_UNTIL else 0.0), self._own_trust
+            if word >= self._settings.floor * 2.0**64 and max(trusts) > 0:
+                point = self._propose(number, *trusts)
+        else:
+            at, rest = divmod(number, _PRIOR_EVERY)
+            turn, kind = divmod(at, _PORTFOLIO_EVERY)
+            if rest == 0 and turn < self._settings.portfolio:
+                point = self._build_portfolio(turn, number) if kind == 0 else self._propose(number, 1.0, 0.0)
+        if point is None:
             return self._random.ask(range(number, number + 1))[0]
-        pool.is_taken[row] = True
-        point = pool.points[row]
-        self._asked.add(point.tobytes())
-        return self._resolve(number, point.tolist())
+        trial = self._resolve(number, point)
+        self._asked.add(self._to_point(trial.draws).tobytes())
+        return trial
 
     def _to_point(self, draws: Draws) -> Floats:
         return np.array([draws.get(draw.name, -1.0) for draw in self._draws])
 
+    def _to_genes(self, trials: Sequence[Trial], *, by_prior: bool = True) -> Floats:
+        """Return the trials' coordinates, and after them the prior's columns if it ranks them, [trials, genes]."""
+        points = np.stack([self._to_point(trial.draws) for trial in trials])
+        if not by_prior:
+            return points
+        return np.hstack([points, self._prior.encoder.encode([flatten(trial.config) for trial in trials])])
+
     def _draw_pool(self, number: int) -> _Pool:
-        """Return the pool that the trial of this number is chosen from, the current one or a new one."""
+        """Return the pool of the trial of this number, the current one or a new one, which has no islands yet."""
         by_prior = len(self._rows) < _PRIOR_UNTIL
         group = number // self._space.search.group if self._space.search.group > 1 else 0
         key = number // (_ASKS if by_prior else _LATER_ASKS), group
-        if self._pool is not None and self._pool.key == key:
+        if self._pool is not None and (self._pool.key, self._pool.by_prior) == (key, by_prior):
             return self._pool
         # A later pool starts where its numbers end, whichever of them asks first: a resumed search draws it again.
         pools = key[0] if by_prior else (key[0] + 1) * _LATER_ASKS // _ASKS
-        points = self._points.rows((pools + group) * _POOL, _POOL if by_prior else _LATER_DRAWN)
+        points = self._points.rows((pools + group) * _POOL, _POOL)
         if self._space.search.group > 1:
             points[:, : len(self._space.group_draws)] = self._groups.rows(group, 1)
-        trials = [self._resolve(number, point) for point in points.tolist()]
-        points = np.stack([self._to_point(trial.draws) for trial in trials])
-        rows, network, prior = np.empty((0, 0), np.float32), "", None
-        if by_prior:
-            configs = [flatten(trial.config) for trial in trials]
-            rows = self._prior.encoder.encode(configs)
-            models = {str(config["model"]) for config in configs}
-            network = models.pop() if len(models) == 1 else ""
-            prior = predict_each(self._forest, rows)
-        else:
-            points = self._redraw(key[0], points)
+        trials = self._resolve_each(points)
+        genes = self._to_genes(trials, by_prior=by_prior)
+        networks = {str(trial.config["model"]["name"]) for trial in trials}
         self._pool = _Pool(
-            key=key, points=points, rows=rows, network=network, prior=prior, own=self._predict(points),
-            is_taken=np.array([point.tobytes() in self._asked for point in points]),
-        )  # fmt: skip
+            key=key,
+            genes=genes if by_prior else self._redraw(key[0], genes),
+            by_prior=by_prior,
+            network=networks.pop() if len(networks) == 1 else "",
+        )
+        self._islands = []
         return self._pool
 
-    def _resolve(self, number: int, point: Sequence[float]) -> Trial:
-        u = dict(zip((draw.name for draw in self._draws), point, strict=True))
+    def _resolve(self, number: int, point: Floats) -> Trial:
+        # Parts put together may make a draw that neither had: it has another coordinate then.
+        if point.min() < 0:
+            point = np.where(point < 0, self._points.rows(number, 1)[0], point)
+        u = dict(zip((draw.name for draw in self._draws), point.tolist(), strict=True))
         return self._space.sample(number, lambda draw: u[draw.name])
+
+    def _resolve_each(self, points: Floats) -> list[Trial]:
+        return [self._resolve(0, point) for point in points]
 
     def _redraw(self, block: int, points: Floats) -> Floats:
         """Return the points, and copies of them in which the trials' numbers are drawn again, but no choices.
@@ -243,29 +255,53 @@ class LearnedStrategy(Strategy):
         fresh = np.random.default_rng([self._space.search.seed % 2**63, block]).random(copies.shape)
         return np.concatenate([points, np.where(is_number & (copies >= 0), fresh, copies)])
 
-    def _near_portfolio(self, at: int, pool: _Pool) -> int | None:
-        """Return the row nearest to configuration `at` of the portfolio, in quantiles of the pool's columns."""
+    def _build_portfolio(self, at: int, number: int) -> Floats | None:
+        """Return configuration `at` of the portfolio, each part from that of the pool that is nearest in quantiles."""
+        pool = self._draw_pool(number)
         portfolio = self._prior.portfolio_of(pool.network)
         if at >= len(portfolio):
             return None
-        below, equal = pool.rows < portfolio[at], pool.rows == portfolio[at]
-        quantiles = (below.sum(axis=0) + 0.5 * equal.sum(axis=0)) / len(pool.rows)
-        distances = np.abs(to_quantiles(pool.rows) - quantiles).sum(axis=1)
-        distances[pool.is_taken] = np.inf
-        return int(np.argmin(distances))
+        rows = pool.genes[:, len(self._draws) :]
+        quantiles = ((rows < portfolio[at]) + 0.5 * (rows == portfolio[at])).mean(axis=0)
+        distances = np.abs(to_quantiles(rows) - quantiles)
+        members = self._parts[len(self._draws) :, None] == np.arange(self._parts.max() + 1)  # [columns, parts]
+        nearest = (distances @ members).argmin(axis=0)
+        parts = self._parts[: len(self._draws)]
+        return pool.genes[nearest[parts], np.arange(len(parts))]
 
-    def _best(self, number: int, pool: _Pool) -> int | None:
-        """Return the row of the lowest predicted cost, or None if neither model ranks better than chance."""
-        trusts = (self._trust if pool.prior is not None else 0.0), self._own_trust
-        if max(trusts) <= 0:
-            return None
-        rng = np.random.default_rng([self._space.search.seed % 2**63, number])
-        cost = 1e-6 * rng.random(len(pool.points))  # breaks ties at random
-        for trees, trust in zip((pool.prior, pool.own), trusts, strict=True):
-            if trees is not None:
-                cost += trust**2 * trees[rng.choice(_TREES, _SAMPLED_TREES, replace=False)].mean(axis=0)
-        cost[pool.is_taken] = np.inf
-        return int(np.argmin(cost))
+    def _propose(self, number: int, trust: float, own_trust: float) -> Floats | None:
+        """Return a configuration of low predicted cost that was not asked yet; None if there is none.
+
+        `trust`, `own_trust`: how much the prior's forest and the search's own count.
+        """
+        pool = self._draw_pool(number)
+        for attempt in range(2):
+            if attempt:
+                rng = np.random.default_rng([self._space.search.seed % 2**63, number])
+                self._islands = [list(self._evolve(pool, trust, own_trust, rng)) for _ in range(_ISLANDS)]
+            while island := max(self._islands, key=len, default=[]):
+                point = island.pop(0)
+                if point.tobytes() not in self._asked:
+                    return point
+        return None
+
+    def _evolve(self, pool: _Pool, trust: float, own_trust: float, rng: np.random.Generator) -> Floats:
+        """Return coordinates of configurations to which a few trees, drawn at random, predict a low cost."""
+        count = len(self._draws)
+        prior, own = (
+            [forest.estimators_[at].tree_ for at in rng.choice(_TREES, _SAMPLED_TREES, replace=False)] if weight else []
+            for forest, weight in ((self._forest, trust), (self._own_forest, own_trust))
+        )
+
+        def predict(genes: Floats) -> Floats:
+            cost = np.zeros(len(genes))
+            if prior:
+                cost += trust**2 * predict_mean(prior, genes[:, count:].astype(np.float32))
+            if own:
+                cost += own_trust**2 * predict_mean(own, _to_columns(genes[:, :count], self._draws))
+            return cost
+
+        return evolve(pool.genes, self._parts[: pool.genes.shape[1]], predict, rng)[:, :count]
 
     def _fit(self) -> None:
         """Fit the search's own model, and evaluate how well it and the prior rank the outcomes."""
@@ -283,11 +319,7 @@ class LearnedStrategy(Strategy):
         self._own_forest = fit_forest(columns, quantiles, _TREES, seed, out_of_bag=True)
         correlation = _correlate(self._own_forest.oob_prediction_, quantiles)
         self._own_trust = max(0.0, len(columns) * correlation / (_DOUBT + len(columns)))
-        if self._pool is not None:
-            self._pool.own = self._predict(self._pool.points)
-
-    def _predict(self, points: Floats) -> Floats | None:
-        return None if self._own_forest is None else predict_each(self._own_forest, _to_columns(points, self._draws))
+        self._islands = []
 
 
 def _to_columns(points: Floats, draws: Sequence[Draw]) -> NDArray[np.float32]:
