@@ -131,7 +131,7 @@ def _read_learned(space: Space, ended: pl.DataFrame) -> tuple[list[str], OriginO
         return [f"What the prior said cannot be known here: {error}."], origin_of, None
     tasks, trust = strategy.known_tasks, strategy.refit_and_rank_correlations()
     count = f"{len(tasks)} task{'s' * (len(tasks) != 1)}"
-    first = f"The prior was learnt from {count}; its portfolio was at most {settings.portfolio} trials."
+    first = f"The prior was learnt from {count}; it chose at most {settings.most_unjudged} trials before it was judged."
     if trust is None:
         return [first, "Too few trials have ended to judge it."], origin_of, None
     judged = f"Its ranks of the trials correlate with the real ones by {trust[0]:.2f}"

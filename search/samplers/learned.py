@@ -85,6 +85,11 @@ class Learned(Sampler):
     floor: float = knob(0.1, low=0, high=1)
     """The share of later trials that are random."""
 
+    @property
+    def most_unjudged(self) -> int:
+        """The most trials that the prior chooses before eight have ended."""
+        return self.portfolio * _PORTFOLIO_EVERY
+
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
         """Start on a study; raises PluginError, one line, without scikit-learn or if the file is no prior."""
         return LearnedStrategy(space, outcomes, self)
@@ -190,10 +195,10 @@ class LearnedStrategy(Strategy):
             if word >= self._settings.floor * 2.0**64 and max(trusts) > 0:
                 point = self._propose(number, *trusts)
         else:
-            at, rest = divmod(number, _PRIOR_EVERY)
-            turn, kind = divmod(at, _PORTFOLIO_EVERY)
-            if rest == 0 and turn < self._settings.portfolio:
-                point = self._build_portfolio(turn, number) if kind == 0 else self._propose(number, 1.0, 0.0)
+            at, is_random = divmod(number, _PRIOR_EVERY)
+            turn, of_forest = divmod(at, _PORTFOLIO_EVERY)
+            if not is_random and at < self._settings.most_unjudged:
+                point = self._propose(number, 1.0, 0.0) if of_forest else self._build_portfolio(turn, number)
         if point is None:
             return self._random.ask(range(number, number + 1))[0]
         trial = self._resolve(number, point)

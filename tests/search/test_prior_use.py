@@ -52,7 +52,7 @@ def test_a_good_prior_is_seen_to_be_good(tmp_path: Path) -> None:
     here = space(PLAIN, sampler=learned(tmp_path / "prior.npz"), seed=1, trials=96)
     use = assess_prior(here, searched(here, bowl))
     assert use is not None
-    assert use.said[0].startswith("The prior was learnt from 1 task; its portfolio was at most 4 trials")
+    assert use.said[0].startswith("The prior was learnt from 1 task; it chose at most 12 trials before it was judged")
     assert "the squares" not in use.said[0]
     origins = {one.name: one for one in use.origins}
     assert sum(one.trials for one in use.origins) == 96

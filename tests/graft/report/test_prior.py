@@ -37,7 +37,7 @@ def test_a_report_says_what_the_prior_did(database: str, tmp_path: Path) -> None
     graft.open(database)["several"].report(tmp_path / "page.md")
     page = " ".join((tmp_path / "page.md").read_text().split())
     assert "## What the prior did" in page
-    assert "The prior was learnt from 20 tasks; its portfolio was at most 8 trials." in page
+    assert "The prior was learnt from 20 tasks; it chose at most 12 trials before it was judged." in page
     assert "Its ranks of the trials correlate with the real ones by" in page
     assert "Random search needs" in page
     assert "A proposed trial is better than an unrestricted one with a probability of" in page
