@@ -1,1 +1,1 @@
-"""Before a launch: what it would draw, what it would take, whether it can work, and what earlier studies teach it."""
+"""What can be said before a launch: its draws, its cost, its mistakes, and what earlier studies teach it."""

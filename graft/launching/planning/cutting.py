@@ -1,22 +1,21 @@
 """`--steps` on any space: what has to be set so that its trials train for so many steps.
 
 All that counts optimizer steps is cut in proportion: validation, warm-up, a curriculum, resets, and
-what a stopping policy waits for. Which fields these are, the plug-ins say (`step_count`).
+what a stopping policy waits for. The plug-ins mark these fields (`step_count`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
+from graft.launching.planning.reading import draw_trials
 from graft.plugins.families import families
 from spaces.experiment import Arm, ExperimentSpace
 from spaces.grammar.formulas import Level
 from spaces.grammar.nodes import Node
 from spaces.plugins import build, canonical_json, config_of, step_counts
-from spaces.records import Trial
 from spaces.settings import Training
 from spaces.space import DrawnSpace, Space
 from spaces.transfer import TransferSpace
@@ -33,15 +32,15 @@ class Cut:
     overrides: Mapping[str, str]
     """Path -> YAML value."""
     kept: tuple[str, ...] = ()
-    """Paths that count steps too, and stay as they are: no path leads into an option of a choice."""
+    """Paths that count steps too and are not cut, since no path leads into an option of a choice."""
 
 
 def cut_steps(space: Space, steps: int) -> Cut:
     """Find the overrides that give a space's trials so many steps.
 
-    Where trials, the tasks of a transfer or the arms of an experiment train for different lengths,
-    the longest gets `steps`, and all others in proportion; but trials of one space that draw their
-    steps all get `steps`.
+    If the tasks of a transfer or the arms of an experiment train for different lengths, the longest
+    gets `steps` and the others in proportion. Trials of one space that draw their steps all get
+    `steps`.
     """
     if steps < 1:
         return Cut(overrides={_STEPS: str(steps)})
@@ -55,7 +54,7 @@ def cut_steps(space: Space, steps: int) -> Cut:
 
 def _cut_arms(arms: Sequence[Arm], steps: int) -> Cut:
     """Cut each arm in proportion; what an arm sets itself is cut there."""
-    longest = [max(trial.config["training"]["steps"] for trial in _sample(arm.space)) for arm in arms]
+    longest = [max(trial.config["training"]["steps"] for trial in draw_trials(arm.space, _DRAWS)) for arm in arms]
     share = steps / max(longest)
     values: dict[str, str] = {}
     kept: dict[str, None] = {}
@@ -84,7 +83,7 @@ def _cut_counts(space: DrawnSpace, share: float) -> Cut:
     """Cut what counts steps in the trials of one space, their length apart."""
     rows = {row.path: row for row in space.describe()}
     chosen = [path for path, row in rows.items() if row.level is not Level.CONSTANT]
-    counts = {path: count for trial in _sample(space) for path, *count in _counts(trial.config)}
+    counts = {path: count for trial in draw_trials(space, _DRAWS) for path, *count in _counts(trial.config)}
     values: dict[str, str] = {}
     kept: list[str] = []
     for path, (value, least) in counts.items():
@@ -124,17 +123,12 @@ def _cut_transfer(space: TransferSpace, steps: int) -> Iterator[tuple[str, str]]
                     yield f"transfer.tasks.{domain.name}.{part}.{path}", str(_scale(value, share))
 
 
-def _sample(space: Space) -> list[Trial]:
-    uniform = Random(0).random
-    return [space.sample(number, lambda _: uniform()) for number in range(_DRAWS)]
-
-
 def _config(space: Space) -> Mapping[str, Any]:
     return space.sample(0, lambda _: 0.5).config
 
 
 def _counts(config: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """Path, value and least value of everything in a trial's configuration that counts steps."""
+    """Return path, value and least value of everything in a configuration that counts steps."""
     parts = {name: build(family, config[name]) for name, family in families().items() if name in config}
     parts["training"] = Training(**config["training"])
     return [count for name, part in parts.items() for count in step_counts(part, name)]

@@ -1,11 +1,10 @@
-"""What a launch would be, without running it: groups, packs, steps, size of the database, and the rate of training."""
+"""An estimate of a launch without running it: groups, packs, steps, database size and rate."""
 
 from __future__ import annotations
 
 import math
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,9 +22,9 @@ SAMPLED_GROUPS = 20
 SAMPLED_TRIALS = 20
 """Trials that are looked at in each sampled group."""
 PACK_SECONDS = 0.15
-"""For which a pack is timed."""
+"""Seconds for which a pack is timed."""
 SECONDS = 10.0
-"""After which an estimate begins to time no further pack."""
+"""Seconds after which an estimate begins to time no further pack."""
 TIMED = 4
 """Structures that are trained for a moment, to measure the rate."""
 
@@ -39,9 +38,9 @@ class Estimate:
     """The first trials of a few groups."""
     groups: int
     structures: Sequence[int]
-    """In each sampled group: how many structures its trials have."""
+    """The number of structures among the trials of each sampled group."""
     steps: Sequence[int]
-    """Of each sampled trial."""
+    """The steps of each sampled trial."""
     validate_every: int
     rows: int
     """Rows of metrics that a trial leaves in the database."""
@@ -70,19 +69,19 @@ def estimate_study(space: Space) -> Estimate:
         start = group * search.group
         shared = {draw.name: uniform() for draw in space.group_draws}
         numbers = range(start, min(start + min(SAMPLED_TRIALS, search.group), search.trials))
-        trials = [space.sample(n, lambda draw: shared.get(draw.name, uniform())) for n in numbers]  # noqa: B023 - used at once
-        sample.append(trials)
+        sample.append([space.sample(n, lambda draw: shared.get(draw.name, uniform())) for n in numbers])  # noqa: B023
     first = sample[0][0]
     steps = [trial.config["training"]["steps"] for group in sample for trial in group]
     every: int = first.config["training"]["validate_every"]
+    validations = math.ceil(max(steps) / every)
     return Estimate(
         space=space,
         sample=sample,
         groups=groups,
-        structures=[len(Counter(trial.structure for trial in group)) for group in sample],
+        structures=[len({trial.structure for trial in group}) for group in sample],
         steps=steps,
         validate_every=every,
-        rows=predict_rows(search.history, math.ceil(max(steps) / every), len(reported_metrics(first))),
+        rows=predict_rows(search.history, validations, len(reported_metrics(first))),
     )
 
 
@@ -92,11 +91,11 @@ class PackPlan:
 
     width: int
     reason: str
-    """Why they would have this width."""
+    """The reason for this width."""
     step: str
-    """How they would train: `native`, or `traced` and why."""
+    """The step they would train by: `native`, or `traced` and why."""
     evaluation: str
-    """How they would be evaluated, in the same words."""
+    """The evaluation they would have, in the same words."""
     rate: float
     """Model-steps per second of the whole device."""
 
@@ -106,9 +105,9 @@ def plan_packs(
 ) -> list[PackPlan]:
     """Train a few sampled packs for a moment each, to see how a launch would train them and how fast.
 
-    Where the study is long enough to pay for it, pack widths are tried for one of them. After `seconds` no further pack
-    is begun; `show` is called with what is being timed. Raises StudyError where no pack fits into memory, or none of
-    the width that `placement` asks for.
+    If the study is long enough to pay for it, other widths are tried for one pack. No pack is begun
+    after `seconds`. `show` is called with a line about each pack. Raises StudyError if no pack fits
+    into memory, or none of the width that `placement` asks for.
     """
     from workers.engine.machine.devices import default_width
     from workers.engine.machine.memory import Shortage, attempt
@@ -152,10 +151,10 @@ class _Timing:
     workers: int | None
     width: int | None
     model_steps: float
-    """Of the whole study."""
+    """The model-steps of the whole study."""
     show: Callable[[str], None]
     ends_at: float
-    """By the monotonic clock: then no further pack is begun."""
+    """The time on the monotonic clock after which no pack is begun."""
     is_small: bool = False
     """True if a pack has room for all trials of the study: then no width needs to be found."""
 
@@ -189,7 +188,7 @@ class _Timing:
         ]
 
     def _plan_each(self, width: int, reason: str) -> list[PackPlan]:
-        """Plans for packs of the trials, as many as there is time for; at least one."""
+        """Plan packs of the trials, as many as there is time for and at least one."""
         plans: list[PackPlan] = []
         for number, trial in enumerate(self.trials, 1):
             if plans and time.monotonic() >= self.ends_at:
