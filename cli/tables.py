@@ -1,4 +1,4 @@
-"""Frames shown to people: on a terminal what fits, elsewhere aligned text; programs get the formats of graft.files."""
+"""Frames for people, on a terminal or as aligned text, and for programs (`graft.files`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 CELL = 80
-"""Characters of a cell that people see; programs get all."""
+"""Characters that people see of a cell; programs get all."""
 TERMINAL_ROWS = 1_000
 _GAP = 2
 _SLICE = 10_000
@@ -30,7 +30,7 @@ _SLICE = 10_000
 def show(frame: pl.DataFrame, form: str) -> None:
     """Write a frame to stdout as `form`, one of cli.options.FORMATS.
 
-    A table on a terminal has the columns and rows that fit, and says what it leaves out; elsewhere it is aligned text.
+    A table on a terminal has the columns and rows that fit, with a note; elsewhere it is aligned text.
     """
     from graft.files import write, writing
 
@@ -94,7 +94,7 @@ class _Grid:
     names: Sequence[str]
     numeric: Sequence[bool]
     texts: pl.DataFrame
-    """A column of texts for each; Python's own would take ten times the room."""
+    """The texts of the cells; as Python strings they would take ten times the memory."""
     widths: Sequence[int]
 
     @property
