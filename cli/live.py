@@ -1,4 +1,4 @@
-"""The live display of a running study: a line on a terminal that stays, a line now and then elsewhere."""
+"""The live display of a running study: one line on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graft.launching.progress_text import ProgressText, fit_line
 from spaces.progress import Progress
 
 LINE_SECONDS = 15.0
-"""Without a terminal: a line this often."""
+"""Seconds between two lines without a terminal."""
 REFRESH_SECONDS = 0.2
 
 

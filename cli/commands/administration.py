@@ -28,7 +28,8 @@ def enqueue(
     ] = None,
     storage: Storage = None,
 ) -> None:
-    """Add trials of your choice to a study, which `search resume` trains; what is not set, its sampler draws.
+    """Add trials of your choice to a study, which `search resume` trains; what is not set, its
+    sampler draws.
 
     Example: search enqueue set-complement --set optimizer.learning_rate=0.003 --set model.residual_dropout=0
     """
@@ -94,7 +95,8 @@ def archive(
     undo: Annotated[bool, typer.Option("--undo", help="Take it out again.")] = False,
     storage: Storage = None,
 ) -> None:
-    """Put a study into the archive: `search studies` lists it with --all alone; everything else works as before.
+    """Put a study into the archive: `search studies` lists it with --all alone; everything else
+    works as before.
 
     Example: search archive set-complement
     """

@@ -1,4 +1,4 @@
-"""The command report attention: a stored trial is trained again, and maps of its attention are drawn."""
+"""The command report attention: trains a stored trial again and draws maps of its attention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cli.options import PAGES, Force, RetrainingOptions, Study, check_output
 
 @dataclass(frozen=True, kw_only=True)
 class MapOptions:
-    """What is drawn of a trial's attention."""
+    """The maps that are drawn of a trial's attention."""
 
     condition: Annotated[
         list[str] | None,
@@ -32,7 +32,8 @@ def attention_report(
     retraining: RetrainingOptions,
     force: Force = False,
 ) -> None:
-    """Train a trial again and draw where its attention goes: of sets by their largest items, else of one sequence.
+    """Train a trial again and draw where its attention goes: of sets by their largest items, else
+    of one sequence.
 
     Example: search report attention quick-max-retrieval 0 --condition items=64 -o attention.html
     """

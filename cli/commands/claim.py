@@ -1,4 +1,4 @@
-"""The command group claim: what is said of two arms before they are trained."""
+"""The command group claim: statements about two arms that are made before they are trained."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def new(
 
 
 def list_(storage: Storage = None, form: Format = "table") -> None:
-    """List the claims of all studies: when each was locked, after how many results, edits and looks.
+    """List the claims of all studies: when each was locked, after how many results, edits and
+    looks.
 
     Example: search claim list
     """
@@ -63,7 +64,8 @@ def list_(storage: Storage = None, form: Format = "table") -> None:
 
 
 def show_claims(study: Study, storage: Storage = None) -> None:
-    """Show the claims of a study and their history, without results: `search report claim` has the verdict.
+    """Show the claims of a study and their history, without results: `search report claim` has the
+    verdict.
 
     Example: search claim show my-arms
     """
@@ -77,7 +79,8 @@ def show_claims(study: Study, storage: Storage = None) -> None:
 
 
 def reveal(study: Study, storage: Storage = None) -> None:
-    """Open the test results of a finished study, record it, and show the verdicts; the study is closed from then on.
+    """Open the test results of a finished study, record it, and show the verdicts; the study is
+    closed from then on.
 
     Example: search reveal my-arms
     """

@@ -22,7 +22,8 @@ def compare(
     storage: Storage = None,
     form: Format = "table",
 ) -> None:
-    """Compare two arms in a line, over the same seeds, as `search report compare` does with all of their studies' arms.
+    """Compare two arms in a line, over the same seeds, as `search report compare` does with all of
+    their studies' arms.
 
     Example: search compare my-arms:ssa my-arms:softmax
     """
@@ -58,7 +59,8 @@ def leaderboard(
 ) -> None:
     """Rank the arms of all experiments on a task, each compared with the best over the same seeds.
 
-    Studies share a board where they evaluate on equal data, by one objective and from one search.seed.
+    Studies share a board where they evaluate on equal data, by one objective and from one
+    search.seed.
 
     Example: search leaderboard every
     """

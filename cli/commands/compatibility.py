@@ -15,7 +15,7 @@ ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet", ".png", ".svg", ".pdf")
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixOptions:
-    """What the rows and columns of a matrix are, and how they are compared."""
+    """The rows and columns of a matrix, and their comparison."""
 
     source: Annotated[str, typer.Option(metavar="PATH", help="Rows: where a trial says what it was made for.")] = (
         "architecture.source"
@@ -46,7 +46,8 @@ def transfer_report(
     force: Force = False,
     storage: Storage = None,
 ) -> None:
-    """Write the compatibility matrix of one study: what each source changes on each target, against the baseline.
+    """Write the compatibility matrix of one study: what each source changes on each target, against
+    the baseline.
 
     Any two paths of a trial make one: --source model.scorer --baseline softmax --pair group_number.
 

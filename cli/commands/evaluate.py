@@ -1,4 +1,4 @@
-"""The command evaluate: a trained trial, or a pretrained model under a scorer, by lm-evaluation-harness."""
+"""The command evaluate: scores a trial or a pretrained model by lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class HarnessOptions:
-    """What a model is asked."""
+    """The tasks that a model is evaluated on."""
 
     tasks: Annotated[
         list[str], typer.Option(metavar="TASK", help="A task of lm-evaluation-harness; several: repeat it, or a,b.")
@@ -70,10 +70,12 @@ def evaluate(
     retraining: RetrainingOptions,
     form: Format = "table",
 ) -> None:
-    """Score a language model by lm-evaluation-harness, with standard errors over the examples of each task.
+    """Score a language model by lm-evaluation-harness, with standard errors over the examples of
+    each task.
 
-    A trial is trained again for it and read as Hugging Face transformers read it. It needs the extra `evaluate`. With
-    --pretrained a folder is scored that is no trial: as it is, or with a scorer of Graft in place of softmax.
+    A trial is trained again for it and read as Hugging Face transformers read it. It needs the
+    extra `evaluate`. With --pretrained a folder is scored that is no trial: as it is, or with a
+    scorer of Graft in place of softmax.
 
     Example: search evaluate tinystories 4 --tasks lambada_openai --limit 200
     """

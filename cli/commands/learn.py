@@ -1,4 +1,4 @@
-"""The command learn: a prior for the sampler `learned`, from what is stored."""
+"""The command learn: a prior for the sampler `learned`, from stored trials."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def learn(
     table: Annotated[str | None, typer.Option(metavar="FOLDER", help="A table of trials.")] = None,
     storage: Storage = None,
 ) -> None:
-    """Learn where good trials lie, from the trials of databases and of a table, for the sampler `learned`.
+    """Learn where good trials lie, from the trials of databases and of a table, for the sampler
+    `learned`.
 
     Example: search learn --from sqlite:///graft.db -o prior.npz
     """

@@ -31,9 +31,11 @@ def mcp(
     ] = None,
     storage: Storage = None,
 ) -> None:
-    """Give programs tools over stdin and stdout, by the Model Context Protocol: check, submit, watch, claim ...
+    """Give programs tools over stdin and stdout, by the Model Context Protocol: check, submit,
+    watch, claim ...
 
-    A program may do what you may, or what the token in SEARCH_TOKEN may. What it submits is trained by `search serve`.
+    A program may do what you may, or what the token in SEARCH_TOKEN may. What it submits is trained
+    by `search serve`.
 
     Example: search mcp --allow-plugins ./mine.py
     """

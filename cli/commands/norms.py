@@ -1,4 +1,4 @@
-"""The command report norms: how long the vectors of tokens are, of a trial or of a pretrained model."""
+"""The command report norms: the lengths of the token vectors of a trial or a pretrained model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def norms_report(
     retraining: RetrainingOptions,
     force: Force = False,
 ) -> None:
-    """Draw how long the vectors of tokens are: of a trial, which is trained again, or of a pretrained model's folder.
+    """Draw how long the vectors of tokens are: of a trial, which is trained again, or of a
+    pretrained model's folder.
 
     Example: search report norms quick-web 0 -o norms.html
     """

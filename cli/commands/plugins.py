@@ -1,4 +1,4 @@
-"""The command list, what a space can name; and the group plugin, for plug-ins of one's own."""
+"""The command list, for the plug-ins that a space can name, and the group plugin, for the user's own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def list_plugins(
     plugins: Plugins = None,
     form: Format = "table",
 ) -> None:
-    """List the plug-ins of a family with a sentence on each, where it comes from, its fields, their rules and defaults.
+    """List the plug-ins of a family with a sentence on each, where it comes from, its fields, their
+    rules and defaults.
 
     Example: search list optimizers
     """
@@ -81,7 +82,8 @@ def new(
 def check(
     files: Annotated[list[str], typer.Argument(metavar="FILE|MODULE...", help="./mine.py, a folder, package.module.")],
 ) -> None:
-    """Run the contract of its family on each plug-in and say in words what is broken. Exit status 1 if anything is.
+    """Run the contract of its family on each plug-in and say in words what is broken. Exit status 1
+    if anything is.
 
     Example: search plugin check mine.py
     """

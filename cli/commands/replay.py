@@ -1,4 +1,4 @@
-"""The command replay: train stored trials again, each alone, and say whether they give the same numbers."""
+"""The command replay: trains stored trials again, each alone, and compares the numbers."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ def replay(
     accept_changes: AcceptDataChanges = False,
     form: Format = "table",
 ) -> None:
-    """Train trials again, each alone, and compare every stored metric. Exit status 1 if one differs.
+    """Train trials again, each alone, and compare every stored metric. Exit status 1 if one
+    differs.
 
-    Metrics must be equal to the bit on a CPU with the step and numerics of the first training, else within 0.1 %.
+    Metrics must be equal to the bit on a CPU with the step and numerics of the first training, else
+    within 0.1 %.
 
     Example: search replay set-complement 17
     """
@@ -79,7 +81,7 @@ def replay(
 
 
 def _say(line: str, form: str) -> None:
-    """Print a line for people: on stdout, or on stderr where stdout carries a table for a program."""
+    """Print a line for people: on stdout, or on stderr if stdout has a table for a program."""
     if form == "table":
         show_text(line)
     else:

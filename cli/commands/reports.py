@@ -1,4 +1,4 @@
-"""The command group report: what a study found, as a page for people."""
+"""The command group report: a study's results as a page for people."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def study_report(
     Example: search report study set-complement -o report.html
     """
     check_output(output, force, PAGES)
-    # Each of Polars' threads holds a part of what is being computed; it reads this when it is loaded, below.
+    # Each of Polars' threads needs memory of its own. Polars reads this when it is loaded, below.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     from graft.plugins.collecting import plugins_asked_for
     from graft.plugins.stored import read_outside
@@ -93,8 +93,8 @@ def compare_report(
 ) -> None:
     """Compare the arms of one or several experiments over the same seeds, with intervals and tests.
 
-    Without -o it prints what was found, and how each arm differs from the baseline under the objective's condition;
-    `--format json` prints every condition, with or without -o.
+    Without -o it prints what was found, and how each arm differs from the baseline under the
+    objective's condition; `--format json` prints every condition, with or without -o.
 
     Example: search report compare quick-every -o arms.html
     """
@@ -126,7 +126,8 @@ def claim_report(
     storage: Storage = None,
     form: NestedFormat = "table",
 ) -> None:
-    """Say whether the claims of a study are confirmed, refuted or undecided, and what became of them since launch.
+    """Say whether the claims of a study are confirmed, refuted or undecided, and what became of
+    them since launch.
 
     Example: search report claim my-arms -o claim.json
     """
@@ -201,7 +202,8 @@ def evaluations_report(
     output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html or FILE.md.")],
     force: Force = False,
 ) -> None:
-    """Put scores of several models into one table: arms side by side, with the standard error over their seeds.
+    """Put scores of several models into one table: arms side by side, with the standard error over
+    their seeds.
 
     Example: search report evaluations scores-0.json scores-1.json -o scores.html
     """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from storage import QueueEntry, StoreRequest, Terms
 
 PROCESSOR = 0.2
-"""Cores that answers over HTTP take in the long run while studies train, unless the options say another number."""
+"""The default number of cores that answers over HTTP take in the long run while studies train."""
 TOKEN_VARIABLE = "SEARCH_TOKEN"
 
 
@@ -67,7 +67,8 @@ def serve(
     storage: Storage = None,
     training: ServiceOptions,
 ) -> None:
-    """Run the studies in the queue of a database, several at a time, until it is stopped. `search submit` adds to it.
+    """Run the studies in the queue of a database, several at a time, until it is stopped. `search
+    submit` adds to it.
 
     Example: search serve --until-empty
     """
@@ -101,8 +102,8 @@ def serve(
 
 @contextlib.contextmanager
 def _answering(host: str, port: int, clients: HttpOptions, url: str, service: Service) -> Generator[None]:
-    """Answer requests over HTTP beside what the block does, which is the service's work."""
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # of the process that answers: each thread would take a core
+    """Answer requests over HTTP while the block runs the service."""
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # each thread of the server would take a core
     settings = clients.settings(url, host, PROCESSOR)
     from graft.web.server import serving
 
@@ -113,7 +114,7 @@ def _answering(host: str, port: int, clients: HttpOptions, url: str, service: Se
 
 @dataclass(frozen=True, kw_only=True)
 class TermsOptions:
-    """On which terms a study is run by the service."""
+    """The terms on which the service runs a study."""
 
     owner: Annotated[str | None, typer.Option(help="Whose study it is. Default: your user name.")] = None
     priority: Annotated[int, typer.Option(help="Class, -100 to 100; a higher one has lanes first.")] = 0
@@ -128,7 +129,7 @@ class TermsOptions:
         if owner is None:
             try:
                 owner = getpass.getuser()
-            except (KeyError, OSError):  # of a user without a name, as in a container; the second from Python 3.13 on
+            except (KeyError, OSError):  # a user without a name; OSError from Python 3.13 on
                 owner = str(os.getuid())
         return Terms(owner=owner, priority=self.priority, weight=self.weight, max_lanes=self.max_lanes)
 
@@ -149,7 +150,7 @@ class ServerOptions:
     def connect(self, storage: str | None, plugins: Sequence[str] | None) -> RemoteDatabase | None:
         """Return the server that takes a space's text; None if no server is asked for.
 
-        Raises OptionError for options that do not go with it, ServerError if the server does not answer.
+        Raises OptionError for options that contradict it, ServerError if the server does not answer.
         """
         if self.url is None:
             if self.token is not None and self.token != os.environ.get(TOKEN_VARIABLE):
@@ -177,7 +178,8 @@ def submit(
     storage: Storage = None,
     server: ServerOptions,
 ) -> None:
-    """Put a search into the queue, which `search serve` runs. It is checked first, as `search launch` does.
+    """Put a search into the queue, which `search serve` runs. It is checked first, as `search
+    launch` does.
 
     A search that is in the queue already under this name stays there as it is.
 
@@ -196,7 +198,7 @@ def submit(
         before: list[QueueEntry] = []
         if remote is None:
             url = storage_url(storage)
-            with contextlib.suppress(StorageError), open_reader(url) as reader:  # it may not be there yet, or be older
+            with contextlib.suppress(StorageError), open_reader(url) as reader:  # may be missing or older
                 before = reader.queue()
             entry = submit_study(url, loaded, study=study, terms=agreed)
         else:
@@ -213,7 +215,8 @@ def list_queue(
     storage: Storage = None,
     form: Format = "table",
 ) -> None:
-    """Show the queue of the service, and change it: lanes and share of each study, and why it waits.
+    """Show the queue of the service, and change it: lanes and share of each study, and why it
+    waits.
 
     Example: search queue --all
     """

@@ -69,7 +69,8 @@ def sample(
     plugins: Plugins = None,
     form: Format = "table",
 ) -> None:
-    """Show trials as a launch would start them, by the space's own sampler; json gives whole configurations.
+    """Show trials as a launch would start them, by the space's own sampler; json gives whole
+    configurations.
 
     Example: search space sample set_complement -n 3
     """
@@ -124,7 +125,8 @@ def schema(
     ] = None,
     plugins: Plugins = None,
 ) -> None:
-    """Print the JSON Schema of spaces and of every plug-in, by which editors complete and check a space file.
+    """Print the JSON Schema of spaces and of every plug-in, by which editors complete and check a
+    space file.
 
     Example: search space schema my-space.yaml
     """

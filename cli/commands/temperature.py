@@ -1,4 +1,4 @@
-"""The command report temperature: a stored trial is trained again, and the fit of its adaptive temperature is drawn."""
+"""The command report temperature: trains a trial again and draws its adaptive temperature's fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def temperature_report(
     retraining: RetrainingOptions,
     force: Force = False,
 ) -> None:
-    """Train a trial again and draw the best temperature of its attention over entropy, with what `refit` fits to it.
+    """Train a trial again and draw the best temperature of its attention over entropy, with what
+    `refit` fits to it.
 
     Example: search report temperature quick-max-retrieval 0 --condition items=256 -o temperature.html
     """

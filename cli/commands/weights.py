@@ -1,4 +1,4 @@
-"""The commands weights and refit: train a stored trial again, and write or use what it learned."""
+"""The commands weights and refit: train a stored trial again, and write its weights or its fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsOptions:
-    """Which of a trial's parameters are written, and how."""
+    """The parameters of a trial that are written, and their format."""
 
     form: Annotated[
         str,
@@ -88,7 +88,8 @@ def refit(
     *,
     retraining: RetrainingOptions,
 ) -> None:
-    """Train a trial again and fit adaptive temperature's polynomial to its attention; prints the scorer for a space.
+    """Train a trial again and fit adaptive temperature's polynomial to its attention; prints the
+    scorer for a space.
 
     Example: search refit quick-max-retrieval 0 --condition items=256
     """
