@@ -1,8 +1,8 @@
-"""JSON Schema of spaces, with every plug-in and its fields: what editors complete and check as a
-space is written.
+"""JSON Schema of spaces, with every plug-in and its fields, for editors.
 
 It is made from the rules that spaces are read by, but knows no draw's value and no rule between
-fields: what it lets pass may still be refused by `search space check`; what it refuses is no space.
+fields. A space that the schema refuses is wrong; one that it accepts may still be refused by
+`search space check`.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _search() -> Schema:
 
 
 def _family(family: str) -> Schema:
-    """Return a plug-in in all ways to write it: name, `{name: fields}`, `{name: NAME, ...}`, choice."""
+    """Return all ways to write a plug-in: its name, `{name: fields}`, `{name: NAME, ...}`, a choice."""
     names: list[str] = []  # of the plug-ins that need no field
     records: dict[str, Schema] = {}
     named: list[Schema] = []
@@ -197,7 +197,6 @@ def _value(rule: Rule) -> Schema:
         }
     if rule.kind == "option" and rule.choices:
         return {"description": rule.describe(), "anyOf": [{"enum": list(rule.choices)}, _DRAW]}
-    kind: object = (
-        "boolean" if rule.kind == "flag" else "string" if rule.kind == "file" else ["string", "number", "boolean"]
-    )
+    kinds = {"flag": "boolean", "file": "string"}
+    kind = kinds.get(rule.kind, ["string", "number", "boolean"])
     return {"description": rule.describe(), "anyOf": [{"type": kind}, _DRAW]}

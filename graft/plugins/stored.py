@@ -1,4 +1,4 @@
-"""The plug-ins from outside that a study was launched with, and whether the files that they came from have changed."""
+"""The plug-ins from outside that a study was launched with, and the changes of their files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ from storage.frames import Reader, open_reader
 
 
 def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> Outside:
-    """Return the plug-ins that a study runs, wherever their files have gone, and the files that its
-    trials read.
+    """Return the stored plug-ins that a study runs, and the files that its trials read.
 
-    Raises StudyError if there is no such study.
-
-    `digests`: of earlier versions that a trial was trained by, which then stand in place of what
-    the study runs now.
+    `digests` of earlier versions, by which a trial was trained, replace the present versions. Raises
+    StudyError if there is no such study.
     """
     stored = reader.study(study)
     data = {
@@ -31,16 +28,15 @@ def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> O
 
 
 def plugins_of_study(url: str, study: str) -> Outside:
-    """Return the same, from a database by its URL."""
+    """Return the plug-ins of a study as `read_outside` does, given the URL of its database."""
     with open_reader(url) as reader:
         return read_outside(reader, study)
 
 
 def reread(reader: Reader, study: str) -> dict[int, Bundle]:
-    """Return the bundles that a study runs and whose files have changed, as they are now, by their
-    numbers.
+    """Read the bundles of a study whose files have changed, and return them by number.
 
-    Raises PluginError for a file that cannot be read any more, or does not define what it did.
+    Raises PluginError for a file that cannot be read any more, or lacks a plug-in that it defined.
     """
     fresh: dict[int, Bundle] = {}
     for number, successor, bundle in reader.study(study).stored_bundles():
@@ -65,10 +61,9 @@ def _read_again(bundle: Bundle) -> Bundle:
 
 
 def describe_changes(study: str, outside: Outside) -> str | None:
-    """Return a line that says which files are no longer what the study was launched with; None:
-    none of those that are here.
+    """Return a line about the files that have changed since the study was launched, or None.
 
-    A file that is not on this machine has not changed: the study needs none.
+    A file that is not on this machine does not count, since the study does not need it.
     """
     changed = [source for bundle in outside.bundles for source in bundle.sources if _has_changed(source)]
     if not changed:

@@ -28,39 +28,39 @@ from storage.frames import Reader
 
 @dataclass(frozen=True, kw_only=True)
 class RestoredTrial:
-    """A trial and what the database has of it."""
+    """A trial and its rows in the database."""
 
     trial: Trial
     row: Mapping[str, Any]
-    """Of the table of trials."""
+    """The row of the table of trials."""
     metrics: Sequence[tuple[int, str, str, str, float | None]]
     """Step, name, variant, condition, value."""
     steps: int
-    """As far as it was trained."""
+    """The last step to which the trial was trained."""
     trained_on: str | None
-    """Kind of device; None where its worker is unknown."""
+    """Kind of device; None if its worker is unknown."""
     outside: Outside
     """The plug-ins from outside that the study runs."""
     fingerprints: Sequence[StoredFingerprint]
-    """Under which it and those whose states it took over were trained, the last ones first."""
+    """The fingerprints of the training of the trial and its ancestors, the last ones first."""
     data_changes: Sequence[str] = ()
-    """What is different in the files that it read, a line each; it is trained again on them as they are now."""
+    """A line for each file that has changed since; the present one is used."""
 
     @property
     def trained_step_kind(self) -> str | None:
-        """The kind of step that computed the trial, or the kind of device if no more is known; None if nothing is."""
+        """The kind of step that computed the trial, else the kind of device; None if neither is known."""
         return self.row["step_kind"] or self.trained_on
 
     @contextmanager
     def as_it_was_trained(self) -> Generator[None]:
-        """Run the plug-ins that trained the trial, and the kind of steps."""
+        """Use the plug-ins and the kind of step that trained the trial."""
         from workers.engine.lane_programs import as_trained_by
 
         with using(self.outside), as_trained_by(self.trained_step_kind or ""):
             yield
 
     def device(self, requested: str | None) -> str:
-        """Return the device to train the trial on again: the requested one, else the one here most like its own."""
+        """Return the requested device, or the one of this machine most like the trial's own."""
         return requested or similar_device(self.trained_on)
 
 
@@ -69,8 +69,8 @@ def restore_trials(
 ) -> tuple[Space, list[RestoredTrial]]:
     """Return a study's space and these trials of it.
 
-    Raises StudyError for one that is not there, or of whose draws this version of Graft makes another trial, and for
-    one that read a file which has changed, unless that is accepted.
+    Raises StudyError for a missing trial, if this version of Graft makes another trial of the draws,
+    and if a file that the trial read has changed, unless `accept_changes` is True.
     """
     from spaces import parse_stored
 
@@ -93,7 +93,7 @@ def _restore_trial(
     *,
     accept_changes: bool,
 ) -> RestoredTrial:
-    """Return a trial of a study, given its row, with the plug-ins from outside and the data that trained it.
+    """Return a trial of a study, given the study's row, with the plug-ins and data of its training.
 
     `kinds` maps a worker to the kind of its device; `fingerprints` are those of the study's trials.
     """
@@ -136,13 +136,11 @@ def _restore_trial(
 def _find_data_changes(
     reader: Reader, study: str, outside: Outside, trained: StoredFingerprint
 ) -> Iterator[DataChange]:
-    """Find which of the files that a trial read are not as they were; `outside` has them as they were, where it can."""
+    """Yield each file that has changed since a trial read it; `outside` has the known versions."""
     read = {name.removeprefix(DATA): digest for name, digest in trained.sources.items() if name.startswith(DATA)}
-    known = {
-        name: outside.data[name] for name in read if name in outside.data and outside.data[name].digest == read[name]
-    }
+    known = {name: data for name, data in outside.data.items() if data.digest == read.get(name)}
     yield from find_changed_data(reader, study, known)
-    for name in read.keys() - known.keys():  # the study never noted this version: how large it was is not known
+    for name in read.keys() - known.keys():  # the study has no such version, so that its size is unknown
         was = f"{name} had SHA-256 {read[name]}"
         try:
             now = read_data(find_place(name, Path.cwd()))
@@ -162,7 +160,7 @@ def _check_restored(trial: Trial, study: Mapping[str, Any], row: Mapping[str, An
     """Raise StudyError if this version of Graft makes another trial of the stored draws."""
     stored = {"seed": row["seed"], **dict(list_leaves(json.loads(row["config"])))}
     restored = {"seed": trial.seed, **dict(list_leaves(trial.config))}
-    for path in sorted(stored):  # what only this version knows has its default: the numbers will tell
+    for path in sorted(stored):  # fields that are new in this version have their defaults
         before, now = stored[path], restored.get(path)
         if before != now or path not in restored:
             raise StudyError(
