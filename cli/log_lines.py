@@ -43,8 +43,8 @@ def leave(line: str) -> NoReturn:
     """Write a line to stderr and end the process now.
 
     Nothing is waited for: not a worker's long step, a database that does not answer, or a disk that
-    hangs. Like a kill, that loses nothing that was recorded. An ordinary exit could abort, since worker
-    threads are inside torch.
+    hangs. Like a kill, that loses nothing that was recorded. An ordinary exit could abort, since
+    worker threads are inside torch.
     """
     text = _as_json(line) if isinstance(sys.stderr, JsonLines) else line
     with suppress(OSError):
@@ -54,7 +54,7 @@ def leave(line: str) -> NoReturn:
 
 @final
 class JsonLines(io.TextIOBase):
-    """Writes each line as an object of `time` in UTC, `level` and `message`, unless it is one already."""
+    """Writes each line as an object of `time` in UTC, `level` and `message`; an object stays."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -50,7 +50,7 @@ class OverrideOptions:
 
     @contextmanager
     def load(self, space: str, plugins: Sequence[str]) -> Generator[Space]:
-        """Yield the space with these values, checked, while its plug-ins and `plugins` are in use."""
+        """Yield the checked space with these values, with its plug-ins and `plugins` in use."""
         from graft.launching.planning.reading import read_space
         from graft.plugins.collecting import plugins_of_space
         from spaces.plugins.active import using

@@ -35,7 +35,7 @@ class OptionError(GraftError):
 
 
 def check_format(choices: tuple[str, ...]) -> Callable[[str], str]:
-    """Return a check of --format that accepts `choices`, and parquet only if stdout is no terminal."""
+    """Return a check of --format: one of `choices`, and no parquet on a terminal."""
 
     def check(form: str) -> str:
         if form not in choices:
@@ -150,14 +150,14 @@ def current_url(storage: str | None) -> str:
 
 
 def database_name(url: str) -> str:
-    """Return a database's name for messages, without a password; raises StorageError for other URLs."""
+    """Return a database's name without a password; raises StorageError for an unknown kind."""
     from storage.databases import find_database
 
     return find_database(url).name
 
 
 def check_output(path: Path, force: bool, endings: Sequence[str] = ()) -> None:
-    """Raise OptionError unless a file may be written to `path`, over an existing one only by --force.
+    """Raise OptionError unless a file may be written to `path`; one that exists needs --force.
 
     If `endings` are given, the name must have one of them.
     """

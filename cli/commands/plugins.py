@@ -1,4 +1,4 @@
-"""The command list, for the plug-ins that a space can name, and the group plugin, for the user's own."""
+"""The command list, which shows the known plug-ins, and the group plugin, for one's own."""
 
 from __future__ import annotations
 

@@ -93,7 +93,8 @@ def trials(
     `--sort objective` puts the best trial first, whether the study minimizes or maximizes; with
     --top it leaves out trials that break a constraint.
 
-    Example: search trials set-complement --where "optimizer.learning_rate > 1e-3" --sort objective --top 10
+    Example: search trials set-complement --where "optimizer.learning_rate > 1e-3" --sort objective
+    --top 10
     """
     from graft.stored.trials import find_varying_params, list_front, list_trials
     from storage.frames import open_reader
@@ -173,9 +174,9 @@ def query(
 def _select_for_people(trials: pl.DataFrame, varying: Set[str]) -> pl.DataFrame:
     """Choose the columns that people compare: the state, the params that differ, and any errors.
 
-    Params that differ anywhere in the study are `varying`. They stay even if these rows have one value,
-    since it is worth knowing that the best trials share it. A param is named by the last part of its
-    path if no other column has that name.
+    Params that differ anywhere in the study are `varying`. They stay even if these rows have one
+    value, since it is worth knowing that the best trials share it. A param is named by the last
+    part of its path if no other column has that name.
     """
     import polars as pl
 

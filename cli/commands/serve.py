@@ -150,7 +150,8 @@ class ServerOptions:
     def connect(self, storage: str | None, plugins: Sequence[str] | None) -> RemoteDatabase | None:
         """Return the server that takes a space's text; None if no server is asked for.
 
-        Raises OptionError for options that contradict it, ServerError if the server does not answer.
+        Raises OptionError for options that contradict it, ServerError if the server does not
+        answer.
         """
         if self.url is None:
             if self.token is not None and self.token != os.environ.get(TOKEN_VARIABLE):

@@ -25,7 +25,7 @@ class ReadableStudy(ABC):
 
     @abstractmethod
     def status(self) -> Status:
-        """Return the study's status: trials by state, the best one, rate, note, tags and changes."""
+        """Return the study's status: trials by state, the best one, rate, note and tags."""
 
     def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:
         """Return one row per trial, with a column `params.PATH` for each value that was drawn.
@@ -42,11 +42,11 @@ class ReadableStudy(ABC):
         return self._read("metrics", name=names)
 
     def architectures(self) -> pl.DataFrame:
-        """Return the non-linearities that trials learned, each with its trial, task, knots and objective."""
+        """Return a row for each non-linearity that trials learned, with knots and objective."""
         return self._read("architectures")
 
     def front(self) -> pl.DataFrame:
-        """Return the trials on the Pareto front, the best first objective first, with the columns of `trials`.
+        """Return the trials on the Pareto front, with the columns of `trials`, the best first.
 
         Raises StudyError for a study of one objective.
         """
@@ -56,8 +56,8 @@ class ReadableStudy(ABC):
     def best(self) -> TrialRecord | None:
         """The feasible trial of the best objective, the first of several.
 
-        None without such a trial, if no single number compares the trials, and in a study with a claim
-        before its end.
+        None without such a trial, if no single number compares the trials, and in a study with a
+        claim before its end.
         """
         number = self.status().progress.best_number
         return None if number is None else self.show(number)
@@ -68,14 +68,14 @@ class ReadableStudy(ABC):
 
     @abstractmethod
     def figure(self, kind: str) -> Figures:
-        """Return figures of the study's report by the name of a section ("dropout", "compatibility").
+        """Return figures of the study's report by a section's name: "dropout", "compatibility".
 
         Raises StudyError with the choices for a figure that the study does not have.
         """
 
     @abstractmethod
     def _read(self, kind: StudyTable, **query: Any) -> pl.DataFrame:
-        """Return a table of the study; `query` has the arguments of `graft.stored.trials.read_table`."""
+        """Return a table of the study; `query` is for `graft.stored.trials.read_table`."""
 
     def __repr__(self) -> str:
         status = self.status()

@@ -73,7 +73,7 @@ class Database(Mapping[str, Study]):
         return name in list(self)
 
     def studies(self, *, archived: bool = True, tag: str | None = None) -> pl.DataFrame:
-        """Return one row per study (state, trials, objective, best, tags, note), with the archive or not."""
+        """Return a row per study: state, trials, objective, best, tags, note."""
         with open_reader(self.url) as reader:
             return read_studies(reader, archived=archived, tag=tag)
 
@@ -86,7 +86,7 @@ class Database(Mapping[str, Study]):
             return reader.query(sql)
 
     def optuna_storage(self) -> ReadOnlyStorage:
-        """Return the studies for Optuna, read-only and live: `optuna.load_study(study_name=..., storage=...)`.
+        """Return the studies, read-only, for Optuna's `load_study(study_name=..., storage=...)`.
 
         A large study is cut to its 5,000 best and newest trials.
         """
@@ -95,10 +95,10 @@ class Database(Mapping[str, Study]):
         return open_storage(self.url)
 
     def advise(self, task: str, difference: float | None = None) -> Known:
-        """Return the knowledge of a task from its trials; printed, it is the text of `search advise TASK`.
+        """Return the facts about a task from stored trials; their text is `search advise TASK`'s.
 
-        Seeds are counted for a `difference` of two arms. Raises GraftError for an unknown task or an
-        invalid difference, and if neither the task nor its family has trials.
+        Seeds are counted for a `difference` of two arms. Raises GraftError for an unknown task or
+        an invalid difference, and if neither the task nor its family has trials.
         """
         from graft.launching.planning.task_advice import read_task_advice
 
@@ -123,7 +123,7 @@ class Database(Mapping[str, Study]):
         administration.archive_study(self.url, study, archived=archived)
 
     def delete(self, study: str) -> None:
-        """Delete a study with its trials, metrics and checkpoints without asking; not while it runs."""
+        """Delete a study that does not run, its trials and its checkpoints, without asking."""
         administration.delete_study(self.url, study)
 
     def __repr__(self) -> str:

@@ -32,7 +32,7 @@ class Figures:
         )
 
     def interactive(self) -> Page:
-        """Return the figures as charts that zoom and show their values, for the end of a notebook's cell.
+        """Return the figures as charts that zoom and show their values, to end a notebook's cell.
 
         Heat maps and a few other figures stay pictures. The library that draws adds about 390 kB to
         the notebook; nothing is loaded from elsewhere.
@@ -41,7 +41,7 @@ class Figures:
         return Page(html.page(self.title, f"<div data-live>{body}</div>"))
 
     def save(self, path: str | Path) -> None:
-        """Write an .svg, .png or .pdf file, or an .html page with charts that zoom; raises OutputError.
+        """Write an .svg, .png, .pdf or (with charts that zoom) .html file; raises OutputError.
 
         Several figures become one page, or several pictures with `-1`, `-2` after the name. Figures
         that came over HTTP cannot be written as .png or .pdf.

@@ -30,12 +30,12 @@ def launch(
 ) -> Study:
     """Train a space's study until it is finished; launching it again resumes it.
 
-    `space` is anything that `Space` accepts. `trials` and `study` replace the space's number and name,
-    `database` is a SQLite file or a URL, and `run` has the placement and the display of progress.
-    `replace` restarts a study of this name that has no result yet. `warm_start` names earlier studies
-    of the database for the sampler to start from, or "auto" for all of them. Raises GraftError, one
-    line, if the space cannot be launched, and KeyboardInterrupt after an interrupt, once the study has
-    stopped with everything kept.
+    `space` is anything that `Space` accepts. `trials` and `study` replace the space's number and
+    name, `database` is a SQLite file or a URL, and `run` has the placement and the display of
+    progress. `replace` restarts a study of this name that has no result yet. `warm_start` names
+    earlier studies of the database for the sampler to start from, or "auto" for all of them. Raises
+    GraftError, one line, if the space cannot be launched, and KeyboardInterrupt after an interrupt,
+    once the study has stopped with everything kept.
     """
     run, url = run or Run(), database_url(database)
     space = space if isinstance(space, Space) else Space(space)

@@ -1,4 +1,4 @@
-"""The studies of a server (`search dashboard`), read over HTTP with the interface of a local database.
+"""The studies of a server (`search dashboard`), read over HTTP as those of a local database.
 
 A study's status, trials, metrics, fronts, learned non-linearities and figures can be read, and a
 space can be submitted to the queue. To train, to write, or to compute over a whole study, open the

@@ -53,7 +53,7 @@ class Run:
     checkpoint_every: float = 600.0
     """Seconds between two checkpoints."""
     accept_changes: bool = False
-    """True to go on with another code, torch or kind of step, and with changed files of plug-ins."""
+    """True to accept another code, torch or kind of step, and changed files of plug-ins."""
     progress: bool | Show = True
     """True to show progress; or a function that is called with it a few times a second."""
 

@@ -1,4 +1,4 @@
-"""A space for a notebook: from a file, a text or a dictionary, changed value by value and launched."""
+"""A space for a notebook, from a file, a text or a dictionary, and changes of its values."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _TEXT = "the space"
 class Space:
     """A space as text; it is read, and its plug-ins are loaded, when it is used.
 
-        graft.Space("quick/set_complement")                       a packaged space, or a file
-        graft.Space({"study": "mine", "task": {...}, ...})        a dictionary, as YAML would give it
-        graft.Space(text)                                         YAML text, of more than one line
+        graft.Space("quick/set_complement")                   a packaged space, or a file
+        graft.Space({"study": "mine", "task": {...}, ...})    a dictionary, as YAML would give it
+        graft.Space(text)                                     YAML text, of more than one line
 
     A space does not change: `set` gives another one.
     """
@@ -65,8 +65,8 @@ class Space:
     def set(self, path: str, value: Any) -> Self:
         """Return the same space with another value at a dotted path, as with `--set`.
 
-        A text is read as YAML: `"uniform(0, 1)"` draws, `"softmax"` names a plug-in. A dictionary or
-        a list is written as YAML.
+        A text is read as YAML: `"uniform(0, 1)"` draws, `"softmax"` names a plug-in. A dictionary
+        or a list is written as YAML.
         """
         text = value if isinstance(value, str) else _to_yaml(value, flow=True)
         kept = {other: old for other, old in self.changes.items() if not f"{other}.".startswith(f"{path}.")}
@@ -106,14 +106,14 @@ class Space:
                 warnings.warn(f"{space.name}: {note}", stacklevel=2)
 
     def describe(self) -> pl.DataFrame:
-        """Return a row per value: path, value, the level of its draw (group or trial), range, condition."""
+        """Return a row per value: path, value, level of its draw, range and condition."""
         from graft.launching.planning.preview import describe_space
 
         with self.load() as space:
             return describe_space(space)
 
     def sample(self, count: int = 5) -> pl.DataFrame:
-        """Return trials as a launch would start them, spread evenly: number, group, seed and params."""
+        """Return trials as a launch would start them: number, group, seed and params."""
         from graft.launching.planning.preview import sample_trials
 
         with self.load() as space:

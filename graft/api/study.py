@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Study(ReadableStudy):
-    """One study of a database, by its name. It keeps no connection: each call reads the database."""
+    """One study of a database, by its name. It keeps no connection between calls."""
 
     database: str
     """The URL of the database."""
@@ -55,7 +55,7 @@ class Study(ReadableStudy):
     def replay(
         self, number: int, *, until: int | None = None, device: str | None = None, accept_changes: bool = False
     ) -> ReplayComparison:
-        """Train a trial again, alone, and compare every stored metric: `.reproduced`, `.verdict`, `.pairs`.
+        """Train a trial again, alone, and compare its metrics: `.reproduced`, `.verdict`, `.pairs`.
 
         If a file that the trial read has changed, this raises StudyError unless `accept_changes` is
         True, here and in the methods below.
@@ -78,9 +78,9 @@ class Study(ReadableStudy):
         """Train a trial again and return its model, a torch module that answers for a batch.
 
         `variant` is raw, ema, bema, or one of a grid as `search weights` names it (None: the
-        objective's). `step` is the step of the model (None: the last). The module's `batch()` is the
-        validation set, its `metrics()` are those of validation, and its `state_dict()` has the names
-        of `save_weights`.
+        objective's). `step` is the step of the model (None: the last). The module's `batch()` is
+        the validation set, its `metrics()` are those of validation, and its `state_dict()` has the
+        names of `save_weights`.
         """
         from graft.retraining.weights import train_model
 
@@ -101,7 +101,7 @@ class Study(ReadableStudy):
         device: str | None = None,
         accept_changes: bool = False,
     ) -> int:
-        """Train a trial again, write its weights to a safetensors file or a GPT-2 folder, and count them.
+        """Train a trial again, write its weights, to a file or a GPT-2 folder, and count them.
 
         Raises OutputError if the file exists.
         """
@@ -124,10 +124,10 @@ class Study(ReadableStudy):
         device: str | None = None,
         accept_changes: bool = False,
     ) -> Exported:
-        """Train a trial again and write it to a folder as a Hugging Face model, with its network's code.
+        """Train a trial again and write it to a folder as a Hugging Face model, with its code.
 
-        `variant` is as in `model`. Raises OutputError for a folder that is not empty, StudyError for a
-        trial that is no causal model over tokens.
+        `variant` is as in `model`. Raises OutputError for a folder that is not empty, StudyError
+        for a trial that is no causal model over tokens.
         """
         from graft.exports.huggingface.exporting import begin_export, finish_export
 
@@ -143,9 +143,10 @@ class Study(ReadableStudy):
         return finish_export(begun, _ignore)
 
     def compatibility(self, request: MatrixRequest | None = None) -> Transfer:
-        """Return the compatibility matrix of a transfer: `.matrix.cells` has a row per source and target.
+        """Return a transfer's compatibility matrix: `.matrix.cells`, a row per source and target.
 
-        `request` may name any two paths of a trial as rows and columns, as `search report transfer`.
+        `request` may name any two paths of a trial as rows and columns, as `search report
+        transfer`.
         """
         from graft.report.compatibility.reading import MatrixRequest, read_transfer
 
@@ -212,9 +213,10 @@ class Study(ReadableStudy):
         return enqueue(self.database, self.name, settings)
 
     def wait(self, timeout: float | None = None) -> WaitResult:
-        """Wait until the study is finished, failed or stopped, in whatever process it runs; return which.
+        """Wait until the study is finished, failed or stopped, in any process, and return which.
 
-        Returns "timeout" after `timeout` seconds, and "interrupted" if the process that ran it is gone.
+        Returns "timeout" after `timeout` seconds, and "interrupted" if the process that ran it is
+        gone.
         """
         from graft.stored.waiting import wait_for_study
 
@@ -235,7 +237,7 @@ class Study(ReadableStudy):
 
     @contextmanager
     def _looking(self, what: str) -> Generator[Reader]:
-        """Yield a reader, and record a look at results if the study has a claim and is not finished."""
+        """Yield a reader, and record a look if the study has a claim and is not finished."""
         from graft.stored.claims import note_look
 
         with open_reader(self.database) as reader:

@@ -34,7 +34,7 @@ class TrialRecord:
     second_objective: float | None
     """None in a study of one objective."""
     constraints: Mapping[str, float | None] | None
-    """Each constraint -> the distance beyond its bound, broken above 0; None without constraints or validations."""
+    """Each constraint -> the distance beyond its bound, broken above 0; None if not known."""
     metrics: pl.DataFrame = field(repr=False)
     """step, name, variant, condition and value of the stored validations."""
 
@@ -50,7 +50,7 @@ class TrialRecord:
         return is_feasible(self.constraints)
 
     def summary(self) -> pl.DataFrame:
-        """Return the lowest, highest and last value of each metric, variant and condition, with steps."""
+        """Return the lowest, highest and last value of each metric, with their steps."""
         return summarise_metrics(self.metrics)
 
     def _repr_html_(self) -> str:

@@ -33,9 +33,9 @@ def settle_changes(
 ) -> list[str]:
     """Return the lines that a user should read before a study is resumed on a resolved `placement`.
 
-    A change that moves numbers (numerics, torch, sources of plug-ins, data, the kind of step) raises
-    StudyError unless `accept` is True. Then changed files of plug-ins and data replace the stored
-    ones. A process that may write the database already passes its `store`.
+    A change that moves numbers (numerics, torch, sources of plug-ins, data, the kind of step)
+    raises StudyError unless `accept` is True. Then changed files of plug-ins and data replace the
+    stored ones. A process that may write the database already passes its `store`.
     """
     lines: list[str] = []
     if accept:
@@ -100,7 +100,7 @@ def _take_changed_files(url: str, study: str) -> list[str]:
 def _fingerprint_now(
     reader: Reader, study: str, before: Sequence[StoredFingerprint], placement: Placement
 ) -> StoredFingerprint:
-    """Return the fingerprint that trials would get now; other machines' processors are not known."""
+    """Return the fingerprint that trials would get now; a cluster's processors are not known."""
     from workers.engine.fingerprints import fingerprint_here, source_digest
 
     if placement.surrogate is not None:

@@ -181,7 +181,7 @@ def begin_controller(
 
 
 def check_seconds() -> None:
-    """Check that a worker can renew its lease three times, and stops before others get its trials."""
+    """Check that a worker can renew its lease three times, and stops before it expires."""
     from search.steering import leases
     from workers.pool import heartbeat
 

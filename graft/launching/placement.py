@@ -1,4 +1,4 @@
-"""A study's placement: `--executor`, `--workers`, `--ray-address` and others, decided and checked."""
+"""A study's placement (`--executor`, `--workers`, `--ray-address` ...), decided and checked."""
 
 from __future__ import annotations
 

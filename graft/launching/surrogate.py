@@ -93,7 +93,7 @@ class TrialTable:
         return assess(*self.rows_of(task), _lower(objective), objective.metric)
 
     def fingerprint(self) -> Fingerprint:
-        """Return the fingerprint by which the database tells this table's answers from trainings."""
+        """Return the fingerprint that tells this table's answers from trainings."""
         return Fingerprint(
             numerics=NUMERICS, code=self.digest, torch="", processor="no training: a table's model answered",
             compiler="", step_kind=SURROGATE, sources=(),

@@ -110,8 +110,8 @@ def _look_at_database(url: str) -> Finding:
 def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _: None) -> Iterator[Rate]:
     """Time one worker on a device: one lane and many, by its fastest step and by the traced one.
 
-    Each rate is yielded as soon as it is measured. Without `bench` there are one case and few widths,
-    which takes half a minute.
+    Each rate is yielded as soon as it is measured. Without `bench` there are one case and few
+    widths, which takes half a minute.
     """
     from workers.engine.machine.process import prepare
     from workers.engine.speed.timing import step_rate
@@ -136,7 +136,7 @@ def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _:
 
 
 def to_json(findings: list[Finding], rates: list[Rate], device: str) -> dict[str, Any]:
-    """Return the output of `search doctor --format json`, also the content of a file of `--bench`."""
+    """Return the output of `search doctor --format json`, also the content of `--bench`'s file."""
     return {
         "format": 1,
         "device": device,

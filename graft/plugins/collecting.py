@@ -13,20 +13,20 @@ from spaces.plugins.indexing import Indexer
 from spaces.reading.plugins_section import Entry, read_entries, read_entries_of
 
 GROUP = "graft.plugins"
-"""The group of entry points by which a package offers plug-ins; each names a module or a package."""
+"""The group of entry points by which a package offers modules or packages of plug-ins."""
 
 
 def plugins_of_space(origin: str, asked: Sequence[str] = (), overrides: Mapping[str, str] | None = None) -> Outside:
     """Return the plug-ins of a space file, of `--plugins` (`asked`) and of installed packages.
 
-    No plug-in is imported. Raises SpaceError or PluginError, one line, for a file that cannot be found
-    or read, defines no plug-in, or has a name that is taken.
+    No plug-in is imported. Raises SpaceError or PluginError, one line, for a file that cannot be
+    found or read, defines no plug-in, or has a name that is taken.
     """
     return _collect([*read_entries(origin, overrides), *_entries(asked)], _folder_of(origin))
 
 
 def plugins_of_text(text: str, origin: str, overrides: Mapping[str, str] | None = None) -> Outside:
-    """Return the plug-ins of a space's text, relative to the folder of `origin` if that is a file."""
+    """Return the plug-ins of a space's text, relative to the folder of `origin` if it is a file."""
     return _collect(read_entries_of(text, origin, overrides), _folder_of(origin))
 
 

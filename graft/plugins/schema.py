@@ -127,7 +127,7 @@ def _search() -> Schema:
 
 
 def _family(family: str) -> Schema:
-    """Return all ways to write a plug-in: its name, `{name: fields}`, `{name: NAME, ...}`, a choice."""
+    """Return all ways to write a plug-in: NAME, `{NAME: fields}`, `{name: NAME, ...}`, a choice."""
     names: list[str] = []  # of the plug-ins that need no field
     records: dict[str, Schema] = {}
     named: list[Schema] = []

@@ -16,8 +16,8 @@ from storage.frames import Reader, open_reader
 def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> Outside:
     """Return the stored plug-ins that a study runs, and the files that its trials read.
 
-    `digests` of earlier versions, by which a trial was trained, replace the present versions. Raises
-    StudyError if there is no such study.
+    `digests` of earlier versions, by which a trial was trained, replace the present versions.
+    Raises StudyError if there is no such study.
     """
     stored = reader.study(study)
     data = {

@@ -14,7 +14,7 @@ from graft.stored.fingerprints import Changes, StoredFingerprint, compare_finger
 from spaces.records import Report
 
 TOLERANCE = 1e-3
-"""Relative difference that is allowed if bits are not promised (another step, numerics or torch)."""
+"""Relative difference that is allowed if bits are not promised."""
 
 Key = tuple[int, str, str, str]
 """step, name, variant, condition"""
@@ -30,7 +30,7 @@ class MetricPair(NamedTuple):
     stored: float | None
     replayed: float | None
     difference: float
-    """Relative to the larger number; infinite if only one is finite or the replay lacks the metric."""
+    """Relative to the larger number; infinite if only one is finite or the replay has none."""
 
     def __str__(self) -> str:
         """Name the value that is compared, such as `tvd/bema at step 500`."""
@@ -58,7 +58,7 @@ class ReplayComparison:
 
     @property
     def reproduced(self) -> bool:
-        """True if the replay equals the stored trial, to the bit if promised, else within TOLERANCE."""
+        """True if the replay equals the stored trial, to the bit if promised, else nearly."""
         return self.divergence == self.replayed_divergence and not self._different and not self._objective_differs
 
     @property
@@ -95,7 +95,7 @@ class ReplayComparison:
 
     @property
     def _on_gpu(self) -> bool:
-        """True on a GPU, whose libraries choose kernels by size, so that bits depend on the pack's width."""
+        """True on a GPU, whose kernels depend on the pack's width, and so do the bits."""
         return "cuda" in self.replayed_step_kind
 
     @cached_property
@@ -154,7 +154,7 @@ def compare(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> l
 
 
 def relative_difference(one: float | None, other: float | None) -> float:
-    """Return |one - other| relative to the larger; None stands for any number that is not finite."""
+    """Return |one - other| relative to the larger; None stands for a number that is not finite."""
     if one == other:
         return 0.0
     if one is None or other is None:

@@ -34,7 +34,7 @@ class Replay:
         return self.restored.trial.number
 
     def run(self, device: str | None, watch: Callable[[int], None]) -> ReplayComparison:
-        """Train the trial again, on `device` or one like its own; `watch` is called with its steps."""
+        """Train the trial again, on `device` or one like its own; `watch` gets its steps."""
         from workers.engine.replay import retrain
 
         where = self.restored.device(device)

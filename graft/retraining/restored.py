@@ -48,7 +48,7 @@ class RestoredTrial:
 
     @property
     def trained_step_kind(self) -> str | None:
-        """The kind of step that computed the trial, else the kind of device; None if neither is known."""
+        """The kind of step that computed the trial, else the kind of device, else None."""
         return self.row["step_kind"] or self.trained_on
 
     @contextmanager
@@ -69,8 +69,8 @@ def restore_trials(
 ) -> tuple[Space, list[RestoredTrial]]:
     """Return a study's space and these trials of it.
 
-    Raises StudyError for a missing trial, if this version of Graft makes another trial of the draws,
-    and if a file that the trial read has changed, unless `accept_changes` is True.
+    Raises StudyError for a missing trial, if this version of Graft makes another trial of the
+    draws, and if a file that the trial read has changed, unless `accept_changes` is True.
     """
     from spaces import parse_stored
 

@@ -25,8 +25,8 @@ def restore_trained(
 ) -> RestoredTrial:
     """Return a stored trial that has been trained for a step at least, after checking `device`.
 
-    Raises StudyError if the trial has no step, or was trained on other data unless `accept_changes` is
-    True.
+    Raises StudyError if the trial has no step, or was trained on other data unless `accept_changes`
+    is True.
     """
     if device:
         check_device(device)
@@ -87,7 +87,8 @@ def train_model(
 ) -> TrainedModel:
     """Train a trial again up to a step (None: its last one) and return it as a torch module.
 
-    Raises StudyError as `restore_trained` and `check_weights` do, and for a step beyond its last one.
+    Raises StudyError as `restore_trained` and `check_weights` do, and for a step beyond its last
+    one.
     """
     from workers.engine.exporting import check_variant
     from workers.engine.replay import weights

@@ -20,7 +20,7 @@ LONGEST_NOTE = 10_000
 
 
 def rename_study(url: str, study: str, name: str) -> None:
-    """Rename a study; raises StudyError for a taken or invalid name, or if a process runs the study."""
+    """Rename a study; raises StudyError for a taken or invalid name, or if the study runs."""
     check_name(name)
     with open_store(url) as store, open_reader(url) as reader:
         row = reader.study(study).row

@@ -56,7 +56,7 @@ def enqueue(url: str, study: str, settings: Sequence[Mapping[str, Any]]) -> list
 
 
 def read_settings(file: Path) -> list[dict[str, Any]]:
-    """Read settings from a csv: paths in the first line, then a trial a line; a cell may be empty."""
+    """Read settings from a csv: paths in the first line, then a trial a line, with empty cells."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             table = csv.DictReader(lines, strict=True)

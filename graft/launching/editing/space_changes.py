@@ -73,7 +73,7 @@ def _is_below(path: str, roots: Sequence[str]) -> bool:
 
 
 def _check_numbers(reader: Reader, name: str, space: Space, paths: set[str]) -> None:
-    """Raise StudyError if a stored number would mean another trial, or exceed the study's trials."""
+    """Raise StudyError if a stored number would mean another trial, or exceed the trials."""
     there = reader.study(name).trials(columns=("number", "parent"))
     if there.is_empty():
         return
@@ -99,7 +99,7 @@ def _check_numbers(reader: Reader, name: str, space: Space, paths: set[str]) -> 
 
 
 def _check_same_trials(reader: Reader, name: str, space: Space) -> None:
-    """Raise StudyError unless each number means the same trial in the new space as in the database."""
+    """Raise StudyError unless each number means the same trial as before in the new space."""
     for number, seed, draws, config in (
         reader.study(name).trials(columns=("number", "seed", "draws", "config")).iter_rows()
     ):

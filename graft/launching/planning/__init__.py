@@ -1,1 +1,1 @@
-"""What can be said before a launch: its draws, its cost, its mistakes, and what earlier studies teach it."""
+"""Before a launch: the draws of a space, its cost, its mistakes, and lessons of earlier studies."""

@@ -73,7 +73,7 @@ class Advice(NamedTuple):
 
 
 def advise(reader: Reader, space: Space, study: str) -> list[Advice]:
-    """Estimate the power of each claim of a space, launched as `study`, by other studies of its arms."""
+    """Estimate the power of a space's claims, launched as `study`, by other studies of its arms."""
     if not isinstance(space, ExperimentSpace) or not space.claims:
         return []
     content = content_of(space.text, "the space")

@@ -32,7 +32,7 @@ class Cut:
     overrides: Mapping[str, str]
     """Path -> YAML value."""
     kept: tuple[str, ...] = ()
-    """Paths that count steps too and are not cut, since no path leads into an option of a choice."""
+    """Paths that count steps and are not cut: no path leads into an option of a choice."""
 
 
 def cut_steps(space: Space, steps: int) -> Cut:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -103,7 +103,7 @@ class PackPlan:
 def plan_packs(
     estimate: Estimate, placement: Placement, show: Callable[[str], None] = lambda _: None, seconds: float = SECONDS
 ) -> list[PackPlan]:
-    """Train a few sampled packs for a moment each, to see how a launch would train them and how fast.
+    """Train a few sampled packs for a moment each, and report how and how fast a launch would.
 
     If the study is long enough to pay for it, other widths are tried for one pack. No pack is begun
     after `seconds`. `show` is called with a line about each pack. Raises StudyError if no pack fits
@@ -182,10 +182,13 @@ class _Timing:
         finder.explore(self.trials[0])
         # All widths are found before any is timed; `found` may try one, and `rates` then knows it.
         found = [(trial, finder.find(trial), finder.rates(trial)) for trial in self.trials[: len(plans)]]
-        return [
-            self._plan(trial, width, _explain_width(rates)) if width and time.monotonic() < self.ends_at else plan
-            for (trial, width, rates), plan in zip(found, plans, strict=True)
-        ]
+        for index, (trial, width, rates) in enumerate(found):
+            if width and time.monotonic() < self.ends_at:
+                curve = ", ".join(f"{rate:,.0f} with {tried:,}" for tried, rate in rates.items())
+                curve = curve or "no width fits in memory"
+                reason = f"the fewest within 5 % of the fastest tried; model-steps/s of one worker: {curve}"
+                plans[index] = self._plan(trial, width, reason)
+        return plans
 
     def _plan_each(self, width: int, reason: str) -> list[PackPlan]:
         """Plan packs of the trials, as many as there is time for and at least one."""
@@ -209,10 +212,3 @@ class _Timing:
         evaluation = describe_evaluation(trial.config, self.device)
         reason = f"{width:,} lanes a pack, {reason}"
         return PackPlan(width=width, reason=reason, step=step, evaluation=evaluation, rate=rate)
-
-
-def _explain_width(rates: Mapping[int, float]) -> str:
-    curve = ", ".join(f"{rate:,.0f} with {width:,}" for width, rate in rates.items())
-    return (
-        f"the fewest within 5 % of the fastest tried; model-steps/s of one worker: {curve or 'no width fits in memory'}"
-    )

@@ -77,7 +77,7 @@ class StructureEstimate:
     full_rate: float
     """Model-steps per second of the whole GPU, by the faster step, if enough lanes fill it."""
     blocks: int | None
-    """The most blocks (one a lane) of the fused step that the GPU runs at once; None without one."""
+    """The most blocks (one a lane) of the fused step that run at once; None without one."""
 
     @property
     def step(self) -> str:
@@ -316,7 +316,7 @@ def _estimate_structure(group: Sequence[Trial], name: str, trials: int, device: 
 
 
 def _estimate_fused(trial: Trial, gpu: Gpu, lanes: int) -> tuple[str, FusedCost | None]:
-    """Describe the fused step of at most `lanes` lanes, or why there is none; return its cost, too."""
+    """Describe the fused step of at most `lanes` lanes, or its obstacle; return its cost, too."""
     from workers.engine.fused.step import find_obstacle
     from workers.engine.speed.fused_cost import count_fused_step
     from workers.training.recipe import Recipe

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spaces.space import Space
 
 CHECKED_DRAWS = 4000
-"""Trials drawn before a launch (a fifth of a second), to report a rule that only few draws break."""
+"""Trials drawn before a launch, in a fifth of a second, to find a rule that few draws break."""
 
 LOOKED_AT = 8
 """Trials whose native steps are loaded ahead."""

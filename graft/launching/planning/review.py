@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 
 def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]:
-    """Return a line for each likely mistake in a space; `lanes` is the width of a pack if it is set.
+    """Return a line for each likely mistake in a space; `lanes` is a given width of packs.
 
     Raises SpaceError if no validation would report the objective, or if a single trial needs more
     memory than `device` has free. With the device None, a trial too large for this machine is
@@ -132,7 +132,7 @@ def _describe_share(found: Sequence[bool]) -> str | None:
 
 
 def _look_at_steps(part: Part, device: str | None) -> Iterator[str]:
-    """Yield a note for trials with outside plug-ins that do not train by a compiled step, and why."""
+    """Yield a note for trials with outside plug-ins that train by no compiled step, and why."""
     if not current().bundles:
         return
     from workers.engine.step import describe_step
@@ -152,7 +152,7 @@ def _structures(part: Part) -> list[Trial]:
 
 
 def _find_shortage(part: Part, device: str | None) -> str | None:
-    """Return why the state of a trial alone does not fit into a device's memory; None if it fits."""
+    """Return why a trial's state alone does not fit into a device's memory; None if it fits."""
     from workers.engine.machine.devices import default_device
     from workers.engine.machine.memory import free_bytes, least_bytes
 
@@ -219,7 +219,7 @@ def _check_variant(part: Part) -> None:
 
 
 def _check_objective(part: Part) -> Iterator[str]:
-    """Raise SpaceError if none of a few trials reports the objective; yield a note if some do not."""
+    """Raise SpaceError if none of a few trials reports the objective; note if some do not."""
     reported = _reported(part)
     for path, wanted in list_metrics(part.space.search):
         lacking = sum(wanted not in found for found in reported)
@@ -232,7 +232,7 @@ def _check_objective(part: Part) -> Iterator[str]:
 
 
 def _check_claims(space: Space) -> None:
-    """Raise SpaceError if no trial of an arm reports its claim's metric, or test sets are not apart."""
+    """Raise SpaceError if an arm does not report its claim's metric, or lacks apart test sets."""
     if not isinstance(space, ExperimentSpace):
         return
     if space.is_tested:

@@ -43,7 +43,7 @@ class WarmStart:
 
 
 def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
-    """Return the space with a prior in its sampler, from all earlier studies (`auto`) or from `a,b`.
+    """Return the space with a prior in its sampler, from all earlier studies (`auto`) or `a,b`.
 
     If a study of this name exists, it keeps the prior that it started with. Raises StudyError for
     an unknown study and for a transfer, PluginError for a sampler that does not go with a prior.

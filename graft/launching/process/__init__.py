@@ -1,1 +1,1 @@
-"""The process of a launch: its interruption, its observation, its limits, and the files it leaves."""
+"""The process of a launch: its interruption, its observation, its limits and its files."""

@@ -17,7 +17,7 @@ _FATAL = "Fatal Python error: "
 
 @final
 class CrashRecord:
-    """A file that the interpreter writes to when a fault of its own process ends it (context manager).
+    """A file that the interpreter writes to when a fault inside it ends the process.
 
     SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT come from inside the process: a trial's step, or a
     library. A kill from outside (by a person, by the kernel when memory runs out, by a power cut)
@@ -30,7 +30,7 @@ class CrashRecord:
 
     @classmethod
     def of(cls, database: str, study: Mapping[str, Any]) -> Self:
-        """Return the record of a study, given its row: beside a SQLite file, else in Graft's cache."""
+        """Return the record of a study, by its row: beside a SQLite file, else in Graft's cache."""
         if file := file_of(database):
             return cls(Path(f"{file}.crash-{study['id']}"))
         return cls(cache_folder() / f"crash-{study['id']}-{study['created_at']:%Y%m%d%H%M%S%f}")
@@ -41,7 +41,7 @@ class CrashRecord:
         return cls(path_beside(database, "crash-service"))
 
     def read(self) -> str | None:
-        """Return how the last launch crashed (`Segmentation fault`); None without a record of it."""
+        """Return how the last launch crashed (`Segmentation fault`); None without a record."""
         with suppress(OSError):
             first = self._path.read_text(errors="replace").partition("\n")[0]
             return first.removeprefix(_FATAL) or None
