@@ -31,8 +31,7 @@ def enqueue(
     """Add trials of your choice to a study, which `search resume` trains; what is not set, its
     sampler draws.
 
-    Example: search enqueue set-complement --set optimizer.learning_rate=0.003
-    --set model.residual_dropout=0
+    Example: search enqueue tiny --set optimizer.learning_rate=0.003 --set model.residual_dropout=0
     """
     from graft.launching.editing.enqueueing import enqueue as enqueue_trials
     from graft.launching.editing.enqueueing import parse_value, read_settings

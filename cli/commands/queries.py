@@ -90,11 +90,10 @@ def trials(
 ) -> None:
     """List the trials of a study with the params that differ; programs get every column.
 
-    `--sort objective` puts the best trial first, whether the study minimizes or maximizes; with
-    --top it leaves out trials that break a constraint.
+    `--sort objective` puts the best trial first, whether the study minimizes or maximizes;
+    with --top it leaves out trials that break a constraint.
 
-    Example: search trials set-complement --where "optimizer.learning_rate > 1e-3" --sort objective
-    --top 10
+    Example: search trials tiny --where "optimizer.learning_rate > 1e-3" --sort objective --top 10
     """
     from graft.stored.trials import find_varying_params, list_front, list_trials
     from storage.frames import open_reader

@@ -23,8 +23,7 @@ def temperature_report(
     """Train a trial again and draw the best temperature of its attention over entropy, with what
     `refit` fits to it.
 
-    Example: search report temperature quick-max-retrieval 0 --condition items=256
-    -o temperature.html
+    Example: search report temperature quick-max-retrieval 0 --condition items=256 -o fit.html
     """
     check_output(output, force, PAGES)
     from cli.progress import training_bar
