@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -34,6 +36,7 @@ from cli.commands import (
     space,
     weights,
 )
+from cli.option_groups import with_groups
 from graft.launching.process.memory_limits import describe_shortage
 from spaces.bounds import LARGEST_COUNT
 from spaces.errors import GraftError
@@ -52,12 +55,19 @@ _METAVARS: dict[object, str] = {
     int: "N", list[int]: "N...", float: "X", str: "", Path: "", list[str]: "", list[Path]: "",
 }  # fmt: skip
 """The type of a value -> the word for it; empty for the name of the argument or option."""
-_COMMANDS = (
-    *(launch, advise, learn, claim, comparing, serve, mcp, queries, administration, replay, space, plugins, reports),
-    *(dashboard, optuna_dashboard, weights, evaluate, database, doctor),
+_COMMANDS: tuple[Callable[..., None] | ModuleType, ...] = (
+    *(launch.launch, launch.resume, launch.stop, launch.retry, advise.advise, learn.learn, claim),
+    *(comparing.compare, comparing.leaderboard, serve, mcp.mcp, queries, administration.enqueue, administration.note),
+    *(administration.tag, administration.rename, administration.archive, administration.delete, replay.replay),
+    *(space, plugins, reports, dashboard, optuna_dashboard.optuna_dashboard, weights.weights, weights.refit),
+    *(evaluate.evaluate, database, doctor.doctor),
 )  # fmt: skip
-for module in _COMMANDS:
-    module.register(app)
+"""The commands, and modules that register groups, in the order of `search --help`."""
+for one in _COMMANDS:
+    if isinstance(one, ModuleType):
+        one.register(app)
+    else:
+        app.command()(with_groups(one))
 
 
 def _show_version(wanted: bool) -> None:

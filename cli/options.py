@@ -140,6 +140,13 @@ def storage_url(storage: str | None) -> str:
     return url
 
 
+def open_stored(storage: str | None, seconds: float | None = None) -> Reader:
+    """Return a reader of the database of --storage; see `open_reader`."""
+    from storage.frames import open_reader
+
+    return open_reader(storage_url(storage), seconds)
+
+
 def current_url(storage: str | None) -> str:
     """Return the URL of an existing database after migrating it to this program's schema."""
     from storage import migrate_if_older

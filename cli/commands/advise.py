@@ -9,14 +9,9 @@ from typing import Annotated
 import typer
 
 from cli.commands.launch import run_enrolled
-from cli.option_groups import OverrideOptions, RunOptions, with_groups
+from cli.option_groups import OverrideOptions, RunOptions
 from cli.options import Format, OptionError, Plugins, Storage, storage_url
 from cli.tables import show, show_json, show_text
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command()(with_groups(advise))
 
 
 def advise(
@@ -36,8 +31,7 @@ def advise(
     run: RunOptions,
     form: Format = "table",
 ) -> None:
-    """Say what stored trials tell of a task before it is searched, or whether the seeds of a
-    space's claim suffice.
+    """Say what stored trials tell of a task, or whether the seeds of a space's claim suffice.
 
     Of a task: the noise over seeds, the seeds that find a difference, the best of so many random
     trials, and where the best tenth of them lay. Of a claim: whether its seeds can find its

@@ -32,8 +32,7 @@ def attention_report(
     retraining: RetrainingOptions,
     force: Force = False,
 ) -> None:
-    """Train a trial again and draw where its attention goes: of sets by their largest items, else
-    of one sequence.
+    """Train a trial again and draw its attention to large items, or in one sequence.
 
     Example: search report attention quick-max-retrieval 0 --condition items=64 -o attention.html
     """

@@ -15,11 +15,6 @@ PROBLEM = 1
 """Exit status if something asked for cannot be used."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this module to the program."""
-    app.command()(doctor)
-
-
 def doctor(
     storage: Annotated[
         str | None, typer.Option(metavar="URL", help="A database to look at, too; nothing is written into it.")
@@ -34,8 +29,7 @@ def doctor(
     force: Force = False,
     form: NestedFormat = "table",
 ) -> None:
-    """Say what this machine has, what Graft does with it, and how fast it trains. Exit status 1 if
-    a part is broken.
+    """Say what this machine has and how fast it trains. Exit status 1 if a part is broken.
 
     Example: search doctor --bench -o machine.json
     """

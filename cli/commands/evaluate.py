@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.option_groups import with_groups
 from cli.options import Format, OptionError, RetrainingOptions, check_output, say_changes, storage_url
 from cli.tables import show
 
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from graft.exports.huggingface.evaluation import Asked
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command()(with_groups(evaluate))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +64,7 @@ def evaluate(
     retraining: RetrainingOptions,
     form: Format = "table",
 ) -> None:
-    """Score a language model by lm-evaluation-harness, with standard errors over the examples of
-    each task.
+    """Score a language model by lm-evaluation-harness, with standard errors over its examples.
 
     A trial is trained again for it and read as Hugging Face transformers read it. It needs the
     extra `evaluate`. With --pretrained a folder is scored that is no trial: as it is, or with a

@@ -79,8 +79,7 @@ class Destination:
 
 
 def export(study: Study, destination: Destination, number: Number = None, storage: Storage = None) -> None:
-    """Write the trials of a study to FILE, params as columns, and its metrics to FILE's name with
-    `.metrics` in it.
+    """Write a study's trials, params as columns, to FILE, and its metrics to FILE with `.metrics`.
 
     With --to, `search export set-complement --to tensorboard -o runs`, what Optuna or a logger of
     experiments reads: all trials as a study of Optuna, the 50 best as runs of TensorBoard, Trackio

@@ -13,7 +13,7 @@ import typer
 
 from cli.estimates import print_estimate_json, print_estimate_table
 from cli.log_lines import leave, say
-from cli.option_groups import OverrideOptions, RunOptions, with_groups
+from cli.option_groups import OverrideOptions, RunOptions
 from cli.options import (
     INTERRUPTED,
     OptionError,
@@ -35,14 +35,6 @@ if TYPE_CHECKING:
     from spaces.space import Space
 
 _watcher = Watcher()
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module to the program."""
-    for command in (launch, resume):
-        app.command()(with_groups(with_kill_watcher(command)))
-    for command in (stop, retry):
-        app.command()(with_groups(command))
 
 
 def with_kill_watcher(command: Callable[..., None]) -> Callable[..., None]:
@@ -76,6 +68,7 @@ class StartOptions:
     ] = "table"
 
 
+@with_kill_watcher
 def launch(
     space: Annotated[str, typer.Argument(help="A space file, or the name of a packaged space.")],
     *,
@@ -160,6 +153,7 @@ def _note_task(url: str, space: Space) -> list[str]:
     return note_task(url, part)
 
 
+@with_kill_watcher
 def resume(
     study: Annotated[str, typer.Argument(help="Name of the study.")],
     *,
@@ -182,8 +176,7 @@ def resume(
 
 
 def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
-    """Ask a running study to stop, wherever it runs. What is finished stays; `search resume`
-    resumes it.
+    """Have a running study stopped, with everything kept; `search resume` resumes it.
 
     Example: search stop set-complement
     """

@@ -11,11 +11,6 @@ from cli.commands.serve import TOKEN_VARIABLE
 from cli.options import OptionError, Storage, storage_url
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command()(mcp)
-
-
 def mcp(
     allow_plugins: Annotated[
         list[str] | None,
@@ -31,8 +26,7 @@ def mcp(
     ] = None,
     storage: Storage = None,
 ) -> None:
-    """Give programs tools over stdin and stdout, by the Model Context Protocol: check, submit,
-    watch, claim ...
+    """Give programs tools by the Model Context Protocol over stdio: check, submit, watch ...
 
     A program may do what you may, or what the token in SEARCH_TOKEN may. What it submits is trained
     by `search serve`.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cli.options import Force, OptionError, Storage, Study, check_output, say_look, storage_url
+from cli.options import Force, OptionError, Storage, Study, check_output, open_stored, say_look
 from spaces.errors import StudyError
 from spaces.messages import shorten
 from spaces.settings import Direction
@@ -45,8 +45,7 @@ def nonlinearities_report(
     force: Force = False,
     storage: Storage = None,
 ) -> None:
-    """Write the non-linearities that trials of a study learned: a picture, a page, or the values at
-    their knots.
+    """Write the non-linearities that trials learned: a picture, a page, or values at their knots.
 
     Example: search report nonlinearities stage-one -o learned.png --with polynomial
     """
@@ -55,9 +54,8 @@ def nonlinearities_report(
     from graft.report.nonlinearities.formats import render
     from graft.report.nonlinearities.learned import Learned
     from graft.stored.studies import read_target_objectives
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_stored(storage) as reader:
         say_look(reader, study, "report nonlinearities")
         stored = reader.study(study)
         row, found = stored.row, stored.architectures.read()

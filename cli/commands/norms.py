@@ -23,8 +23,7 @@ def norms_report(
     retraining: RetrainingOptions,
     force: Force = False,
 ) -> None:
-    """Draw how long the vectors of tokens are: of a trial, which is trained again, or of a
-    pretrained model's folder.
+    """Draw how long the vectors of tokens are: of a trial, trained again, or a pretrained model.
 
     Example: search report norms quick-web 0 -o norms.html
     """

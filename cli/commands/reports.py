@@ -24,8 +24,8 @@ from cli.options import (
     Storage,
     Study,
     check_output,
+    open_stored,
     say_look,
-    storage_url,
 )
 from cli.tables import json_text, show, show_json, show_text
 
@@ -68,9 +68,8 @@ def study_report(
     from graft.plugins.stored import read_outside
     from graft.report.study import read, render
     from spaces.plugins.active import using
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_stored(storage) as reader:
         outside = read_outside(reader, study) | plugins_asked_for(plugins or ())
         say_look(reader, study, "report study")
         with using(outside):
@@ -101,9 +100,8 @@ def compare_report(
     if output is not None:
         check_output(output, force, PAGES)
     from graft.report.arms import read_comparison
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_stored(storage) as reader:
         for study in studies:
             say_look(reader, study, "report compare")
         comparison = read_comparison(reader, studies, baseline)
@@ -126,8 +124,7 @@ def claim_report(
     storage: Storage = None,
     form: NestedFormat = "table",
 ) -> None:
-    """Say whether the claims of a study are confirmed, refuted or undecided, and what became of
-    them since launch.
+    """Say whether claims are confirmed, refuted or undecided, and their history since launch.
 
     Example: search report claim my-arms -o claim.json
     """
@@ -137,9 +134,8 @@ def claim_report(
         check_output(output, force)
     from graft.files import writing
     from graft.report.claims import read_claim_report
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_stored(storage) as reader:
         say_look(reader, study, "report claim")
         report = read_claim_report(reader, study)
     if output is not None:
@@ -189,9 +185,7 @@ def paper_report(
 
         write_formulas(found.name, f"{found.name}: {found.shows}", output)
     else:
-        from storage.frames import open_reader
-
-        with open_reader(storage_url(storage)) as reader:
+        with open_stored(storage) as reader:
             say_look(reader, study, "report paper")
             write_item(reader, found, study, output)
     typer.echo(str(output), err=True)
@@ -202,8 +196,7 @@ def evaluations_report(
     output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html or FILE.md.")],
     force: Force = False,
 ) -> None:
-    """Put scores of several models into one table: arms side by side, with the standard error over
-    their seeds.
+    """Put scores of several models into a table, with standard errors over their arms' seeds.
 
     Example: search report evaluations scores-0.json scores-1.json -o scores.html
     """

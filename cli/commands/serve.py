@@ -7,7 +7,7 @@ import getpass
 import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,6 +23,7 @@ from cli.options import (
     Study,
     current_url,
     database_name,
+    open_stored,
     say_notes,
     storage_url,
 )
@@ -31,7 +32,7 @@ from cli.tables import show
 if TYPE_CHECKING:
     from graft.api.remote import RemoteDatabase
     from graft.serving.service import Service
-    from storage import QueueEntry, StoreRequest, Terms
+    from storage import QueueEntry, Terms
 
 PROCESSOR = 0.2
 """The default number of cores that answers over HTTP take in the long run while studies train."""
@@ -67,8 +68,7 @@ def serve(
     storage: Storage = None,
     training: ServiceOptions,
 ) -> None:
-    """Run the studies in the queue of a database, several at a time, until it is stopped. `search
-    submit` adds to it.
+    """Run the studies in a database's queue, several at a time; `search submit` adds to it.
 
     Example: search serve --until-empty
     """
@@ -179,8 +179,7 @@ def submit(
     storage: Storage = None,
     server: ServerOptions,
 ) -> None:
-    """Put a search into the queue, which `search serve` runs. It is checked first, as `search
-    launch` does.
+    """Check a search, as `search launch` does, and put it into the queue of `search serve`.
 
     A search that is in the queue already under this name stays there as it is.
 
@@ -216,17 +215,15 @@ def list_queue(
     storage: Storage = None,
     form: Format = "table",
 ) -> None:
-    """Show the queue of the service, and change it: lanes and share of each study, and why it
-    waits.
+    """Show the queue of the service: lanes and share of each study, and why it waits. Change it.
 
     Example: search queue --all
     """
     if context.invoked_subcommand:
         return
     from graft.serving.listing import read_queue
-    from storage import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_stored(storage) as reader:
         frame = read_queue(reader, ended=every)
         service = reader.service()
         refused = reader.refused_requests()
@@ -242,9 +239,7 @@ def pause(study: Study, storage: Storage = None) -> None:
 
     Example: search queue pause quick-set-complement
     """
-    from storage import StoreRequest
-
-    _ask(storage, StoreRequest(action="pause", study=study))
+    _ask(storage, "pause", study)
 
 
 def resume(study: Study, storage: Storage = None) -> None:
@@ -252,9 +247,7 @@ def resume(study: Study, storage: Storage = None) -> None:
 
     Example: search queue resume quick-set-complement
     """
-    from storage import StoreRequest
-
-    _ask(storage, StoreRequest(action="resume", study=study))
+    _ask(storage, "resume", study)
 
 
 def cancel(study: Study, storage: Storage = None) -> None:
@@ -262,9 +255,7 @@ def cancel(study: Study, storage: Storage = None) -> None:
 
     Example: search cancel quick-set-complement
     """
-    from storage import StoreRequest
-
-    _ask(storage, StoreRequest(action="cancel", study=study))
+    _ask(storage, "cancel", study)
 
 
 def reprioritise(
@@ -276,15 +267,19 @@ def reprioritise(
 
     Example: search queue reprioritise quick-set-complement --priority 5
     """
-    from storage import StoreRequest, Terms
-
-    _ask(storage, StoreRequest(action="reprioritise", study=study, terms=Terms(priority=priority)))
+    _ask(storage, "reprioritise", study, priority)
 
 
-def _ask(storage: str | None, request: StoreRequest) -> None:
-    from storage import request_queue
+def _ask(
+    storage: str | None,
+    action: Literal["pause", "resume", "cancel", "reprioritise"],
+    study: str,
+    priority: int = 0,
+) -> None:
+    from storage import StoreRequest, Terms, request_queue
 
-    _say_outcome(request.study, request_queue(current_url(storage), request))
+    request = StoreRequest(action=action, study=study, terms=Terms(priority=priority))
+    _say_outcome(study, request_queue(current_url(storage), request))
 
 
 def _say_outcome(study: str, entry: QueueEntry | None) -> None:

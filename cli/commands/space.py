@@ -69,8 +69,7 @@ def sample(
     plugins: Plugins = None,
     form: Format = "table",
 ) -> None:
-    """Show trials as a launch would start them, by the space's own sampler; json gives whole
-    configurations.
+    """Show trials as a launch would start them; json gives whole configurations.
 
     Example: search space sample set_complement -n 3
     """
@@ -125,8 +124,7 @@ def schema(
     ] = None,
     plugins: Plugins = None,
 ) -> None:
-    """Print the JSON Schema of spaces and of every plug-in, by which editors complete and check a
-    space file.
+    """Print the JSON Schema of spaces and plug-ins, with which editors check a space file.
 
     Example: search space schema my-space.yaml
     """

@@ -20,8 +20,7 @@ def temperature_report(
     retraining: RetrainingOptions,
     force: Force = False,
 ) -> None:
-    """Train a trial again and draw the best temperature of its attention over entropy, with what
-    `refit` fits to it.
+    """Train a trial again and draw the best temperature over entropy, with the fit of `refit`.
 
     Example: search report temperature quick-max-retrieval 0 --condition items=256 -o fit.html
     """

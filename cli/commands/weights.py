@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cli.option_groups import with_groups
 from cli.options import Force, OptionError, RetrainingOptions, Study, check_format, say_restored
 from cli.tables import show_text
 
@@ -19,12 +18,6 @@ FittedCondition = Annotated[
     str, typer.Option("--condition", help="A condition's set in place of the validation set: 'items=64'.")
 ]
 FORMATS = ("safetensors", "gpt2")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module to the program."""
-    for command in (weights, refit):
-        app.command()(with_groups(command))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +81,7 @@ def refit(
     *,
     retraining: RetrainingOptions,
 ) -> None:
-    """Train a trial again and fit adaptive temperature's polynomial to its attention; prints the
-    scorer for a space.
+    """Train a trial again, fit adaptive temperature to its attention, and print it for a space.
 
     Example: search refit quick-max-retrieval 0 --condition items=256
     """

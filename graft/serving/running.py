@@ -69,8 +69,9 @@ class StudyRun:
         self.started = time.monotonic()
         self._pool = pool
         self._crash = crash
-        self._stop = threading.Event()
-        self._thread = threading.Thread(
+        self.stopping = threading.Event()
+        """Set to ask the study to stop, with everything kept."""
+        self.thread = threading.Thread(
             # Plug-ins from outside are looked up by the context, also in the threads of workers.
             target=contextvars.Context().run,
             args=(self._run,),
@@ -81,21 +82,7 @@ class StudyRun:
     def start(self) -> None:
         """Start the thread. From now on the study has a share, so that others leave lanes to it."""
         self._pool.shares.add(self.entry)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ask the study to stop, with everything kept, and return at once."""
-        self._stop.set()
-
-    @property
-    def is_running(self) -> bool:
-        """True until the thread has ended."""
-        return self._thread.is_alive()
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once it was asked to stop."""
-        return self._stop.is_set()
+        self.thread.start()
 
     def _run(self) -> None:
         try:
@@ -132,7 +119,7 @@ class StudyRun:
 
     def _watch(self, progress: Progress) -> bool:
         self.progress = progress
-        return self._stop.is_set()
+        return self.stopping.is_set()
 
     def _study_device(self, slot: int, *, makes_copies: bool) -> StudyDevice:
         """Return the device of a slot for this study."""

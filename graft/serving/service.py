@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, final
 
 from graft.launching.checkpoints import Checkpoints
@@ -101,9 +100,7 @@ class Service:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._opened.close()
 
     @property
@@ -178,11 +175,11 @@ class Service:
         by_id = {entry.study_id: entry for entry in entries}
         for study_id, run in [*self._runs.items()]:
             entry = by_id.get(study_id, run.entry)
-            if not run.is_running:
+            if not run.thread.is_alive():
                 del self._runs[study_id]
                 self._end(run)
             elif entry.state in ("paused", "cancelled"):
-                run.stop()
+                run.stopping.set()
             elif entry != run.entry:
                 run.entry = entry
                 self._shares.update(entry)
@@ -208,7 +205,7 @@ class Service:
             queue.note_end(entry.study_id, "failed", line)
             self._say(f"{entry.study}: failed: {line}")
         elif progress and progress.stopping:
-            if not run.is_stopping:
+            if not run.stopping.is_set():
                 queue.note_end(entry.study_id, "paused", "it was stopped by `search stop`")
             queue.note_rest(entry.study_id)
             self._say(f"{entry.study}: stopped with everything kept")
@@ -222,9 +219,9 @@ class Service:
         runs = [*self._runs.values()]
         self._runs.clear()
         for run in runs:
-            run.stop()
+            run.stopping.set()
         # All threads end first: an error that ends the process while one is inside torch aborts it.
-        while any(run.is_running for run in runs):
+        while any(run.thread.is_alive() for run in runs):
             time.sleep(LOOK_SECONDS / 5)
         for run in runs:
             self._end(run)
@@ -255,7 +252,7 @@ class Service:
         self._noted_at = time.monotonic()
         for study_id, run in self._runs.items():
             standing = self._shares.standing(study_id)
-            if standing and not run.is_stopping:
+            if standing and not run.stopping.is_set():
                 self._note_one(study_id, standing.lanes, round(standing.share, 3), standing.reason)
 
     def _note_one(self, study_id: int, lanes: int, share: float, reason: str) -> None:

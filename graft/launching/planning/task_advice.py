@@ -231,12 +231,8 @@ def to_json(known: Known) -> dict[str, Any]:
         "power": WANTED_POWER,
         "settings": [
             {
+                **one.setting._asdict(),
                 "task": json.loads(one.setting.task),
-                "model": one.setting.model,
-                "objective": one.setting.objective,
-                "direction": one.setting.direction,
-                "at": one.setting.at,
-                "steps": one.setting.steps,
                 "studies": list(one.studies),
                 "trials": one.trials,
                 "diverged": one.diverged,
