@@ -46,16 +46,13 @@ def print_estimate_table(
     }
     for label, text in (*lines.items(), *(("known", text) for text in known)):
         typer.echo(f"{label:<11} {text}")
-    if gpu:
-        with waiting("counting kernels") as say:
-            found = estimate_gpu(space, gpu, say, placement.workers)
-        for label, text in describe_gpu_estimate(found):
-            typer.echo(f"{label:<11} {text}")
-        return
-    if like := estimated_as(str(placement.device)):
+    if like := gpu or estimated_as(str(placement.device)):
         with waiting("counting kernels") as say:
             found = estimate_gpu(space, like, say, placement.workers)
-        typer.echo(f"{like:<11} {describe_filling(found)}")
+        for label, text in describe_gpu_estimate(found) if gpu else [(like, describe_filling(found))]:
+            typer.echo(f"{label:<11} {text}")
+    if gpu:
+        return
     with waiting("timing packs") as say:
         plans = plan_packs(estimate, placement, say)
     for label, name in (("width", "reason"), ("step", "step"), ("evaluation", "evaluation")):

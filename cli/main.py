@@ -112,7 +112,6 @@ class _Gate:
     """The option `--debug` of this call."""
 
     debug = False
-    """True to show the traceback of an error."""
 
 
 def main() -> None:

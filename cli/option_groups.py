@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from cli.log_lines import FORMATS, VARIABLE, choose_format
-from cli.options import OptionError, split_assignment
+from cli.options import AllowedPlugins, OptionError, split_assignment
 
 if TYPE_CHECKING:
     from graft.launching.checkpoints import Checkpoints
@@ -218,10 +218,7 @@ class HttpOptions:
         typer.Option(metavar="NAME", help="A name by which browsers may call the server; repeatable."),
     ] = None
     tokens: Annotated[bool, typer.Option("--tokens", help="Ask for a token on loopback, too.")] = False
-    allow_plugins: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ENTRY", help="An entry of `plugins:` that a submitted space may have; repeatable."),
-    ] = None
+    allow_plugins: AllowedPlugins = None
     allow_resource: Annotated[
         list[str] | None,
         typer.Option(

@@ -68,6 +68,15 @@ NestedFormat = Annotated[
     typer.Option("--format", metavar="table|json", callback=check_format(("table", "json")), help="For whom to write."),
 ]
 Study = Annotated[str, typer.Argument(help="Name of the study.")]
+Number = Annotated[int, typer.Argument(help="Number of the trial.")]
+Pretrained = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="A model of the kind of Llama or Gemma, in place of a trial.")
+]
+PAGE = typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")
+AllowedPlugins = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ENTRY", help="An entry of `plugins:` that a submitted space may have; repeatable."),
+]
 RetrainingDevice = Annotated[
     str | None,
     typer.Option("--device", help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial."),
@@ -140,7 +149,7 @@ def storage_url(storage: str | None) -> str:
     return url
 
 
-def open_stored(storage: str | None, seconds: float | None = None) -> Reader:
+def open_db(storage: str | None, seconds: float | None = None) -> Reader:
     """Return a reader of the database of --storage; see `open_reader`."""
     from storage.frames import open_reader
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import PAGES, Force, RetrainingOptions, Study, check_output
+from cli.options import PAGE, PAGES, Force, Number, RetrainingOptions, Study, check_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +25,8 @@ class MapOptions:
 
 def attention_report(
     study: Study,
-    number: Annotated[int, typer.Argument(help="Number of the trial.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")],
+    number: Number,
+    output: Annotated[Path, PAGE],
     *,
     options: MapOptions,
     retraining: RetrainingOptions,

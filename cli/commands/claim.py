@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Force, Format, Storage, Study, check_output, open_stored, storage_url
+from cli.options import Force, Format, Storage, Study, check_output, open_db, storage_url
 from cli.tables import show, show_text
 
 
@@ -56,7 +56,7 @@ def list_(storage: Storage = None, form: Format = "table") -> None:
     """
     from graft.stored.claims import list_claims
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         frame = list_claims(reader)
     show(frame, form)
 
@@ -68,7 +68,7 @@ def show_claims(study: Study, storage: Storage = None) -> None:
     """
     from graft.stored.claims import claims_in, describe_history, read_history
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         history = read_history(reader.study(study))
     lines = [f"{claim}, over {claim.seeds:,} seeds, {claim.correction}" for claim in claims_in(history)]
     show_text("\n".join([*lines, *describe_history(history)] or [f"{study} has no claim"]))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Format, Storage, open_stored, say_look
+from cli.options import Format, Storage, open_db, say_look
 from cli.tables import show, show_text
 
 
@@ -24,7 +24,7 @@ def compare(
 
     from graft.report.arms import compare_two
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         for study in dict.fromkeys(side.partition(":")[0] for side in (one, other)):
             say_look(reader, study, "compare")
         found = compare_two(reader, one, other)
@@ -58,7 +58,7 @@ def leaderboard(
     """
     from graft.report.arms import rank_arms
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         frame = rank_arms(reader, task)
         for study in dict.fromkeys(arm.partition(": ")[0] for arm in frame["arm"]):
             say_look(reader, study, "leaderboard")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cli.options import Force, Storage, Study, check_output, open_stored, say_look
+from cli.options import Force, Storage, Study, check_output, open_db, say_look
 
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet", ".png", ".svg", ".pdf")
 
@@ -57,7 +57,7 @@ def transfer_report(
     from graft.report.compatibility.formats import render
     from graft.report.compatibility.reading import MatrixRequest, read_transfer
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         transfer, learned = read_transfer(reader, study, MatrixRequest(**vars(options)))
         say_look(reader, study, "report transfer")
     render(transfer, output, learned)

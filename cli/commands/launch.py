@@ -19,6 +19,7 @@ from cli.options import (
     OptionError,
     Plugins,
     Storage,
+    Study,
     check_format,
     current_url,
     database_name,
@@ -155,7 +156,7 @@ def _note_task(url: str, space: Space) -> list[str]:
 
 @with_kill_watcher
 def resume(
-    study: Annotated[str, typer.Argument(help="Name of the study.")],
+    study: Study,
     *,
     trials: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Plan this many trials in all, before it resumes.")
@@ -175,7 +176,7 @@ def resume(
     run_enrolled(url, study, placement, run, how_enrolled)
 
 
-def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
+def stop(study: Study, storage: Storage = None) -> None:
     """Have a running study stopped, with everything kept; `search resume` resumes it.
 
     Example: search stop set-complement
@@ -191,7 +192,7 @@ def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], stora
 
 
 def retry(
-    study: Annotated[str, typer.Argument(help="Name of the study.")],
+    study: Study,
     trials: Annotated[list[int] | None, typer.Argument(metavar="[N]...", help="Their numbers. Default: all.")] = None,
     *,
     storage: Storage = None,

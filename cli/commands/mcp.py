@@ -8,14 +8,11 @@ from typing import Annotated
 import typer
 
 from cli.commands.serve import TOKEN_VARIABLE
-from cli.options import OptionError, Storage, storage_url
+from cli.options import AllowedPlugins, OptionError, Storage, storage_url
 
 
 def mcp(
-    allow_plugins: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ENTRY", help="An entry of `plugins:` that a submitted space may have; repeatable."),
-    ] = None,
+    allow_plugins: AllowedPlugins = None,
     allow_resource: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD", help="A field that may name a file, as task.corpus.path; repeatable."),

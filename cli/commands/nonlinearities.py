@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cli.options import Force, OptionError, Storage, Study, check_output, open_stored, say_look
+from cli.options import Force, OptionError, Storage, Study, check_output, open_db, say_look
 from spaces.errors import StudyError
 from spaces.messages import shorten
 from spaces.settings import Direction
@@ -55,7 +55,7 @@ def nonlinearities_report(
     from graft.report.nonlinearities.learned import Learned
     from graft.stored.studies import read_target_objectives
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         say_look(reader, study, "report nonlinearities")
         stored = reader.study(study)
         row, found = stored.row, stored.architectures.read()

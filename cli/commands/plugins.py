@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Force, Format, OptionError, Plugins, Storage, Study, open_stored
+from cli.options import Force, Format, OptionError, Plugins, Storage, Study, open_db
 from cli.tables import show, show_text
 
 BROKEN = 1
@@ -113,7 +113,7 @@ def show_sources(
 
     import polars as pl
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         sources = reader.study(study).sources().sort(pl.col("successor").is_not_null(), maintain_order=True)
     if file is None:
         defined = [

@@ -11,7 +11,7 @@ import typer
 from cli.commands.export import export
 from cli.commands.status import status, wait
 from cli.option_groups import with_groups
-from cli.options import Format, NestedFormat, OptionError, Storage, Study, open_stored, say_look, say_notes, storage_url
+from cli.options import Format, NestedFormat, OptionError, Storage, Study, open_db, say_look, say_notes, storage_url
 from cli.tables import align, show, show_json, show_text
 from spaces.bounds import MOST_TRIALS
 
@@ -62,7 +62,7 @@ def studies(
     """
     from graft.stored.studies import read_studies
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         frame = read_studies(reader, archived=every, tag=tag)
     if form == "table":  # without columns that say nothing in any row
         frame = frame.drop([name for name in ("tags", "note", "archived") if not any(frame[name])])
@@ -98,7 +98,7 @@ def trials(
 
     if front and (where or sort or top):
         raise OptionError("--front is a choice and an order of its own; leave out --where, --sort and --top")
-    with open_stored(storage, SECONDS) as reader:
+    with open_db(storage, SECONDS) as reader:
         say_look(reader, study, "trials")
         frame = list_front(reader, study) if front else list_trials(reader, study, where, sort, top)
         stored = reader.study(study)
@@ -122,7 +122,7 @@ def show_trial(
     from graft.stored.fingerprints import follow, read_fingerprints
     from graft.stored.trials import read_trial, summarise_metrics
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         say_look(reader, study, "show")
         row, metrics = read_trial(reader, study, number)
         conditions = follow(read_fingerprints(reader, study), row["fingerprint"])

@@ -12,7 +12,7 @@ from cli.options import (
     RetrainingDevice,
     Storage,
     Study,
-    open_stored,
+    open_db,
     say_changes,
     say_data_changes,
     say_look,
@@ -47,7 +47,7 @@ def replay(
 
     if device:
         check_device(device)
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         say_look(reader, study, "replay")
         replays = read_replays(reader, study, numbers, until, accept_changes=accept_changes)
         say_changes(study, read_outside(reader, study))

@@ -15,6 +15,7 @@ from cli.commands.norms import norms_report
 from cli.commands.temperature import temperature_report
 from cli.option_groups import with_groups
 from cli.options import (
+    PAGE,
     PAGES,
     Force,
     Format,
@@ -24,7 +25,7 @@ from cli.options import (
     Storage,
     Study,
     check_output,
-    open_stored,
+    open_db,
     say_look,
 )
 from cli.tables import json_text, show, show_json, show_text
@@ -52,7 +53,7 @@ def register(app: typer.Typer) -> None:
 
 def study_report(
     study: Study,
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")],
+    output: Annotated[Path, PAGE],
     force: Force = False,
     plugins: Plugins = None,
     storage: Storage = None,
@@ -69,7 +70,7 @@ def study_report(
     from graft.report.study import read, render
     from spaces.plugins.active import using
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         outside = read_outside(reader, study) | plugins_asked_for(plugins or ())
         say_look(reader, study, "report study")
         with using(outside):
@@ -101,7 +102,7 @@ def compare_report(
         check_output(output, force, PAGES)
     from graft.report.arms import read_comparison
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         for study in studies:
             say_look(reader, study, "report compare")
         comparison = read_comparison(reader, studies, baseline)
@@ -135,7 +136,7 @@ def claim_report(
     from graft.files import writing
     from graft.report.claims import read_claim_report
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         say_look(reader, study, "report claim")
         report = read_claim_report(reader, study)
     if output is not None:
@@ -154,9 +155,7 @@ def paper_report(
         typer.Argument(help="A table or figure: 003/figure-4. Without one, all are listed with their state."),
     ] = None,
     study: Annotated[str | None, typer.Argument(help="A study of its space, or of the one cut to a laptop.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")
-    ] = None,
+    output: Annotated[Path | None, PAGE] = None,
     form: Format = "table",
     force: Force = False,
     storage: Storage = None,
@@ -185,7 +184,7 @@ def paper_report(
 
         write_formulas(found.name, f"{found.name}: {found.shows}", output)
     else:
-        with open_stored(storage) as reader:
+        with open_db(storage) as reader:
             say_look(reader, study, "report paper")
             write_item(reader, found, study, output)
     typer.echo(str(output), err=True)

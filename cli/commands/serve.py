@@ -23,7 +23,7 @@ from cli.options import (
     Study,
     current_url,
     database_name,
-    open_stored,
+    open_db,
     say_notes,
     storage_url,
 )
@@ -223,7 +223,7 @@ def list_queue(
         return
     from graft.serving.listing import read_queue
 
-    with open_stored(storage) as reader:
+    with open_db(storage) as reader:
         frame = read_queue(reader, ended=every)
         service = reader.service()
         refused = reader.refused_requests()

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import (
-    FORMATS,
-    INTERRUPTED,
-    NestedFormat,
-    OptionError,
-    Storage,
-    Study,
-    check_format,
-    open_stored,
-    storage_url,
-)
+from cli.options import FORMATS, INTERRUPTED, NestedFormat, OptionError, Storage, Study, check_format, storage_url
 from cli.tables import show, show_json, show_text
 from spaces.messages import shorten_numbers
 
@@ -63,8 +53,9 @@ def status(
     if study is None:
         raise OptionError(f"status needs the name of a study; --format {_PROMETHEUS} goes without")
     from graft.stored.status import read_status
+    from storage.frames import open_reader
 
-    with open_stored(storage) as reader:
+    with open_reader(storage_url(storage)) as reader:
         if watch:
             with contextlib.suppress(KeyboardInterrupt):
                 _watch(reader, study)
@@ -91,8 +82,9 @@ def wait(
     Example: search wait set-complement --timeout 3600
     """
     from graft.stored.waiting import wait_for_study
+    from storage.frames import open_reader
 
-    with open_stored(storage) as reader:
+    with open_reader(storage_url(storage)) as reader:
         try:
             outcome = wait_for_study(reader, study, timeout)
         except KeyboardInterrupt:

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from cli.commands.weights import FittedCondition
-from cli.options import PAGES, Force, RetrainingOptions, Study, check_output
+from cli.options import PAGE, PAGES, Force, Number, RetrainingOptions, Study, check_output
 
 
 def temperature_report(
     study: Study,
-    number: Annotated[int, typer.Argument(help="Number of the trial.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")],
+    number: Number,
+    output: Annotated[Path, PAGE],
     condition: FittedCondition = "",
     *,
     retraining: RetrainingOptions,

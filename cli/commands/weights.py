@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cli.options import Force, OptionError, RetrainingOptions, Study, check_format, say_restored
+from cli.options import Force, Number, OptionError, RetrainingOptions, Study, check_format, say_restored
 from cli.tables import show_text
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class WeightsOptions:
 
 def weights(
     study: Study,
-    number: Annotated[int, typer.Argument(help="Number of the trial.")],
+    number: Number,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where to: a file, for --format gpt2 a folder.", show_default=False)
     ],
@@ -76,7 +76,7 @@ def weights(
 
 def refit(
     study: Study,
-    number: Annotated[int, typer.Argument(help="Number of the trial.")],
+    number: Number,
     condition: FittedCondition = "",
     *,
     retraining: RetrainingOptions,

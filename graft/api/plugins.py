@@ -31,7 +31,6 @@ class Plugin:
     """
 
     name: str
-    """The plug-in's name, as of a file."""
     text: str
 
     def __post_init__(self) -> None:

@@ -69,27 +69,22 @@ class Connection:
 
     def json(self, *path: str, **query: Any) -> Any:
         """Return the answer at an address below /api, from JSON."""
-        return json.loads(self._get(path, query))
+        return json.loads(self._ask(path, query))
 
     def frame(self, *path: str, **query: Any) -> pl.DataFrame:
         """Return the answer at an address below /api, from parquet."""
-        return pl.read_parquet(io.BytesIO(self._get(path, query)))
+        return pl.read_parquet(io.BytesIO(self._ask(path, query)))
 
     def post(self, *path: str, body: Mapping[str, Any]) -> Any:
         """Send a JSON body to an address below /api; returns the answer, read from JSON."""
-        return json.loads(self._ask(Request(self._address(path), json.dumps(body).encode())))
+        return json.loads(self._ask(path, {}, json.dumps(body).encode()))
 
-    def _get(self, path: Sequence[str], query: Mapping[str, Any]) -> bytes:
-        known = {name: value for name, value in query.items() if value is not None}
-        address = self._address(path)
-        return self._ask(Request(f"{address}?{urlencode(known, doseq=True)}" if known else address))
-
-    def _address(self, path: Sequence[str]) -> str:
-        return "/".join([self.url, "api", *(quote(part, safe="") for part in path)])
-
-    def _ask(self, request: Request) -> bytes:
+    def _ask(self, path: Sequence[str], query: Mapping[str, Any], body: bytes | None = None) -> bytes:
         """Return the answer's body; wait and ask again if there were too many requests."""
-        if request.data is not None:
+        address = "/".join([self.url, "api", *(quote(part, safe="") for part in path)])
+        known = {name: value for name, value in query.items() if value is not None}
+        request = Request(f"{address}?{urlencode(known, doseq=True)}" if known else address, body)
+        if body is not None:
             request.add_header("Content-Type", "application/json")
         if self.token is not None:
             request.add_unredirected_header("Authorization", f"Bearer {self.token}")  # for this server alone

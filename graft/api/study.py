@@ -37,7 +37,6 @@ class Study(ReadableStudy):
     """One study of a database, by its name. It keeps no connection between calls."""
 
     database: str
-    """The URL of the database."""
     name: str
 
     def status(self) -> Status:

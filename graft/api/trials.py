@@ -29,7 +29,6 @@ class TrialRecord:
     draws: Mapping[str, float]
     """The sampler's coordinates."""
     config: Mapping[str, Any]
-    """The whole configuration."""
     error: str | None
     second_objective: float | None
     """None in a study of one objective."""

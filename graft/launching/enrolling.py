@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from workers.pool import Saving
 
 _WITH_RESULT: tuple[State, ...] = ("finished", "pruned", "diverged")
-"""States of a trial that has a result."""
 _log = logging.getLogger("graft.launching")
 
 

@@ -24,10 +24,9 @@ from spaces.progress import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """A study of a database, and how it is to be run."""
+    """A study of a database (a URL), and its placement and checkpoints."""
 
     database: str
-    """The URL of the database."""
     study: str
     placement: Placement
     checkpoints: Checkpoints

@@ -34,7 +34,6 @@ class TableTask(NamedTuple):
 
     name: str
     config: Mapping[str, Any]
-    """The resolved section of the task."""
     model: str
     objective: Objective
 

@@ -24,7 +24,6 @@ class Finding:
 
     name: str
     text: str
-    """The fact, in one line."""
     is_problem: bool = False
     """True if Graft cannot do what was asked for."""
 

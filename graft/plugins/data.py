@@ -22,7 +22,6 @@ class DataChange(NamedTuple):
     now: Data | None
     """The present version; None if there is none."""
     description: str
-    """The difference, in a line."""
 
 
 def collect_data(reader: Reader, study: str, outside: Outside) -> None:

@@ -83,7 +83,6 @@ class FieldDescription(NamedTuple):
     """A field of a plug-in in words; a plug-in without fields has only the first three."""
 
     name: str
-    """The name of the plug-in."""
     origin: str
     """The source of the plug-in: `Graft`, `./mine.py`, `graft-extra 1.2`."""
     about: str

@@ -32,7 +32,6 @@ class RestoredTrial:
 
     trial: Trial
     row: Mapping[str, Any]
-    """The row of the table of trials."""
     metrics: Sequence[tuple[int, str, str, str, float | None]]
     """Step, name, variant, condition, value."""
     steps: int
@@ -40,7 +39,6 @@ class RestoredTrial:
     trained_on: str | None
     """Kind of device; None if its worker is unknown."""
     outside: Outside
-    """The plug-ins from outside that the study runs."""
     fingerprints: Sequence[StoredFingerprint]
     """The fingerprints of the training of the trial and its ancestors, the last ones first."""
     data_changes: Sequence[str] = ()

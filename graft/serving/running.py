@@ -37,22 +37,19 @@ _POLL_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """The resources that all studies of a service share."""
+    """The resources that all studies of a service share; `database` is a URL."""
 
     database: str
-    """The URL of the database."""
     store: Store
     placement: Placement
     """The placement by `Placement.resolve`."""
     cluster: RayPool | None
-    """The placement's cluster, if it has one."""
     checkpoints: Checkpoints
     shares: LaneShares
     turns: Turns
     packs: defaultdict[int, SharedPacks]
     """The packs of each slot."""
     say: Callable[[str], None]
-    """A function that is called with a line for people."""
 
 
 @final

@@ -31,7 +31,6 @@ NOTE_SECONDS = 2.0
 MOST_STUDIES = 8
 """The default number of studies of one class and those above it that are run at a time."""
 _TO_RUN = ("waiting", "running")
-"""The states in the queue of studies that wait or run."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -167,7 +167,6 @@ def note_query(reader: Reader, url: str, sql: str, command: str) -> list[str]:
 
 
 _RESULTS = re.compile(r"\b(trials|metrics|checkpoints)\b", re.IGNORECASE)
-"""Tables with results of trials."""
 
 
 def note_look(reader: Reader, url: str, study: str, command: str) -> str | None:

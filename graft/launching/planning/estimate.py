@@ -91,7 +91,6 @@ class PackPlan:
 
     width: int
     reason: str
-    """The reason for this width."""
     step: str
     """The step they would train by: `native`, or `traced` and why."""
     evaluation: str
@@ -151,7 +150,6 @@ class _Timing:
     workers: int | None
     width: int | None
     model_steps: float
-    """The model-steps of the whole study."""
     show: Callable[[str], None]
     ends_at: float
     """The time on the monotonic clock after which no pack is begun."""

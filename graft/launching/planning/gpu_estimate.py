@@ -33,16 +33,13 @@ _NAMED = 4
 
 @dataclass(frozen=True, kw_only=True)
 class TracedRate:
-    """How fast packs of one width train by the traced step, and what bounds them."""
+    """The rate of packs of one width by the traced step; bytes and flops are for a lane and step."""
 
     lanes: int
     model_steps_per_second: float
     kernels: int
-    """Kernels of a step."""
     bytes: float
-    """Bytes moved for each lane and step."""
     flops: float
-    """Operations of each lane and step."""
     launch_share: float
     """The share of the time that is spent in kernels shorter than `LAUNCH_SECONDS`."""
     occupancy: float
@@ -115,7 +112,6 @@ class GpuEstimate:
     structures: int
     """The number of structures that were drawn."""
     model_steps: float
-    """The model-steps of the whole study."""
     packs: int
     """The number of packs that train side by side; each has a structure of its own."""
 
