@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 def print_estimate_table(
     name: str, estimate: Estimate, placement: Placement, gpu: str | None = None, known: Sequence[str] = ()
 ) -> None:
-    """Print the estimate of a launch for people; packs are timed last, which takes a while.
+    """Print the estimate of a launch for people; the packs are timed last, which takes a while.
 
-    With `gpu`, a kind that is not here, its rate is estimated and nothing is timed. `known` has
-    lines from the database.
+    For a `gpu` that is not here a rate is estimated. `known` has lines from the database.
     """
     from cli.progress import waiting
     from graft.launching.planning.estimate import plan_packs

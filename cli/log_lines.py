@@ -42,9 +42,8 @@ def say(line: str) -> None:
 def leave(line: str) -> NoReturn:
     """Write a line to stderr and end the process now.
 
-    Nothing is waited for: not a worker's long step, a database that does not answer, or a disk that
-    hangs. Like a kill, that loses nothing that was recorded. An ordinary exit could abort, since
-    worker threads are inside torch.
+    Nothing is waited for: a worker's long step, a database or a disk that hangs. Like a kill, that
+    loses nothing that was recorded. An ordinary exit could abort inside torch.
     """
     text = _as_json(line) if isinstance(sys.stderr, JsonLines) else line
     with suppress(OSError):

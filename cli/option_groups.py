@@ -282,8 +282,7 @@ class HttpOptions:
 def with_groups(command: Command) -> Command:
     """Return the command for typer, with each parameter that is a group replaced by its options.
 
-    typer reads options from a function's signature. When the command is called, the groups are made
-    from the options again.
+    typer reads options from a signature. A call makes the groups from the options again.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, type] = {}

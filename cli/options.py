@@ -173,10 +173,7 @@ def database_name(url: str) -> str:
 
 
 def check_output(path: Path, force: bool, endings: Sequence[str] = ()) -> None:
-    """Raise OptionError unless a file may be written to `path`; one that exists needs --force.
-
-    If `endings` are given, the name must have one of them.
-    """
+    """Raise OptionError unless a file with one of the endings can be written, new or by --force."""
     if endings and path.suffix not in endings:
         raise OptionError(f"{path}: the ending must be one of {', '.join(endings)}")
     if not path.parent.is_dir():

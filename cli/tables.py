@@ -30,8 +30,7 @@ _SLICE = 10_000
 def show(frame: pl.DataFrame, form: str) -> None:
     """Write a frame to stdout as `form`, one of cli.options.FORMATS.
 
-    A table on a terminal has the columns and rows that fit, with a note; elsewhere it is aligned
-    text.
+    A table on a terminal has the columns and rows that fit; elsewhere it is aligned text.
     """
     from graft.files import write, writing
 

@@ -40,7 +40,7 @@ def check_ending(path: Path, endings: Collection[str]) -> None:
 def writing(name: object) -> Generator[None]:
     """Turn errors of writing `name` into an OutputError, and remove a new file that is incomplete.
 
-    BrokenPipeError passes, since a reader may leave early.
+    BrokenPipeError, of a reader that left early, passes.
     """
     new = name if isinstance(name, Path) and not name.exists() else None
     try:
@@ -101,10 +101,7 @@ def cell(value: object) -> str:
 
 
 def _write_csv(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
-    """Write csv; a text that a spreadsheet would take for a formula gets a ' before it.
-
-    Source: OWASP, "CSV Injection".
-    """
+    """Write csv, with a ' before a text that is a formula (OWASP, "CSV Injection")."""
     import polars as pl
     import polars.selectors as cs
 

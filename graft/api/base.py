@@ -16,7 +16,7 @@ from graft.stored.trials import StudyTable
 
 
 class ReadableStudy(ABC):
-    """One study by its name. It keeps no connection: each call reads its present state.
+    """One study by its name; each call reads its present state.
 
     Reading results of an unfinished study that has a claim records a look.
     """
@@ -30,10 +30,9 @@ class ReadableStudy(ABC):
     def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:
         """Return one row per trial, with a column `params.PATH` for each value that was drawn.
 
-        `where` and `sort` are SQL over the columns and the paths of knobs; over HTTP they take no
-        functions. `sort="objective"` puts the best trial first, whether the study minimizes or
-        maximizes. `top` keeps the first rows, by default those of the best objective; by the
-        objective, trials that break a constraint are left out.
+        `where` and `sort` are SQL over the columns and the paths of knobs, without functions over
+        HTTP. `sort="objective"` puts the best trial first. `top` keeps the first rows, by default
+        those of the best objective; by the objective, trials that break a constraint are left out.
         """
         return self._read("trials", where=where, sort=sort, top=top)
 
@@ -46,18 +45,14 @@ class ReadableStudy(ABC):
         return self._read("architectures")
 
     def front(self) -> pl.DataFrame:
-        """Return the trials on the Pareto front, with the columns of `trials`, the best first.
-
-        Raises StudyError for a study of one objective.
-        """
+        """Return the Pareto front's trials, the best first; raises StudyError for one objective."""
         return self._read("front")
 
     @property
     def best(self) -> TrialRecord | None:
         """The feasible trial of the best objective, the first of several.
 
-        None without such a trial, if no single number compares the trials, and in a study with a
-        claim before its end.
+        None without such a trial or a single objective, and before the end of a study with a claim.
         """
         number = self.status().progress.best_number
         return None if number is None else self.show(number)
@@ -68,10 +63,7 @@ class ReadableStudy(ABC):
 
     @abstractmethod
     def figure(self, kind: str) -> Figures:
-        """Return figures of the study's report by a section's name: "dropout", "compatibility".
-
-        Raises StudyError with the choices for a figure that the study does not have.
-        """
+        """Return a section's figures ("dropout"); raises StudyError with the choices."""
 
     @abstractmethod
     def _read(self, kind: StudyTable, **query: Any) -> pl.DataFrame:

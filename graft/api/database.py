@@ -39,9 +39,9 @@ def database_url(database: str | Path) -> str:
 
 
 def open_database(database: str | Path = DEFAULT) -> Database:
-    """Return the studies of a database: a SQLite file, or a URL as `--storage` takes it.
+    """Return the studies of a database, a SQLite file or a URL, and migrate an older database.
 
-    A database of an older Graft is migrated. Raises StorageError if there is no database.
+    Raises StorageError if there is no database.
     """
     url = database_url(database)
     migrate_if_older(url)
@@ -86,10 +86,7 @@ class Database(Mapping[str, Study]):
             return reader.query(sql)
 
     def optuna_storage(self) -> ReadOnlyStorage:
-        """Return the studies, read-only, for Optuna's `load_study(study_name=..., storage=...)`.
-
-        A large study is cut to its 5,000 best and newest trials.
-        """
+        """Return the studies for Optuna's `load_study`, read-only, with 5,000 trials each."""
         from graft.exports.interchange.optuna_studies import open_storage
 
         return open_storage(self.url)

@@ -34,8 +34,8 @@ class Figures:
     def interactive(self) -> Page:
         """Return the figures as charts that zoom and show their values, to end a notebook's cell.
 
-        Heat maps and a few other figures stay pictures. The library that draws adds about 390 kB to
-        the notebook; nothing is loaded from elsewhere.
+        A few figures, such as heat maps, stay pictures. The charts add about 390 kB and load
+        nothing.
         """
         body = "\n".join(map(html.element, self.pictures))
         return Page(html.page(self.title, f"<div data-live>{body}</div>"))

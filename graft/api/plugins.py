@@ -56,7 +56,7 @@ class Plugin:
 def collect_plugins(plugins: Sequence[str | Path | Plugin | type]) -> Outside:
     """Find plug-ins in files, modules, texts, classes and installed packages, and import none.
 
-    Raises SpaceError or PluginError, one line, as `--plugins` does.
+    Raises SpaceError or PluginError, one line.
     """
     texts = [Plugin.of(one) if isinstance(one, type) else one for one in plugins if isinstance(one, type | Plugin)]
     asked = [str(one) for one in plugins if isinstance(one, str | Path)]

@@ -80,8 +80,8 @@ class Run:
 def train(database: str, study: str, run: Run, placement: Placement) -> Progress:
     """Run a stored study until it is finished or stopped, and return its progress.
 
-    Raises KeyboardInterrupt after an interrupt, once the study has stopped with everything kept; a
-    second interrupt does not wait for that. Raises as `settle_changes` and `run_study` do.
+    Raises as `settle_changes` and `run_study`, and KeyboardInterrupt after an interrupt, once the
+    study has stopped with everything kept; a second interrupt does not wait for that.
     """
     request = RunRequest(
         database=database,

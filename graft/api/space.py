@@ -65,8 +65,7 @@ class Space:
     def set(self, path: str, value: Any) -> Self:
         """Return the same space with another value at a dotted path, as with `--set`.
 
-        A text is read as YAML: `"uniform(0, 1)"` draws, `"softmax"` names a plug-in. A dictionary
-        or a list is written as YAML.
+        A text is read as YAML: `"uniform(0, 1)"` draws, `"softmax"` names a plug-in.
         """
         text = value if isinstance(value, str) else _to_yaml(value, flow=True)
         kept = {other: old for other, old in self.changes.items() if not f"{other}.".startswith(f"{path}.")}
@@ -94,10 +93,7 @@ class Space:
             yield parse(self.text, self.origin, families(), self.changes)
 
     def check(self, samples: int = 200) -> None:
-        """Read the space and try draws of it; raises SpaceError for the first that break a rule.
-
-        A likely mistake, such as a warm-up beyond the end of training, is a warning.
-        """
+        """Try draws of the space; raises SpaceError for an error, and warns of likely mistakes."""
         from graft.launching.planning.review import review
 
         with self.load() as space:

@@ -56,8 +56,7 @@ class Study(ReadableStudy):
     ) -> ReplayComparison:
         """Train a trial again, alone, and compare its metrics: `.reproduced`, `.verdict`, `.pairs`.
 
-        If a file that the trial read has changed, this raises StudyError unless `accept_changes` is
-        True, here and in the methods below.
+        Changed data raise StudyError unless `accept_changes` is True, here and below.
         """
         from graft.retraining.replay import read_replays
 
@@ -77,9 +76,9 @@ class Study(ReadableStudy):
         """Train a trial again and return its model, a torch module that answers for a batch.
 
         `variant` is raw, ema, bema, or one of a grid as `search weights` names it (None: the
-        objective's). `step` is the step of the model (None: the last). The module's `batch()` is
-        the validation set, its `metrics()` are those of validation, and its `state_dict()` has the
-        names of `save_weights`.
+        objective's), `step` the step of the model (None: the last). `batch()` is the validation
+        set, `metrics()` are those of validation, and `state_dict()` has the names of
+        `save_weights`.
         """
         from graft.retraining.weights import train_model
 
@@ -100,10 +99,7 @@ class Study(ReadableStudy):
         device: str | None = None,
         accept_changes: bool = False,
     ) -> int:
-        """Train a trial again, write its weights, to a file or a GPT-2 folder, and count them.
-
-        Raises OutputError if the file exists.
-        """
+        """Train a trial again, write its weights to a new file or GPT-2 folder, and count them."""
         from graft.files import OutputError
         from graft.retraining.weights import check_weights, restore_trained, write_weights
 
@@ -125,8 +121,8 @@ class Study(ReadableStudy):
     ) -> Exported:
         """Train a trial again and write it to a folder as a Hugging Face model, with its code.
 
-        `variant` is as in `model`. Raises OutputError for a folder that is not empty, StudyError
-        for a trial that is no causal model over tokens.
+        Raises OutputError for a folder that is not empty, StudyError for a trial that is no causal
+        model over tokens.
         """
         from graft.exports.huggingface.exporting import begin_export, finish_export
 
@@ -144,8 +140,7 @@ class Study(ReadableStudy):
     def compatibility(self, request: MatrixRequest | None = None) -> Transfer:
         """Return a transfer's compatibility matrix: `.matrix.cells`, a row per source and target.
 
-        `request` may name any two paths of a trial as rows and columns, as `search report
-        transfer`.
+        `request` may name any two paths of a trial as rows and columns.
         """
         from graft.report.compatibility.reading import MatrixRequest, read_transfer
 
@@ -181,7 +176,7 @@ class Study(ReadableStudy):
             render(read(reader, self.name), Path(path))
 
     def resume(self, trials: int | None = None, run: Run | None = None) -> Study:
-        """Train the trials that are left, after planning `trials` in all if that is given.
+        """Train the trials that are left, of `trials` in all if that is given.
 
         Raises KeyboardInterrupt if the study was stopped before its end.
         """
@@ -203,10 +198,7 @@ class Study(ReadableStudy):
         return self.resume(self.status().progress.planned + more, run)
 
     def enqueue(self, *settings: Mapping[str, Any]) -> list[int]:
-        """Add a trial for each of the settings (path -> value), and return their numbers.
-
-        The study's sampler draws the other values. `resume` trains the trials.
-        """
+        """Add a trial for each of the settings, path -> value, and return their numbers."""
         from graft.launching.editing.enqueueing import enqueue
 
         return enqueue(self.database, self.name, settings)
@@ -214,8 +206,7 @@ class Study(ReadableStudy):
     def wait(self, timeout: float | None = None) -> WaitResult:
         """Wait until the study is finished, failed or stopped, in any process, and return which.
 
-        Returns "timeout" after `timeout` seconds, and "interrupted" if the process that ran it is
-        gone.
+        Returns "timeout" after `timeout` seconds, and "interrupted" if its process is gone.
         """
         from graft.stored.waiting import wait_for_study
 

@@ -33,9 +33,9 @@ def settle_changes(
 ) -> list[str]:
     """Return the lines that a user should read before a study is resumed on a resolved `placement`.
 
-    A change that moves numbers (numerics, torch, sources of plug-ins, data, the kind of step)
-    raises StudyError unless `accept` is True. Then changed files of plug-ins and data replace the
-    stored ones. A process that may write the database already passes its `store`.
+    A change that moves numbers (numerics, torch, plug-ins, data, the kind of step) raises
+    StudyError unless `accept` is True. Then changed files replace the stored ones. A process that
+    may write the database already passes its `store`.
     """
     lines: list[str] = []
     if accept:

@@ -35,8 +35,8 @@ class Checkpoints:
     def saving(self, database: str, study: Mapping[str, Any]) -> Saving | None:
         """Return where and how often the workers of a study, given its row, save checkpoints.
 
-        The folder differs from those of studies of the same name in other databases. None means no
-        checkpoints, so that a crash restarts a trial from step 0.
+        The folder differs from those of other databases. With None, a crash restarts a trial from
+        step 0.
         """
         from workers.pool import Saving
 
@@ -49,10 +49,7 @@ class Checkpoints:
 
 
 def folder_of(study: Mapping[str, Any]) -> str:
-    """Return the folder of a study's checkpoints below their URL, by the study's row.
-
-    A change of the name or the space leaves the folder as it was, which the row then records.
-    """
+    """Return the folder of a study's checkpoints, given its row; another name or space keeps it."""
     if study["checkpoint_folder"]:
         return study["checkpoint_folder"]
     mark = hashlib.sha256(f"{study['created_at']} {study['space_hash']}".encode()).hexdigest()[:8]

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 def open_cluster(placement: Placement, *, shared: bool) -> AbstractContextManager[RayPool | None]:
-    """Connect to the placement's Ray cluster, if it has one, `shared` by several studies or not.
-
-    Raises StudyError for a cluster that cannot be used.
-    """
+    """Connect to the placement's Ray cluster, if any; raises StudyError if it cannot be used."""
     if placement.executor != "ray":
         return nullcontext()
     from workers.pool.ray.ray_pool import RayPool
@@ -41,8 +38,7 @@ def train(
 ) -> None:
     """Train until the controller is done: inline, in processes, by a table, or on the open cluster.
 
-    The other arguments are those of `inline.run`. Only threads use `study_devices`; processes leave
-    the sharing of devices to the driver.
+    The arguments are those of `inline.run`; only threads use `study_devices`.
     """
     if cluster:
         outside = current() if placement.ray_address is None else with_contents(current())

@@ -47,10 +47,9 @@ class Enrolment:
 def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolment:
     """Write a study into the database, with the plug-ins from outside that are in use.
 
-    An existing study of this name gets the space if its trials stay the same
-    (`editing.space_changes`). With `replace`, a new study takes its place instead if it has no
-    result yet. Raises StudyError, one line, if the trials or the results do not allow that, or if a
-    running controller holds the study.
+    An existing study gets the space if its trials stay the same (`editing.space_changes`). With
+    `replace`, a new study takes its place if it has no result yet. Raises StudyError, one line, if
+    neither is allowed, or if a running controller holds the study.
     """
     new = new_study(name, space)
     with open_store(url) as store, open_reader(url) as reader:
@@ -125,10 +124,9 @@ def open_controller(
 ) -> Controller:
     """Take control of a study and return its controller, which the caller must close.
 
-    The study's plug-ins from outside must be in use (`spaces.plugins.active`). Checkpoints go to
-    `saving`; `checkpoint_url` is recorded for the next launch (None keeps the recorded one).
-    `crash` is the crash of the last launch by `CrashRecord.read`. Raises StudyError if there is no
-    such study, or another process runs it.
+    The study's plug-ins from outside must be in use (`spaces.plugins.active`). `checkpoint_url` is
+    recorded for the next launch (None keeps the recorded one), and `crash` is the last launch's
+    (`CrashRecord.read`). Raises StudyError if there is no such study, or another process runs it.
     """
     row = find_study(url, name)
     store = open_store(url)
@@ -148,7 +146,7 @@ def begin_controller(
     *,
     keep_open: bool = False,
 ) -> Controller:
-    """Take control of a study, given its row, and return its controller, as `open_controller` does.
+    """Take control of a study, given its row, as `open_controller` does.
 
     With `keep_open`, closing the controller leaves the store open, for other studies.
     """

@@ -42,8 +42,8 @@ class Placement:
     def resolve(self) -> Placement:
         """Return the placement with `auto` and the device decided, and everything checked.
 
-        `auto` is ray with an address, processes if there are several GPUs (or instances of one) and
-        none is named, else inline. Raises StudyError that names the value and the choices.
+        `auto` is ray with an address, processes for several GPUs of which none is named, else
+        inline. Raises StudyError that names the value and the choices.
         """
         from workers.engine.machine import devices
         from workers.engine.machine.locations import locations_of
@@ -137,8 +137,7 @@ class Placement:
 def read_environment(file: str) -> Mapping[str, Any]:
     """Read from a YAML or JSON file what Ray prepares on each node, as in Ray's `runtime_env`.
 
-    Raises StudyError for a file that cannot be read, and for a setting that only Graft or a node
-    itself may have.
+    Raises StudyError for a file that cannot be read or has other settings.
     """
     import yaml
 

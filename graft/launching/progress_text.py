@@ -28,8 +28,8 @@ class ProgressText:
     def describe(self, study: Progress, room: int | None = None) -> str:
         """Return trials, busy lanes, rate, best trial and time left in at most `room` characters.
 
-        If there is no room for all, the objective's name goes first, then the lanes, the rate and
-        the best trial. Until a trial has ended, the steps made so far are shown.
+        If needed, the objective's name goes first, then the lanes, the rate and the best trial.
+        Until a trial has ended, the steps made so far are shown.
         """
         now = self._clock()
         self._rates.append((now, study.model_steps))

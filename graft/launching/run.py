@@ -37,9 +37,9 @@ def run_study(
 ) -> Progress:
     """Run a study until it is finished or stopped, and return its progress.
 
-    `show` is called often with the progress, and then `stop_requested`. The caller has settled
-    changes since the last run (`changes.settle_changes`). Raises StudyError if there is no such
-    study, if another process runs it, or if it cannot be run as requested.
+    `show` and `stop_requested` are called often. The caller has settled changes since the last run
+    (`changes.settle_changes`). Raises StudyError if the study is missing, is run by another
+    process, or cannot be run as requested.
     """
     study = find_study(request.database, request.study)
     saving = request.checkpoints.saving(request.database, study)

@@ -109,8 +109,7 @@ def _look_at_database(url: str) -> Finding:
 def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _: None) -> Iterator[Rate]:
     """Time one worker on a device: one lane and many, by its fastest step and by the traced one.
 
-    Each rate is yielded as soon as it is measured. Without `bench` there are one case and few
-    widths, which takes half a minute.
+    Each rate is yielded at once. Without `bench` there are few cases, within half a minute.
     """
     from workers.engine.machine.process import prepare
     from workers.engine.speed.timing import step_rate

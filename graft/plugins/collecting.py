@@ -19,8 +19,8 @@ GROUP = "graft.plugins"
 def plugins_of_space(origin: str, asked: Sequence[str] = (), overrides: Mapping[str, str] | None = None) -> Outside:
     """Return the plug-ins of a space file, of `--plugins` (`asked`) and of installed packages.
 
-    No plug-in is imported. Raises SpaceError or PluginError, one line, for a file that cannot be
-    found or read, defines no plug-in, or has a name that is taken.
+    Nothing is imported. Raises SpaceError or PluginError, one line, for a file that cannot be read,
+    defines no plug-in, or has a name that is taken.
     """
     return _collect([*read_entries(origin, overrides), *_entries(asked)], _folder_of(origin))
 

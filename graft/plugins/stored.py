@@ -16,8 +16,8 @@ from storage.frames import Reader, open_reader
 def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> Outside:
     """Return the stored plug-ins that a study runs, and the files that its trials read.
 
-    `digests` of earlier versions, by which a trial was trained, replace the present versions.
-    Raises StudyError if there is no such study.
+    `digests` of a trial's earlier versions replace the present ones. Raises StudyError without a
+    study.
     """
     stored = reader.study(study)
     data = {
@@ -36,7 +36,7 @@ def plugins_of_study(url: str, study: str) -> Outside:
 def reread(reader: Reader, study: str) -> dict[int, Bundle]:
     """Read the bundles of a study whose files have changed, and return them by number.
 
-    Raises PluginError for a file that cannot be read any more, or lacks a plug-in that it defined.
+    Raises PluginError for a file that cannot be read any more, or lacks one of its plug-ins.
     """
     fresh: dict[int, Bundle] = {}
     for number, successor, bundle in reader.study(study).stored_bundles():
@@ -61,10 +61,7 @@ def _read_again(bundle: Bundle) -> Bundle:
 
 
 def describe_changes(study: str, outside: Outside) -> str | None:
-    """Return a line about the files that have changed since the study was launched, or None.
-
-    A file that is not on this machine does not count, since the study does not need it.
-    """
+    """Return a line about the study's files on this machine that have changed, or None."""
     changed = [source for bundle in outside.bundles for source in bundle.sources if _has_changed(source)]
     if not changed:
         return None

@@ -69,8 +69,8 @@ def read_replays(
 ) -> list[Replay]:
     """Read these trials to replay them, no further than step `until`.
 
-    Raises StudyError for a trial that cannot be replayed, or that was trained on other data unless
-    `accept_changes` is True.
+    Raises StudyError for a trial that cannot be replayed, or for other data without
+    `accept_changes`.
     """
     space, restored = restore_trials(reader, study, numbers, accept_changes=accept_changes)
     replays: list[Replay] = []

@@ -67,8 +67,8 @@ def restore_trials(
 ) -> tuple[Space, list[RestoredTrial]]:
     """Return a study's space and these trials of it.
 
-    Raises StudyError for a missing trial, if this version of Graft makes another trial of the
-    draws, and if a file that the trial read has changed, unless `accept_changes` is True.
+    Raises StudyError for a missing trial, for draws of which this Graft makes another trial, and
+    for changed data without `accept_changes`.
     """
     from spaces import parse_stored
 
@@ -91,10 +91,7 @@ def _restore_trial(
     *,
     accept_changes: bool,
 ) -> RestoredTrial:
-    """Return a trial of a study, given the study's row, with the plug-ins and data of its training.
-
-    `kinds` maps a worker to the kind of its device; `fingerprints` are those of the study's trials.
-    """
+    """Return a trial, given its study's row, the workers' kinds of device, and the fingerprints."""
     from spaces import parse_stored
 
     lineage = read_lineage(reader, study["name"], number)

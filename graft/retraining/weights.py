@@ -25,8 +25,7 @@ def restore_trained(
 ) -> RestoredTrial:
     """Return a stored trial that has been trained for a step at least, after checking `device`.
 
-    Raises StudyError if the trial has no step, or was trained on other data unless `accept_changes`
-    is True.
+    Raises StudyError for one that has no step, or other data without `accept_changes`.
     """
     if device:
         check_device(device)
@@ -57,10 +56,7 @@ def write_weights(
     device: str | None,
     watch: Callable[[int], None],
 ) -> int:
-    """Train a trial again to its last step, write its weights, and return their number.
-
-    `gpt2` writes a folder, `safetensors` a file. `watch` is called with the steps of the training.
-    """
+    """Train a trial again, write its weights to a folder (`gpt2`) or a file, and count them."""
     from workers.engine.exporting import write_gpt2, write_safetensors
     from workers.engine.replay import weights
 
@@ -87,8 +83,7 @@ def train_model(
 ) -> TrainedModel:
     """Train a trial again up to a step (None: its last one) and return it as a torch module.
 
-    Raises StudyError as `restore_trained` and `check_weights` do, and for a step beyond its last
-    one.
+    Raises as `restore_trained` and `check_weights`, and StudyError for a step beyond its last one.
     """
     from workers.engine.exporting import check_variant
     from workers.engine.replay import weights
@@ -108,10 +103,7 @@ def train_model(
 def refit_scorer(
     restored: RestoredTrial, condition: str, device: str | None, watch: Callable[[int], None]
 ) -> tuple[Mapping[str, float], BestTemperatures]:
-    """Train a trial again and fit adaptive temperature's polynomial to its attention.
-
-    Returns its fields for a space, and the entropies and temperatures that it is fitted to.
-    """
+    """Train a trial again; return the scorer's fitted fields, and the points of the fit."""
     from workers.engine.replay import refit_temperature
 
     with restored.as_it_was_trained():

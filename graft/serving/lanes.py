@@ -77,10 +77,7 @@ class LaneShares:
         owner_lanes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Share out the `width` lanes of each slot's worker.
-
-        The studies of one owner have at most `owner_lanes` lanes together.
-        """
+        """Share out the `width` lanes of each slot's worker, at most `owner_lanes` to one owner."""
         self._slots = frozenset(slots)
         self._width = width
         self._owner_lanes = owner_lanes
@@ -126,10 +123,7 @@ class LaneShares:
             self._share_out()
 
     def allow(self, study: int, offer: Offer) -> int:
-        """Return how many of the offered lanes the study may fill.
-
-        A study that is alone and has no limit may fill them all, even if its packs get wider.
-        """
+        """Return how many of the offered lanes the study may fill; all if it is alone."""
         with self._turn:
             self._count_time()
             member, slot = self._members[study], slot_of(offer.worker)
@@ -172,7 +166,7 @@ class LaneShares:
                 self._members[study].room.pop(slot_of(worker), None)
 
     def part(self, study: int) -> float:
-        """Return the part of the devices' time that is due to a study, in lanes, at least one.
+        """Return the part of the devices' time that is due to a study, at least one lane.
 
         A study that is due no lane any more still trains the trials that it began.
         """
@@ -198,8 +192,7 @@ class LaneShares:
     def _count_time(self) -> None:
         """Count the lane-seconds that rounding gave or took since the last call, before a change.
 
-        A difference of a lane or more has other reasons, such as a study that came late or ends,
-        and is not made up for.
+        A difference of a lane or more, as of a study that came late or ends, is not made up for.
         """
         before, self._counted = self._counted, self._clock()
         for study, member in self._members.items():

@@ -29,9 +29,8 @@ _COLUMNS = {
 def read_queue(reader: Reader, *, ended: bool = False) -> pl.DataFrame:
     """Return the queue in the service's order, with studies that will not run again if `ended`.
 
-    In a study's row, `lanes` is the number of its lanes within seconds and `share` the number that
-    it is due. `ended` of the planned `trials` have ended. `reason` tells why the study waits,
-    failed, or is not due more lanes.
+    `lanes` is the number of a study's lanes within seconds, and `share` the number that it is due.
+    `reason` tells why it waits, failed, or is not due more lanes.
     """
     rows = []
     for entry in reader.queue():

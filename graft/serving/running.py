@@ -140,10 +140,7 @@ class StudyRun:
 
 @final
 class SharedController:
-    """A `workers.pool.Steering` that cuts workers' offers to the lanes that the study may fill.
-
-    Each call is passed on to the study's controller.
-    """
+    """The `workers.pool.Steering` of a study's controller, with offers cut to the study's lanes."""
 
     def __init__(self, controller: Controller, study: int, shares: LaneShares) -> None:
         self._controller = controller

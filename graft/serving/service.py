@@ -45,11 +45,10 @@ class Limits:
 
 @final
 class Service:
-    """Serves one database. A context manager; `run` is called once.
+    """Serves one database (context manager); `run` is called once.
 
-    Each study has the controller, the fences and the leases of a launch, and its trials the same
-    numbers. The requests of people are in the database, so that a service that was killed resumes
-    when it is started again.
+    Each study has the controller, fences, leases and numbers of a launch. Requests are kept in the
+    database, so that a killed service resumes when it is started again.
     """
 
     def __init__(
@@ -63,8 +62,8 @@ class Service:
     ) -> None:
         """Open the database for a resolved `placement`; `say` is called with lines for people.
 
-        Raises StudyError if another process serves the database, or writes it where only one may,
-        and for a cluster that cannot be used; StorageError for a database that cannot be written.
+        Raises StudyError if another process serves or alone writes the database, or the cluster
+        cannot be used; StorageError if the database cannot be written.
         """
         from workers.pool.turns import Turns
 
@@ -115,9 +114,8 @@ class Service:
     def run(self, stop_requested: Callable[[], bool] = lambda: False, *, until_empty: bool = False) -> None:
         """Run the queue until a stop is requested, or with `until_empty` until it is done.
 
-        Studies that run are then stopped with everything kept, and wait for the next service.
-        Raises StorageError if the database cannot be written any more, ClusterError if the cluster
-        is gone.
+        Running studies are then stopped with everything kept. Raises StorageError if the database
+        cannot be written any more, ClusterError if the cluster is gone.
         """
         # A crash is blamed on a study only if the last service ran no other study.
         crash = self._record.read()

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def submit(url: str, space: Space, *, study: str | None = None, terms: Terms | None = None) -> QueueEntry | None:
     """Queue a checked space as `study` (None: the space's name), with the plug-ins that are in use.
 
-    Returns the entry, or None if a process that is no service writes the database; the next service
-    then takes the submission. A study that is queued already keeps its entry. Raises StudyError if
-    it has another owner or another space.
+    Returns the entry, or None if another process writes the database; the next service then takes
+    the submission. A queued study keeps its entry. Raises StudyError if it has another owner or
+    space.
     """
     new = new_study(space.name if study is None else study, space)
     return request_queue(url, StoreRequest.of_study(new, terms or Terms()))

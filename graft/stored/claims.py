@@ -23,7 +23,7 @@ from storage.frames.study import StudyReader
 def read_history(study: StudyReader) -> list[dict[str, Any]]:
     """Return the events of a study's claims, in order, the claims of each as JSON values.
 
-    Raises RowError if the claims of a row do not have its hash: they were edited by hand.
+    Raises RowError for a row that was edited by hand, so that its claims lack their hash.
     """
     rows = study.claim_events().drop("study_id", "request").iter_rows(named=True)
     history = [{**row, "claims": json.loads(row["claims"])} for row in rows]
@@ -65,8 +65,7 @@ def _score(study: StudyReader, claim: Claim, values: pl.DataFrame, objective: st
 def _read_test_values(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
     """Return a claim's metric on test sets, a row of METRICS a trial, at the validation to count.
 
-    If the best one counts, it is the first whose objective equals the trial's. Returns None before
-    the study is revealed.
+    The best one is the first whose objective equals the trial's. None before the study is revealed.
     """
     opened = study.test_results()
     if opened is None:
@@ -172,8 +171,7 @@ _RESULTS = re.compile(r"\b(trials|metrics|checkpoints)\b", re.IGNORECASE)
 def note_look(reader: Reader, url: str, study: str, command: str) -> str | None:
     """Record a look at results of an unfinished study with a claim; return a line about it.
 
-    Returns None for other studies. Raises StorageError if the look cannot be recorded, so that none
-    is hidden.
+    Raises StorageError if the look cannot be recorded, so that none is hidden.
     """
     one = reader.study(study)
     if not claims_in(read_history(one)):

@@ -57,10 +57,9 @@ def write_table(
     where: str | None = None,
     sort: str | None = None,
 ) -> int:
-    """Write a table of `export_study` to an open file, as of one moment, and return its rows.
+    """Write a table of `export_study` as csv, json or parquet to an open file; return its rows.
 
-    `form` is csv, json or parquet. `where` and `sort` choose and order the trials, as in
-    `StudyReader.trials`.
+    `where` and `sort` choose and order the trials, as in `StudyReader.trials`.
     """
     with reader.moment():
         stored = reader.study(study)

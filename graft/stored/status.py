@@ -180,10 +180,9 @@ def _ending_rate(reader: Reader, study_id: int, running: pl.DataFrame, now: date
 def _estimate_time_left(reader: Reader, study: StudyReader, now: datetime) -> TimeLeft | None:
     """Estimate the time until all trials have ended from stored rows (`estimate_time_left`).
 
-    The speed is that of the newest trials that ended after one start; without such a trial it is
-    unknown, since reports have no time. A trial that resumed counts as if it had had its lane from
-    the step that it last reported. Trials that were never started count as long as the newest ones.
-    Returns None in stage one of a transfer while trials wait.
+    The speed is that of the newest trials that ended after one start, else unknown. A resumed trial
+    counts as if it had had its lane from its last reported step, and trials that were never started
+    as long as the newest ones. None in stage one of a transfer while trials wait.
     """
     of_study = f"FROM trials WHERE study_id = {study.row['id']}"
     newest = f"ORDER BY id DESC LIMIT {REMEMBERED}"
@@ -215,10 +214,7 @@ def _seconds(start: str | datetime, end: str | datetime) -> float:
 
 
 def _training_rate(running: pl.DataFrame, now: datetime) -> float | None:
-    """Return the optimizer steps per second of all running trials, by those that were started once.
-
-    The step at which a trial resumed is not stored.
-    """
+    """Return the steps per second of all running trials, by those that were started only once."""
     once = running.filter(pl.col("fence") == 1)
     own_steps = pl.col("steps") - pl.col("parent_step").fill_null(0)
     seconds = (pl.lit(now) - pl.col("started_at")).dt.total_microseconds() / 1e6

@@ -34,7 +34,7 @@ LISTED_STUDY = {
 
 
 def read_studies(reader: Reader, *, archived: bool = True, tag: str | None = None) -> pl.DataFrame:
-    """Return a row per study with its progress and best objective; `tags` are separated by spaces.
+    """Return a row per study with its progress and best objective, tags separated by spaces.
 
     `archived` includes the archive, and `tag` chooses the studies that have it.
     """
@@ -56,7 +56,7 @@ def read_best(reader: Reader, row: Mapping[str, Any]) -> tuple[float, int] | tup
     """Return the best objective of a row of `studies`, and the number of its trial.
 
     Both are None if trials have different objectives, and before the end of a study with a claim,
-    since a person who asks for its progress must not see its results.
+    whose results must not be seen.
     """
     is_told = row["state"] == "finished" or not claims_of_text(row["space"])
     return (is_told and has_one_objective(row["space"]) and reader.study(row["name"]).best()) or (None, None)

@@ -26,10 +26,7 @@ _LOOKED_AT = 100
 
 
 def read_trial(reader: Reader, study: str, number: int) -> tuple[dict[str, Any], pl.DataFrame]:
-    """Return a trial's row, its JSON columns as values, and its metrics as `read_metrics` does.
-
-    Raises StudyError if the study has no such trial.
-    """
+    """Return a trial's row, JSON as values, and its metrics; raises StudyError without a trial."""
     stored = reader.study(study)
     [row] = StoredParams(stored).decode(_find_trial(stored, number))
     return row, read_metrics(reader, row["id"])
@@ -99,8 +96,8 @@ def read_table(
 def list_trials(reader: Reader, study: str, where: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
     """Return the columns LISTED of `StudyReader.trials`, with a typed column for each of `params`.
 
-    Trials are read and unpacked in batches, since the JSON of params is large. Raises StudyError
-    for a `top` below 1.
+    Trials are unpacked in batches, since their JSON is large. Raises StudyError for a `top` below
+    1.
     """
     if top is not None and top < 1:
         raise StudyError(f"top: {top} must be at least 1")
@@ -115,10 +112,7 @@ def find_varying_params(stored: StudyReader) -> set[str]:
 
 
 def list_front(reader: Reader, study: str) -> pl.DataFrame:
-    """Return the trials on the Pareto front as `list_trials` does, the best objective first.
-
-    Raises StudyError for a study of one objective.
-    """
+    """Return the Pareto front's trials, the best first; raises StudyError for one objective."""
     stored = reader.study(study)
     row = stored.row
     if not row["second_objective"]:
@@ -139,7 +133,7 @@ def read_front(stored: StudyReader) -> pl.DataFrame:
 def pick_params(batches: Iterable[pl.DataFrame], pattern: str) -> pl.DataFrame:
     """Return number, and a column for each of `params` whose path matches a regular expression.
 
-    The batches have number and params. A missing param is null.
+    The batches have number and params; a missing param is null.
     """
     wanted = re.compile(pattern)
     found = [pl.DataFrame(schema={"number": pl.Int64()})]

@@ -26,10 +26,9 @@ def wait_for_study(
 ) -> WaitResult:
     """Wait until the study is finished, failed or stopped, at most `timeout` seconds; return which.
 
-    A study in a service's queue is waited for while its entry waits, runs or is paused; if the
-    entry was cancelled, the result is `stopped`. `interrupted` is a study whose process is gone,
-    and `timeout` one that still runs. A study that is neither run nor queued returns at once.
-    Raises StudyError if there is no such study, or if it is deleted meanwhile.
+    A study in a service's queue is waited for while its entry waits, runs or is paused; a cancelled
+    one is `stopped`. `interrupted` is a study whose process is gone, and `timeout` one that still
+    runs. Raises StudyError if the study does not exist, or is deleted meanwhile.
     """
     if timeout is not None and not timeout >= 0:
         raise StudyError(f"timeout: {timeout!r} must be at least 0 seconds")

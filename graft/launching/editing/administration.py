@@ -72,7 +72,7 @@ def mark_trials(
 ) -> None:
     """Star trials or not, add and remove tags, and replace the note; None changes nothing.
 
-    The study may run, as for `write_note`. Raises StudyError for a trial that it does not have.
+    The study may run. Raises StudyError for a trial that it does not have.
     """
     _check_tags(added, removed)
     asked: dict[str, Any] = {"numbers": [*numbers], "added": [*added], "removed": [*removed]}

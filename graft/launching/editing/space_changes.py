@@ -37,7 +37,7 @@ _NAMED = 3
 def plan_change(reader: Reader, row: Mapping[str, Any], space: Space) -> SpaceChange:
     """Plan the change of a stored study, given its row, to this space, whose plug-ins are in use.
 
-    Raises StudyError, a line with the differences, if its trials would not be the same any more.
+    Raises StudyError with the differences if its trials would not stay the same.
     """
     name: str = row["name"]
     differences = compare_spaces(row["space"], space.text)
@@ -120,8 +120,7 @@ def _compute_ratings(
 ) -> dict[int, tuple[float | None, float | None, Constraints | None]]:
     """Return the new rating of each trial with a result, from its stored validations.
 
-    Raises StudyError if a metric was not reported, or if the best of all validations counts and
-    some are not stored.
+    Raises StudyError if a metric was not reported, or a validation that may count is not stored.
     """
     search = space.search
     columns = ("number", "steps", "draws", "config")

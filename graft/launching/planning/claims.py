@@ -25,7 +25,7 @@ from storage.frames import Reader, open_reader
 def add_claim(origin: str, fields: Mapping[str, str]) -> tuple[str, tuple[Claim, ...]]:
     """Add a claim, its fields given as YAML values, to a space; return the new text and its claims.
 
-    Raises SpaceError if the text cannot be read, as when the space has a claim already.
+    Raises SpaceError if it cannot be read, as when the space has a claim already.
     """
     written = ", ".join(f"{name}: {value}" for name, value in fields.items())
     text = f"{catalogue.read_text(origin).rstrip()}\nclaim: {{{written}}}\n"
@@ -96,10 +96,7 @@ def advise(reader: Reader, space: Space, study: str) -> list[Advice]:
 
 
 def _comparable(content: Any, claim: Claim) -> Any:
-    """Return the parts of a space's content on which the spread of a claim's difference depends.
-
-    These are all but names, seeds and counts.
-    """
+    """Return what decides a difference's spread: a space's content but names, seeds and counts."""
     arms = content.get("arms") or {}
     search = {key: value for key, value in content.get("search", {}).items() if key not in ("seed", "history")}
     rest = {key: value for key, value in content.items() if key not in _FREE}

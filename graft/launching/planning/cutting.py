@@ -38,9 +38,8 @@ class Cut:
 def cut_steps(space: Space, steps: int) -> Cut:
     """Find the overrides that give a space's trials so many steps.
 
-    If the tasks of a transfer or the arms of an experiment train for different lengths, the longest
-    gets `steps` and the others in proportion. Trials of one space that draw their steps all get
-    `steps`.
+    The longest task of a transfer or arm of an experiment gets `steps`, the others in proportion.
+    Trials that draw their steps all get `steps`.
     """
     if steps < 1:
         return Cut(overrides={_STEPS: str(steps)})

@@ -104,9 +104,9 @@ def plan_packs(
 ) -> list[PackPlan]:
     """Train a few sampled packs for a moment each, and report how and how fast a launch would.
 
-    If the study is long enough to pay for it, other widths are tried for one pack. No pack is begun
-    after `seconds`. `show` is called with a line about each pack. Raises StudyError if no pack fits
-    into memory, or none of the width that `placement` asks for.
+    A study that is long enough tries other widths for one pack. No pack begins after `seconds`;
+    `show` is called with a line about each. Raises StudyError if no pack fits into memory, or none
+    of the width that `placement` asks for.
     """
     from workers.engine.machine.devices import default_width
     from workers.engine.machine.memory import Shortage, attempt

@@ -33,7 +33,7 @@ _NAMED = 4
 
 @dataclass(frozen=True, kw_only=True)
 class TracedRate:
-    """The rate of packs of one width by the traced step; bytes and flops are for a lane and step."""
+    """The rate of packs of one width by the traced step; bytes and flops are those of a lane-step."""
 
     lanes: int
     model_steps_per_second: float
@@ -119,9 +119,8 @@ class GpuEstimate:
     def seconds(self) -> tuple[float, float]:
         """Seconds that one GPU takes for the study, at the least and at the most.
 
-        The structures that were not looked at are assumed to train as fast as the fastest of the
-        others, and as the slowest. Each pack is assumed to be as fast as alone, until together they
-        do what a full GPU does.
+        Other structures are assumed to be as fast as the fastest counted one, or as the slowest.
+        Each pack is as fast as alone, until together they do what a full GPU does.
         """
         known = sum(one.seconds for one in self.counted)
         rest = max(self.model_steps - sum(one.model_steps for one in self.counted), 0.0)

@@ -1,6 +1,6 @@
 """A space before anything runs: its values, its draws, and trials as a launch would start them.
 
-Importing Polars takes a third of a second, so only the functions that make a frame import it.
+Polars takes a third of a second, so that only functions that make a frame import it.
 """
 
 from __future__ import annotations

@@ -45,9 +45,8 @@ class Part(NamedTuple):
 def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]:
     """Return a line for each likely mistake in a space; `lanes` is a given width of packs.
 
-    Raises SpaceError if no validation would report the objective, or if a single trial needs more
-    memory than `device` has free. With the device None, a trial too large for this machine is
-    noted and not evaluated.
+    Raises SpaceError if no validation would report the objective, or a trial needs more memory than
+    `device` has free. Without a device, such a trial is noted and not evaluated.
     """
     # What stands in for a task that reads a corpus is no data of the study.
     with using(replace(current(), data=dict(current().data))):
@@ -76,7 +75,7 @@ def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]
 
 @contextmanager
 def _blaming_plug_ins(part: Part) -> Generator[None]:
-    """Raise SpaceError for any error while plug-ins from outside are in use, and name them.
+    """Raise SpaceError for any error of a trial, and name the plug-ins from outside in use.
 
     A result of a wrong shape may be noticed only later, in Graft's own code.
     """

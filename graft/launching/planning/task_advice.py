@@ -84,10 +84,7 @@ def read_task_advice(reader: Reader, task: str, difference: float | None = None)
 
 
 def _list_kin(task: str, stored: Collection[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each family that the task shares with some of the `stored` ones, and those tasks.
-
-    The narrowest family comes first.
-    """
+    """Yield each family that the task shares with `stored` ones, the narrowest first, and those."""
     family = family_of("task")
     members: dict[str, type] = {}
     for name in {task, *stored}:
@@ -103,8 +100,8 @@ def _list_kin(task: str, stored: Collection[str]) -> Iterator[tuple[str, list[st
 def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
     """Return the trained trials of some tasks by study and setting, the first MOST of each study.
 
-    Studies with a claim count only once they have finished, since their interim results must not be
-    seen. Trials of a transfer that got an architecture are left out.
+    Unfinished studies with a claim, and trials of a transfer that got an architecture, are left
+    out.
     """
     names = ", ".join("'" + task.replace("'", "''") + "'" for task in tasks)
     where = (

@@ -19,9 +19,8 @@ _FATAL = "Fatal Python error: "
 class CrashRecord:
     """A file that the interpreter writes to when a fault inside it ends the process.
 
-    SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT come from inside the process: a trial's step, or a
-    library. A kill from outside (by a person, by the kernel when memory runs out, by a power cut)
-    leaves no time to write anything, and is no trial's fault.
+    SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT come from a trial's step or a library. A kill from
+    outside, as when memory runs out, leaves no time to write, and is no trial's fault.
     """
 
     def __init__(self, path: Path) -> None:

@@ -20,8 +20,8 @@ class Interruption:
     def __init__(self, announce: Callable[[], None], leave: Callable[[], None]) -> None:
         """Keep the two functions that are called at the first and the second signal.
 
-        `announce` runs in a thread, since the code that a signal interrupts may be writing, too.
-        `leave` runs in the signal's handler and should not return.
+        `announce` runs in a thread, since the interrupted code may be writing, too. `leave` runs in
+        the signal's handler and should not return.
         """
         self.requested = False
         self._leave = leave

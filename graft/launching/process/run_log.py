@@ -1,9 +1,8 @@
 """A log of the runs of a database's studies: when each began, what went wrong, how it ended.
 
-The file lies beside a SQLite database. For a database on a server it lies in this machine's cache
-of Graft, so that each machine has the lines of its own runs. A line is JSON. The file is opened for
-each line, so that several processes can write it; a line written while another process cuts the
-file short may be lost.
+The file lies beside a SQLite database, else in each machine's cache of Graft. It is opened for each
+line of JSON, so that several processes can write it; a line that is written while another process
+cuts the file short may be lost.
 """
 
 from __future__ import annotations
