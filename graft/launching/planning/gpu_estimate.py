@@ -33,7 +33,7 @@ _NAMED = 4
 
 @dataclass(frozen=True, kw_only=True)
 class TracedRate:
-    """The rate of packs of one width by the traced step; bytes and flops are those of a lane-step."""
+    """The rate of packs of one width by the traced step; bytes and flops are per lane and step."""
 
     lanes: int
     model_steps_per_second: float

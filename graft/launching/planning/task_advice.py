@@ -163,10 +163,9 @@ def _describe_setting(one: SettingAdvice) -> Iterator[str]:
         )
     yield f"  noise   {noise}"
     if one.seeds:
-        pairs = ", ".join(f"{difference:.3g}: {seeds:,}" for difference, seeds in one.seeds)
         yield (
             f"  seeds   of each of two arms, to find a difference with a probability of {100 * WANTED_POWER:.0f} % at "
-            f"level {SURE:g}: {pairs}"
+            f"level {SURE:g}: {_list_seeds(one)}"
         )
     if not one.random:
         yield "  best    not known: no trial was drawn at random and trained to its end"
@@ -177,6 +176,10 @@ def _describe_setting(one: SettingAdvice) -> Iterator[str]:
     yield from (f"          {best.trials:>6,}  {_describe_best(best, minimize=minimize)}" for best in told)
     if len(told) < len(one.best):
         yield f"          {one.best[len(told)].trials:>6,}  not known: more than were drawn"
+
+
+def _list_seeds(one: SettingAdvice) -> str:
+    return ", ".join(f"{difference:.3g}: {seeds:,}" for difference, seeds in one.seeds)
 
 
 def _describe_best(best: Best, *, minimize: bool) -> str:
@@ -269,18 +272,15 @@ def note_task(url: str, space: Space) -> list[str]:
         return [f"{count:,} trials of {name} in other settings: search advise {name}"] if count else []
     planned = max(1, space.search.trials)
     found = advise_task(same, counts=sorted({*COUNTS, planned}))
-    return list(_note(found, planned))
-
-
-def _note(found: TaskAdvice, planned: int) -> Iterator[str]:
     [one] = found.settings
-    told = [best for best in one.best if best.expected is not None and best.trials <= planned]
-    best = _describe_best(told[-1], minimize=one.setting.direction == "minimize") if told else ""
-    words = f"; the best of {told[-1].trials:,} random ones is {best}" if told else ""
-    yield f"{one.trials:,} trials of this setting{words}"
+    lines = [f"{one.trials:,} trials of this setting"]
+    if told := [best for best in one.best if best.expected is not None and best.trials <= planned]:
+        best = _describe_best(told[-1], minimize=goal.direction == "minimize")
+        lines[0] += f"; the best of {told[-1].trials:,} random ones is {best}"
     if one.noise and one.seeds:
-        pairs = ", ".join(f"{difference:.3g}: {seeds:,}" for difference, seeds in one.seeds)
-        yield f"standard deviation over seeds {one.noise.spread:.3g}; seeds that find a difference: {pairs}"
-    clear = [knob for knob in found.knobs if knob.is_told][:_KNOBS_NAMED]
-    if clear:
-        yield "the best tenth had " + ", ".join(f"{knob.path} {_spell_range(knob)}" for knob in clear)
+        spread, pairs = f"{one.noise.spread:.3g}", _list_seeds(one)
+        lines.append(f"standard deviation over seeds {spread}; seeds that find a difference: {pairs}")
+    if clear := [knob for knob in found.knobs if knob.is_told][:_KNOBS_NAMED]:
+        ranges = ", ".join(f"{knob.path} {_spell_range(knob)}" for knob in clear)
+        lines.append(f"the best tenth had {ranges}")
+    return lines
