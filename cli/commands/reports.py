@@ -34,16 +34,11 @@ from cli.tables import json_text, show, show_json, show_text
 def register(app: typer.Typer) -> None:
     """Add the command group `report` to the program."""
     group = typer.Typer(no_args_is_help=True)
-    group.command("study")(study_report)
-    group.command("compare")(compare_report)
-    group.command("claim")(claim_report)
-    group.command("paper")(paper_report)
-    group.command("transfer")(with_groups(transfer_report))
-    group.command("nonlinearities")(with_groups(nonlinearities_report))
-    group.command("attention")(with_groups(attention_report))
-    group.command("temperature")(with_groups(temperature_report))
-    group.command("norms")(with_groups(norms_report))
-    group.command("evaluations")(evaluations_report)
+    for command in (
+        *(study_report, compare_report, claim_report, paper_report, transfer_report, nonlinearities_report),
+        *(attention_report, temperature_report, norms_report, evaluations_report),
+    ):
+        group.command(command.__name__.removesuffix("_report"))(with_groups(command))
     app.add_typer(
         group,
         name="report",

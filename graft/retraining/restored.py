@@ -108,11 +108,14 @@ def _restore_trial(
     if gone := [one.description for one in changes if one.now is None]:
         raise StudyError(f"trial {number} of {study['name']} cannot be trained again: {'; '.join(gone)}")
     outside.data.update({one.name: one.now for one in changes if one.now})
-    with using(outside):
-        space = parse_stored(study, families())
-        trial = space.restore([_stage(row) for row in lineage])
-        _check_restored(trial, study, lineage[-1])
+    stages: list[StoredTrial] = []
+    for row in lineage:
+        draws, params, config = (json.loads(row[name]) for name in ("draws", "params", "config"))
+        stages.append(StoredTrial(row["number"], draws, row["parent_step"] or 0, params, config))
     row = lineage[-1]
+    with using(outside):
+        trial = parse_stored(study, families()).restore(stages)
+        _check_restored(trial, study, row)
     metrics, steps = read_metrics(reader, row["id"]).rows(), row["steps"]
     if row["state"] in TERMINAL:
         steps = max([steps, *(step for step, *_ in metrics)])
@@ -144,11 +147,6 @@ def _find_data_changes(
             continue
         if now.digest != read[name]:
             yield DataChange(name, now, f"{was}, now it has {now.state.describe()}")
-
-
-def _stage(row: Mapping[str, Any]) -> StoredTrial:
-    draws, params, config = (json.loads(row[name]) for name in ("draws", "params", "config"))
-    return StoredTrial(row["number"], draws, row["parent_step"] or 0, params, config)
 
 
 def _check_restored(trial: Trial, study: Mapping[str, Any], row: Mapping[str, Any]) -> None:
