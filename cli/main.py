@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -55,7 +53,7 @@ _METAVARS: dict[object, str] = {
     int: "N", list[int]: "N...", float: "X", str: "", Path: "", list[str]: "", list[Path]: "",
 }  # fmt: skip
 """The type of a value -> the word for it; empty for the name of the argument or option."""
-_COMMANDS: tuple[Callable[..., None] | ModuleType, ...] = (
+_COMMANDS = (
     *(launch.launch, launch.resume, launch.stop, launch.retry, advise.advise, learn.learn, claim),
     *(comparing.compare, comparing.leaderboard, serve, mcp.mcp, queries, administration.enqueue, administration.note),
     *(administration.tag, administration.rename, administration.archive, administration.delete, replay.replay),
@@ -64,10 +62,10 @@ _COMMANDS: tuple[Callable[..., None] | ModuleType, ...] = (
 )  # fmt: skip
 """The commands, and modules that register groups, in the order of `search --help`."""
 for one in _COMMANDS:
-    if isinstance(one, ModuleType):
-        one.register(app)
-    else:
+    if callable(one):
         app.command()(with_groups(one))
+    else:
+        one.register(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -54,9 +54,9 @@ class Status:
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the status that a server sends, in which every tuple is a list."""
         fields: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
-        progress = Progress(**values["progress"])
+        progress = Progress(**fields.pop("progress"))
         left = progress.time_left and TimeLeft(*progress.time_left)
-        return cls(**fields | {"progress": replace(progress, time_left=left)})
+        return cls(progress=replace(progress, time_left=left), **fields)
 
     @property
     def eta_seconds(self) -> float | None:
