@@ -173,7 +173,7 @@ def database_name(url: str) -> str:
 
 
 def check_output(path: Path, force: bool, endings: Sequence[str] = ()) -> None:
-    """Raise OptionError unless a file with one of the endings can be written, new or by --force."""
+    """Raise OptionError unless the path, of one of the `endings` if any, can be written to."""
     if endings and path.suffix not in endings:
         raise OptionError(f"{path}: the ending must be one of {', '.join(endings)}")
     if not path.parent.is_dir():

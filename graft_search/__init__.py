@@ -13,7 +13,7 @@ _LEAST_BYTES = 500_000 << 10
 
 
 def main() -> None:
-    """Run the program; exit with a line and status 2 if a package of Graft's is not found."""
+    """Run the program; exit with a line and status 2 if another package hides one of Graft's."""
     # Run from its file: `import graft` may find another package of that name.
     checks = runpy.run_path(str(Path(__file__).parents[1] / "graft" / "shadowing.py"))
     try:

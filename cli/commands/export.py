@@ -79,7 +79,7 @@ class Destination:
 
 
 def export(study: Study, destination: Destination, number: Number = None, storage: Storage = None) -> None:
-    """Write a study's trials, params as columns, to FILE, and its metrics to FILE with `.metrics`.
+    """Write a study's trials to FILE.csv, params as columns, and its metrics to FILE.metrics.csv.
 
     With --to, `search export set-complement --to tensorboard -o runs`, what Optuna or a logger of
     experiments reads: all trials as a study of Optuna, the 50 best as runs of TensorBoard, Trackio

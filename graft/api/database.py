@@ -86,7 +86,10 @@ class Database(Mapping[str, Study]):
             return reader.query(sql)
 
     def optuna_storage(self) -> ReadOnlyStorage:
-        """Return the studies for Optuna's `load_study`, read-only, with 5,000 trials each."""
+        """Return the studies for Optuna's `load_study(study_name=..., storage=...)`, read-only.
+
+        A large study has its 5,000 best and newest trials.
+        """
         from graft.exports.interchange.optuna_studies import open_storage
 
         return open_storage(self.url)

@@ -198,7 +198,7 @@ class Study(ReadableStudy):
         return self.resume(self.status().progress.planned + more, run)
 
     def enqueue(self, *settings: Mapping[str, Any]) -> list[int]:
-        """Add a trial for each of the settings, path -> value, and return their numbers."""
+        """Add trials of these settings (path -> value), which `resume` trains; return their numbers."""
         from graft.launching.editing.enqueueing import enqueue
 
         return enqueue(self.database, self.name, settings)

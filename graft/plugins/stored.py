@@ -16,8 +16,7 @@ from storage.frames import Reader, open_reader
 def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> Outside:
     """Return the stored plug-ins that a study runs, and the files that its trials read.
 
-    `digests` of a trial's earlier versions replace the present ones. Raises StudyError without a
-    study.
+    Versions with these `digests` replace the present ones. Raises StudyError for a missing study.
     """
     stored = reader.study(study)
     data = {
@@ -40,24 +39,21 @@ def reread(reader: Reader, study: str) -> dict[int, Bundle]:
     """
     fresh: dict[int, Bundle] = {}
     for number, successor, bundle in reader.study(study).stored_bundles():
-        if successor is None and any(map(_has_changed, bundle.sources)):
-            fresh[number] = _read_again(bundle)
+        if successor is not None or not any(map(_has_changed, bundle.sources)):
+            continue
+        indexer = Indexer({place: family for family, place in FAMILIES.items()})
+        for member in bundle.members:
+            source = bundle.by_module[member.module]
+            folder = Path(source.path).parents[member.module.count(".") + source.is_package]
+            is_nested = "." in member.module or source.is_package
+            indexer.add(member.module if is_nested else f"./{member.module}.py", folder, origin=member.origin)
+        [fresh[number]] = indexer.bundles
+        known = {(member.family, member.name) for member in fresh[number].members}
+        for member in bundle.members:
+            if (member.family, member.name) not in known:
+                path = bundle.by_module[member.module].path
+                raise PluginError(f"{path} defines no {member.family} any more")
     return fresh
-
-
-def _read_again(bundle: Bundle) -> Bundle:
-    indexer = Indexer({place: family for family, place in FAMILIES.items()})
-    for member in bundle.members:
-        source = bundle.by_module[member.module]
-        folder = Path(source.path).parents[member.module.count(".") + source.is_package]
-        entry = member.module if "." in member.module or source.is_package else f"./{member.module}.py"
-        indexer.add(entry, folder, origin=member.origin)
-    [found] = indexer.bundles
-    known = {(member.family, member.name) for member in found.members}
-    for member in bundle.members:
-        if (member.family, member.name) not in known:
-            raise PluginError(f"{bundle.by_module[member.module].path} defines no {member.family} any more")
-    return found
 
 
 def describe_changes(study: str, outside: Outside) -> str | None:

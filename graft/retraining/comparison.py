@@ -58,7 +58,7 @@ class ReplayComparison:
 
     @property
     def reproduced(self) -> bool:
-        """True if the replay equals the stored trial, to the bit if promised, else nearly."""
+        """True if the numbers agree, to the bit if promised, else within TOLERANCE."""
         return self.divergence == self.replayed_divergence and not self._different and not self._objective_differs
 
     @property

@@ -103,7 +103,7 @@ def train_model(
 def refit_scorer(
     restored: RestoredTrial, condition: str, device: str | None, watch: Callable[[int], None]
 ) -> tuple[Mapping[str, float], BestTemperatures]:
-    """Train a trial again; return the scorer's fitted fields, and the points of the fit."""
+    """Train a trial again and fit adaptive temperature; return its fields and the fitted points."""
     from workers.engine.replay import refit_temperature
 
     with restored.as_it_was_trained():

@@ -123,7 +123,7 @@ class LaneShares:
             self._share_out()
 
     def allow(self, study: int, offer: Offer) -> int:
-        """Return how many of the offered lanes the study may fill; all if it is alone."""
+        """Return how many of the offered lanes the study may fill; all if alone without limit."""
         with self._turn:
             self._count_time()
             member, slot = self._members[study], slot_of(offer.worker)

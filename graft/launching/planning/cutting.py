@@ -6,7 +6,7 @@ what a stopping policy waits for. The plug-ins mark these fields (`step_count`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,19 @@ def cut_steps(space: Space, steps: int) -> Cut:
     """
     if steps < 1:
         return Cut(overrides={_STEPS: str(steps)})
-    if isinstance(space, TransferSpace):
-        return Cut(overrides=dict(_cut_transfer(space, steps)))
+    if isinstance(space, TransferSpace):  # every count of both stages of each task
+        configs = {domain.name: _config(domain.baseline) for domain in space.domains}
+        share = steps / max(config["training"]["steps"] for config in configs.values())
+        values: dict[str, str] = {}
+        for domain in space.domains:
+            parts = {"set": configs[domain.name]}
+            if domain.searched:
+                parts["learn"] = _config(domain.searched)
+            for part, config in parts.items():
+                below = f"transfer.tasks.{domain.name}.{part}"
+                counts = [(path, value) for path, value, _ in _counts(config) if value > 1]
+                values |= {f"{below}.{path}": str(_scale(value, share)) for path, value in counts}
+        return Cut(overrides=values)
     if isinstance(space, ExperimentSpace):
         return _cut_arms(space.arms, steps)
     assert isinstance(space, DrawnSpace), "there are three kinds of spaces"
@@ -106,20 +117,6 @@ def _as_expression(node: Node) -> str:
     [(kind, arguments)] = node.content.items()
     assert isinstance(arguments.content, tuple), "a draw in this form has a list"
     return f"{kind}({', '.join(map(_as_expression, arguments.content))})"
-
-
-def _cut_transfer(space: TransferSpace, steps: int) -> Iterator[tuple[str, str]]:
-    """Yield path and value of every count, of both stages of each task."""
-    configs = {domain.name: _config(domain.baseline) for domain in space.domains}
-    share = steps / max(config["training"]["steps"] for config in configs.values())
-    for domain in space.domains:
-        parts = {"set": configs[domain.name]}
-        if domain.searched:
-            parts["learn"] = _config(domain.searched)
-        for part, config in parts.items():
-            for path, value, _ in _counts(config):
-                if value > 1:
-                    yield f"transfer.tasks.{domain.name}.{part}.{path}", str(_scale(value, share))
 
 
 def _config(space: Space) -> Mapping[str, Any]:

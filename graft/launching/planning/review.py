@@ -136,8 +136,8 @@ def _look_at_steps(part: Part, device: str | None) -> Iterator[str]:
         return
     from workers.engine.step import describe_step
 
-    steps = {trial.structure: describe_step(trial.config, device or "cpu") for trial in _structures(part)}
-    for step in dict.fromkeys(steps.values()):
+    steps = (describe_step(trial.config, device or "cpu") for trial in _structures(part))
+    for step in dict.fromkeys(steps):
         method, _, reason = step.partition(": ")
         if method == "traced":
             yield f"trials train by recorded operations, several times slower than by a compiled step: {reason}"
@@ -231,7 +231,7 @@ def _check_objective(part: Part) -> Iterator[str]:
 
 
 def _check_claims(space: Space) -> None:
-    """Raise SpaceError if an arm does not report its claim's metric, or lacks apart test sets."""
+    """Raise SpaceError if an arm lacks the metric of its claim, or validates on its test set."""
     if not isinstance(space, ExperimentSpace):
         return
     if space.is_tested:
