@@ -55,10 +55,11 @@ _METAVARS: dict[object, str] = {
 """The type of a value -> the word for it; empty for the name of the argument or option."""
 _COMMANDS = (
     *(launch.launch, launch.resume, launch.stop, launch.retry, advise.advise, learn.learn, claim),
-    *(comparing.compare, comparing.leaderboard, serve, mcp.mcp, queries, administration.enqueue, administration.note),
-    *(administration.tag, administration.rename, administration.archive, administration.delete, replay.replay),
-    *(space, plugins, reports, dashboard, optuna_dashboard.optuna_dashboard, weights.weights, weights.refit),
-    *(evaluate.evaluate, database, doctor.doctor),
+    *(comparing.compare, comparing.leaderboard, serve, mcp.mcp, queries),
+    *(administration.enqueue, administration.note, administration.tag, administration.rename),
+    *(administration.archive, administration.delete, replay.replay, space, plugins, reports),
+    *(dashboard, optuna_dashboard.optuna_dashboard, weights.weights, weights.refit, evaluate.evaluate),
+    *(database, doctor.doctor),
 )  # fmt: skip
 """The commands, and modules that register groups, in the order of `search --help`."""
 for one in _COMMANDS:
@@ -98,7 +99,7 @@ def program() -> Any:
         for parameter in (*one.params, one.get_help_option(one.context_class(one))):
             kind = parameter.type_descriptor.annotation
             if kind in (int, list[int]) and parameter.type_descriptor.parameter_info.max is None:
-                parameter.type_descriptor.parameter_info.max = LARGEST_COUNT  # larger ones fail in SQL or floats
+                parameter.type_descriptor.parameter_info.max = LARGEST_COUNT  # more fails in SQL
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
             elif parameter.metavar is None and kind in _METAVARS:

@@ -303,7 +303,7 @@ def with_groups(command: Command) -> Command:
             values[name] = group(**{field: values.pop(field) for field in fields})
         command(**values)
 
-    call.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue] - for inspect
+    call.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call  # pyright: ignore[reportReturnType] - the command itself, called by typer alone
 

@@ -69,9 +69,6 @@ NestedFormat = Annotated[
 ]
 Study = Annotated[str, typer.Argument(help="Name of the study.")]
 Number = Annotated[int, typer.Argument(help="Number of the trial.")]
-Pretrained = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="A model of the kind of Llama or Gemma, in place of a trial.")
-]
 PAGE = typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")
 AllowedPlugins = Annotated[
     list[str] | None,

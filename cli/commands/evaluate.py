@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Format, OptionError, Pretrained, RetrainingOptions, check_output, say_changes, storage_url
+from cli.options import Format, OptionError, RetrainingOptions, check_output, say_changes, storage_url
 from cli.tables import show
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ class HarnessOptions:
 class PretrainedOptions:
     """A pretrained model in place of a trial."""
 
-    pretrained: Pretrained = None
+    pretrained: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A model of the kind of Llama or Gemma, in place of a trial.")
+    ] = None
     scorer: Annotated[
         str | None,
         typer.Option(metavar="YAML", help="In place of its softmax: ssa, 'adaptive_temperature: {phase: always}'."),

@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
-from cli.options import PAGE, PAGES, Force, OptionError, Pretrained, RetrainingOptions, check_output
+from cli.options import PAGE, PAGES, Force, OptionError, RetrainingOptions, check_output
 
 
 def norms_report(
     study: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="Name of the study.")] = None,
     number: Annotated[int | None, typer.Argument(metavar="[N]", help="Number of the trial.")] = None,
     output: Annotated[Path | None, PAGE] = None,
-    pretrained: Pretrained = None,
+    pretrained: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A model of the kind of Llama or Gemma, in place of a trial.")
+    ] = None,
     *,
     retraining: RetrainingOptions,
     force: Force = False,

@@ -11,7 +11,7 @@ import typer
 from cli.commands.export import export
 from cli.commands.status import status, wait
 from cli.option_groups import with_groups
-from cli.options import Format, NestedFormat, OptionError, Storage, Study, open_db, say_look, say_notes, storage_url
+from cli.options import Format, NestedFormat, OptionError, Storage, Study, say_look, say_notes, storage_url
 from cli.tables import align, show, show_json, show_text
 from spaces.bounds import MOST_TRIALS
 
@@ -61,8 +61,9 @@ def studies(
     Example: search studies --tag paper
     """
     from graft.stored.studies import read_studies
+    from storage.frames import open_reader
 
-    with open_db(storage) as reader:
+    with open_reader(storage_url(storage)) as reader:
         frame = read_studies(reader, archived=every, tag=tag)
     if form == "table":  # without columns that say nothing in any row
         frame = frame.drop([name for name in ("tags", "note", "archived") if not any(frame[name])])
@@ -95,10 +96,11 @@ def trials(
     Example: search trials tiny --where "optimizer.learning_rate > 1e-3" --sort objective --top 10
     """
     from graft.stored.trials import find_varying_params, list_front, list_trials
+    from storage.frames import open_reader
 
     if front and (where or sort or top):
         raise OptionError("--front is a choice and an order of its own; leave out --where, --sort and --top")
-    with open_db(storage, SECONDS) as reader:
+    with open_reader(storage_url(storage), SECONDS) as reader:
         say_look(reader, study, "trials")
         frame = list_front(reader, study) if front else list_trials(reader, study, where, sort, top)
         stored = reader.study(study)
@@ -121,8 +123,9 @@ def show_trial(
     from graft.files import cell
     from graft.stored.fingerprints import follow, read_fingerprints
     from graft.stored.trials import read_trial, summarise_metrics
+    from storage.frames import open_reader
 
-    with open_db(storage) as reader:
+    with open_reader(storage_url(storage)) as reader:
         say_look(reader, study, "show")
         row, metrics = read_trial(reader, study, number)
         conditions = follow(read_fingerprints(reader, study), row["fingerprint"])

@@ -74,7 +74,13 @@ def weights(
     show_text(f"{output}: {count:,} parameters of trial {number} after step {restored.steps:,}, {variant}")
 
 
-def refit(study: Study, number: Number, condition: FittedCondition = "", *, retraining: RetrainingOptions) -> None:
+def refit(
+    study: Study,
+    number: Number,
+    condition: FittedCondition = "",
+    *,
+    retraining: RetrainingOptions,
+) -> None:
     """Train a trial again, fit adaptive temperature to its attention, and print it for a space.
 
     Example: search refit quick-max-retrieval 0 --condition items=256

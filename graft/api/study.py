@@ -198,7 +198,7 @@ class Study(ReadableStudy):
         return self.resume(self.status().progress.planned + more, run)
 
     def enqueue(self, *settings: Mapping[str, Any]) -> list[int]:
-        """Add trials of these settings (path -> value), which `resume` trains; return their numbers."""
+        """Add a trial for each of the settings, for `resume` to train; return their numbers."""
         from graft.launching.editing.enqueueing import enqueue
 
         return enqueue(self.database, self.name, settings)

@@ -53,7 +53,8 @@ class Status:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the status that a server sends, in which every tuple is a list."""
-        fields: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+        fields: dict[str, Any] = dict(values)
+        fields |= {name: tuple(one) for name, one in values.items() if isinstance(one, list)}
         progress = Progress(**fields.pop("progress"))
         left = progress.time_left and TimeLeft(*progress.time_left)
         return cls(progress=replace(progress, time_left=left), **fields)

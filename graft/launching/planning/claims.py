@@ -64,7 +64,8 @@ class Advice(NamedTuple):
         claimed = ("arm", "than", "metric", "difference", "seeds")
         known = ("spread", "freedom", "detectable", "power", "seeds_needed")
         row = {name: getattr(self.claim, name) for name in claimed}
-        return row | {name: getattr(self.found, name, None) for name in known} | {"studies": " ".join(self.studies)}
+        row |= {name: getattr(self.found, name, None) for name in known}
+        return row | {"studies": " ".join(self.studies)}
 
     @property
     def falls_short(self) -> bool:

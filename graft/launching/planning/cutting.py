@@ -64,7 +64,7 @@ def cut_steps(space: Space, steps: int) -> Cut:
 
 def _cut_arms(arms: Sequence[Arm], steps: int) -> Cut:
     """Cut each arm in proportion; what an arm sets itself is cut there."""
-    longest = [max(trial.config["training"]["steps"] for trial in draw_trials(arm.space, _DRAWS)) for arm in arms]
+    longest = [max(one.config["training"]["steps"] for one in draw_trials(arm.space, _DRAWS)) for arm in arms]
     share = steps / max(longest)
     values: dict[str, str] = {}
     kept: dict[str, None] = {}

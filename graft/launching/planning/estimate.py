@@ -69,7 +69,8 @@ def estimate_study(space: Space) -> Estimate:
         start = group * search.group
         shared = {draw.name: uniform() for draw in space.group_draws}
         numbers = range(start, min(start + min(SAMPLED_TRIALS, search.group), search.trials))
-        sample.append([space.sample(n, lambda draw: shared.get(draw.name, uniform())) for n in numbers])  # noqa: B023
+        trials = [space.sample(n, lambda d: shared.get(d.name, uniform())) for n in numbers]  # noqa: B023
+        sample.append(trials)
     first = sample[0][0]
     steps = [trial.config["training"]["steps"] for group in sample for trial in group]
     every: int = first.config["training"]["validate_every"]
