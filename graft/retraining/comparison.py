@@ -129,7 +129,7 @@ class ReplayComparison:
                 break
 
     def _describe_changes(self) -> str:
-        """Describe what may be the reason that numbers differ."""
+        """Describe the possible reasons for different numbers."""
         words = list(dict.fromkeys(words for one in self._changes for words in one.all))
         if len(self.fingerprints) > 1 and words:
             return f"it was trained under {len(self.fingerprints)} fingerprints; changed since: {'; '.join(words)}"

@@ -168,7 +168,7 @@ class Service:
             self._say(f"the cluster has {len(self._slots):,} workers now, {self.lanes:,} lanes")
 
     def _follow(self, entries: Sequence[QueueEntry]) -> None:
-        """Stop what was paused or cancelled, take over new terms, and note what has ended."""
+        """Stop paused and cancelled studies, take over new terms, and note the ends of others."""
         by_id = {entry.study_id: entry for entry in entries}
         for study_id, run in [*self._runs.items()]:
             entry = by_id.get(study_id, run.entry)

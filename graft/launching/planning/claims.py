@@ -97,7 +97,7 @@ def advise(reader: Reader, space: Space, study: str) -> list[Advice]:
 
 
 def _comparable(content: Any, claim: Claim) -> Any:
-    """Return what decides a difference's spread: a space's content but names, seeds and counts."""
+    """Return all of a space that decides a difference's spread: no names, seeds and counts."""
     arms = content.get("arms") or {}
     search = {key: value for key, value in content.get("search", {}).items() if key not in ("seed", "history")}
     rest = {key: value for key, value in content.items() if key not in _FREE}

@@ -1,4 +1,4 @@
-"""`--steps` on any space: what has to be set so that its trials train for so many steps.
+"""`--steps` on any space: the overrides with which its trials train for so many steps.
 
 All that counts optimizer steps is cut in proportion: validation, warm-up, a curriculum, resets, and
 what a stopping policy waits for. The plug-ins mark these fields (`step_count`).
@@ -63,7 +63,7 @@ def cut_steps(space: Space, steps: int) -> Cut:
 
 
 def _cut_arms(arms: Sequence[Arm], steps: int) -> Cut:
-    """Cut each arm in proportion; what an arm sets itself is cut there."""
+    """Cut each arm in proportion, and under `arms` the values that the arm sets itself."""
     longest = [max(one.config["training"]["steps"] for one in draw_trials(arm.space, _DRAWS)) for arm in arms]
     share = steps / max(longest)
     values: dict[str, str] = {}
@@ -90,7 +90,7 @@ def _cut_arms(arms: Sequence[Arm], steps: int) -> Cut:
 
 
 def _cut_counts(space: DrawnSpace, share: float) -> Cut:
-    """Cut what counts steps in the trials of one space, their length apart."""
+    """Cut the step counts in the trials of one space, except for their length."""
     rows = {row.path: row for row in space.describe()}
     chosen = [path for path, row in rows.items() if row.level is not Level.CONSTANT]
     counts = {path: count for trial in draw_trials(space, _DRAWS) for path, *count in _counts(trial.config)}
@@ -111,7 +111,7 @@ def _cut_counts(space: DrawnSpace, share: float) -> Cut:
 
 
 def _as_expression(node: Node) -> str:
-    """Return a value as an expression, also one that is written as `{uniform: [0, 100]}`."""
+    """Return a value as an expression, even if it is written as `{uniform: [0, 100]}`."""
     if not isinstance(node.content, Mapping):
         return str(node.content)
     [(kind, arguments)] = node.content.items()

@@ -88,7 +88,7 @@ def estimate_study(space: Space) -> Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class PackPlan:
-    """How packs of one structure would be trained."""
+    """The plan of the packs of one structure."""
 
     width: int
     reason: str

@@ -181,7 +181,7 @@ def estimated_as(device: str) -> str | None:
 
 
 def describe_gpu_estimate(estimate: GpuEstimate) -> Iterator[tuple[str, str]]:
-    """Yield label and text of each line that tells a person what a GPU would take."""
+    """Yield label and text of each line of an estimate, for people."""
     from graft.launching.progress_text import duration
 
     if len(estimate.counted) == 1:

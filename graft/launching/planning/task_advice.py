@@ -141,7 +141,7 @@ def _is_random(content: Any) -> bool:
 
 
 def describe(known: Known) -> Iterator[str]:
-    """Yield what is known in lines for people."""
+    """Yield the facts about a task in lines for people."""
     if known.family:
         yield f"{known.task} has no trials here; of its family ({known.family}): {', '.join(known.tasks)}"
     settings = known.found.settings
@@ -221,7 +221,7 @@ def _spell_range(knob: Knob) -> str:
 
 
 def to_json(known: Known) -> dict[str, Any]:
-    """Return what is known as docs/schemas/advise-task.json says."""
+    """Return the facts about a task as docs/schemas/advise-task.json describes them."""
     return {
         "format": 1,
         "task": known.task,

@@ -35,7 +35,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStart:
-    """A space after what earlier studies teach it."""
+    """A space with the prior of earlier studies in its sampler."""
 
     space: Space
     finding: str
