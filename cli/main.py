@@ -35,9 +35,11 @@ from cli.commands import (
     weights,
 )
 from cli.option_groups import with_groups
+from cli.options import ASKED
 from graft.launching.process.memory_limits import describe_shortage
 from spaces.bounds import LARGEST_COUNT
 from spaces.errors import GraftError
+from spaces.messages import one_line
 from spaces.plugins.importing import explain
 
 # Polars' allocator keeps freed memory for a while: a report would take half as much again. Polars
@@ -154,8 +156,6 @@ def _explain(error: Exception) -> str | None:
         return f"{error.filename or 'stdout'} cannot be written: {error.strerror}"
     if fault := explain(error):  # an error in a plug-in of the user's
         return str(fault)
-    from cli.options import ASKED
-
     if not ASKED:
         return None
     from storage.checking import describe_damage
@@ -164,7 +164,5 @@ def _explain(error: Exception) -> str | None:
 
 
 def _refuse(reason: str) -> NoReturn:
-    from spaces.messages import one_line
-
     print(f"error: {' '.join(one_line(reason).split())}", file=sys.stderr)
     sys.exit(2)

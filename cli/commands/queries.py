@@ -14,6 +14,7 @@ from cli.option_groups import with_groups
 from cli.options import Format, NestedFormat, OptionError, Storage, Study, say_look, say_notes, storage_url
 from cli.tables import align, show, show_json, show_text
 from spaces.bounds import MOST_TRIALS
+from spaces.messages import one_line
 
 if TYPE_CHECKING:
     import polars as pl
@@ -207,7 +208,6 @@ def _select_for_people(trials: pl.DataFrame, varying: Set[str]) -> pl.DataFrame:
 
 def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> str:
     from graft.stored.fingerprints import describe_gpu_rates
-    from spaces.messages import one_line
     from spaces.records import describe_constraints
 
     steps, group = f"{row['steps']:,} steps", f"group {row['group_number']}"

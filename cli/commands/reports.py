@@ -29,6 +29,7 @@ from cli.options import (
     say_look,
 )
 from cli.tables import json_text, show, show_json, show_text
+from spaces.plugins.active import using
 
 
 def register(app: typer.Typer) -> None:
@@ -63,7 +64,6 @@ def study_report(
     from graft.plugins.collecting import plugins_asked_for
     from graft.plugins.stored import read_outside
     from graft.report.study import read, render
-    from spaces.plugins.active import using
 
     with open_db(storage) as reader:
         outside = read_outside(reader, study) | plugins_asked_for(plugins or ())

@@ -28,6 +28,7 @@ from cli.options import (
     storage_url,
 )
 from cli.tables import show
+from spaces.errors import StorageError
 
 if TYPE_CHECKING:
     from graft.api.remote import RemoteDatabase
@@ -187,7 +188,6 @@ def submit(
     """
     from graft.launching.planning.review import review
     from graft.serving.submitting import submit as submit_study
-    from spaces.errors import StorageError
     from storage import open_reader
 
     agreed = terms.terms()

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from cli.options import FORMATS, INTERRUPTED, NestedFormat, OptionError, Storage, Study, check_format, storage_url
 from cli.tables import show, show_json, show_text
@@ -99,7 +100,6 @@ def wait(
 
 def _watch(reader: Reader, study: str) -> None:
     from rich.live import Live
-    from rich.text import Text
 
     if sys.stdout.isatty():
         with Live(auto_refresh=False) as live:

@@ -16,6 +16,8 @@ import yaml
 
 from graft.api.plugins import Plugin, collect_plugins
 from graft.plugins.collecting import plugins_of_text
+from graft.plugins.families import families
+from spaces import parse
 from spaces.errors import SpaceError
 from spaces.plugins.active import using
 from spaces.plugins.bundles import check_distinct
@@ -83,9 +85,6 @@ class Space:
     @contextmanager
     def load(self) -> Generator[spaces.Space]:
         """Yield the space, read, while its plug-ins are in use; raises SpaceError, one line."""
-        from graft.plugins.families import families
-        from spaces import parse
-
         own, more = plugins_of_text(self.text, self.origin, self.changes), collect_plugins(self.plugins)
         members = [member for outside in (own, more) for bundle in outside.bundles for member in bundle.members]
         check_distinct(list(dict.fromkeys(members)), {})

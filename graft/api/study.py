@@ -13,12 +13,14 @@ import polars as pl
 from graft.api.base import ReadableStudy
 from graft.api.display import Figures
 from graft.api.trials import TrialRecord
+from graft.files import OutputError
 from graft.plugins.stored import read_outside
 from graft.stored.status import Status, read_status
 from graft.stored.trials import StudyTable, read_table, read_trial
 from spaces.errors import StudyError
 from spaces.plugins.active import using
 from spaces.settings import MetricName
+from storage import request_stop
 from storage.frames import Reader, open_reader
 
 if TYPE_CHECKING:
@@ -100,7 +102,6 @@ class Study(ReadableStudy):
         accept_changes: bool = False,
     ) -> int:
         """Train a trial again, write its weights to a new file or GPT-2 folder, and count them."""
-        from graft.files import OutputError
         from graft.retraining.weights import check_weights, restore_trained, write_weights
 
         path = Path(path)
@@ -215,8 +216,6 @@ class Study(ReadableStudy):
 
     def stop(self) -> None:
         """Ask the study to stop, in whatever process it runs; everything is kept."""
-        from storage import request_stop
-
         request_stop(self.database, self.name)
 
     @contextmanager

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
+from spaces import parse_stored
 from spaces.plugins.active import using
 from spaces.plugins.bundles import Outside
 from spaces.plugins.digests import Data
@@ -26,8 +27,6 @@ class DataChange(NamedTuple):
 
 def collect_data(reader: Reader, study: str, outside: Outside) -> None:
     """Add to `outside.data` the data that draws of a study's space read, if it is missing there."""
-    from spaces import parse_stored
-
     with using(outside):
         parse_stored(reader.study(study).row, families()).check()
 

@@ -15,6 +15,7 @@ from graft.plugins.families import families, version
 from graft.plugins.stored import read_outside
 from graft.stored.fingerprints import StoredFingerprint, follow, read_fingerprints
 from graft.stored.trials import read_lineage, read_metrics
+from spaces import parse_stored
 from spaces.errors import PluginError, StudyError
 from spaces.plugins.active import using
 from spaces.plugins.bundles import Outside
@@ -70,8 +71,6 @@ def restore_trials(
     Raises StudyError for a missing trial, for draws of which this Graft makes another trial, and
     for changed data without `accept_changes`.
     """
-    from spaces import parse_stored
-
     stored = reader.study(study)
     row, fingerprints = stored.row, read_fingerprints(reader, study)
     kinds = {worker: device.partition(":")[0] for worker, device in stored.workers()["id", "device"].rows()}
@@ -92,8 +91,6 @@ def _restore_trial(
     accept_changes: bool,
 ) -> RestoredTrial:
     """Return a trial, given its study's row, the workers' kinds of device, and the fingerprints."""
-    from spaces import parse_stored
-
     lineage = read_lineage(reader, study["name"], number)
     found = [one for row in reversed(lineage) for one in follow(fingerprints, row["fingerprint"])]
     trained_under = found or [StoredFingerprint(numerics=study["numerics"], version=study["version"], sources={})]

@@ -18,6 +18,7 @@ from graft.launching.progress_text import closing_line
 from graft.serving.lanes import LaneShares
 from graft.serving.running import Pool, StudyRun
 from spaces.errors import ClusterError, GraftError, RowError, StorageError, StudyError
+from spaces.plugins.importing import explain
 from storage import AwayError, QueueEntry, open_reader, open_store
 from storage.databases.database import QUEUE_TOPIC
 
@@ -288,7 +289,6 @@ def _check_device(placement: Placement) -> None:
 def _describe(error: BaseException, database: str) -> str:
     """Return an error in one line, and damage of a row that was edited by hand as such."""
     from graft.launching.process.memory_limits import describe_shortage
-    from spaces.plugins.importing import explain
     from storage.checking import describe_damage
 
     told = str(error) if isinstance(error, GraftError) else describe_shortage(error) or str(explain(error) or "")

@@ -16,6 +16,7 @@ import polars as pl
 from packaging.version import InvalidVersion, Version
 
 from graft.plugins.families import families
+from spaces import parse_stored
 from spaces.errors import GraftError
 from spaces.space import Space
 from storage.frames.columns import JSON_COLUMNS
@@ -78,8 +79,6 @@ class StoredParams:
     @cached_property
     def _space(self) -> Space | None:
         """The study's space; None if this version cannot read it any more."""
-        from spaces import parse_stored
-
         with suppress(GraftError):
             return parse_stored(self._study.row, families())
 

@@ -11,11 +11,13 @@ import polars as pl
 
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
+from spaces import parse_stored
 from spaces.plugins.active import using
 from spaces.reading.claim_section import claims_of_text
-from spaces.reading.transfer_section import has_one_objective
+from spaces.reading.transfer_section import has_one_objective, is_transfer_text
 from spaces.records import TERMINAL
 from spaces.settings import Objective
+from spaces.transfer import TransferSpace
 from storage.frames import Reader
 
 LISTED_STUDY = {
@@ -80,10 +82,6 @@ class TransferTask:
 
 def read_transfer_tasks(reader: Reader, row: Mapping[str, Any]) -> dict[str, TransferTask]:
     """Return the tasks of a transfer, given its row, in their order; none for any other study."""
-    from spaces import parse_stored
-    from spaces.reading.transfer_section import is_transfer_text
-    from spaces.transfer import TransferSpace
-
     if not is_transfer_text(row["space"]):
         return {}
     with using(read_outside(reader, row["name"])):
