@@ -133,7 +133,8 @@ def _find_data_changes(
 ) -> Iterator[DataChange]:
     """Yield each file that has changed since a trial read it; `outside` has the known versions."""
     read = {name.removeprefix(DATA): digest for name, digest in trained.sources.items() if name.startswith(DATA)}
-    known = {name: data for name, data in outside.data.items() if data.digest == read.get(name)}
+    here = outside.data
+    known = {name: here[name] for name in read if name in here and here[name].digest == read[name]}
     yield from find_changed_data(reader, study, known)
     for name in read.keys() - known.keys():  # the study has no such version, so that its size is unknown
         was = f"{name} had SHA-256 {read[name]}"
