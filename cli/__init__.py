@@ -1,1 +1,1 @@
-"""The program `search` on a terminal: commands, the options that they share, tables and the live display."""
+"""The program `search` on a terminal: commands, shared options, tables and the live display."""

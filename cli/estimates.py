@@ -1,4 +1,4 @@
-"""The estimate that a dry run prints: how long a launch would take and how large it would be."""
+"""The estimate that a dry run prints: the time and the size of a launch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def print_estimate_table(
     name: str, estimate: Estimate, placement: Placement, gpu: str | None = None, known: Sequence[str] = ()
 ) -> None:
-    """Print what a launch would be, for people; the lines that need no training come first, the others take a while.
+    """Print the estimate of a launch for people; the packs are timed last, which takes a while.
 
-    `gpu`: one that is not here, whose rate is estimated; nothing is trained then. `known`: what the database knows.
+    For a `gpu` that is not here a rate is estimated. `known` has lines from the database.
     """
     from cli.progress import waiting
     from graft.launching.planning.estimate import plan_packs
@@ -45,24 +45,18 @@ def print_estimate_table(
     }
     for label, text in (*lines.items(), *(("known", text) for text in known)):
         typer.echo(f"{label:<11} {text}")
-    if gpu:
-        with waiting("counting kernels") as say:
-            found = estimate_gpu(space, gpu, say, placement.workers)
-        for label, text in describe_gpu_estimate(found):
-            typer.echo(f"{label:<11} {text}")
-        return
-    if like := estimated_as(str(placement.device)):
+    if like := gpu or estimated_as(str(placement.device)):
         with waiting("counting kernels") as say:
             found = estimate_gpu(space, like, say, placement.workers)
-        typer.echo(f"{like:<11} {describe_filling(found)}")
+        for label, text in describe_gpu_estimate(found) if gpu else [(like, describe_filling(found))]:
+            typer.echo(f"{label:<11} {text}")
+    if gpu:
+        return
     with waiting("timing packs") as say:
         plans = plan_packs(estimate, placement, say)
-    for reason in dict.fromkeys(plan.reason for plan in plans):
-        typer.echo(f"width       {reason}")
-    for step in dict.fromkeys(plan.step for plan in plans):
-        typer.echo(f"step        {step}")
-    for evaluation in dict.fromkeys(plan.evaluation for plan in plans):
-        typer.echo(f"evaluation  {evaluation}")
+    for label, name in (("width", "reason"), ("step", "step"), ("evaluation", "evaluation")):
+        for text in dict.fromkeys(getattr(plan, name) for plan in plans):
+            typer.echo(f"{label:<11} {text}")
     rates = [plan.rate for plan in plans]
     slow, fast = min(rates), max(rates)
     typer.echo(
@@ -75,7 +69,7 @@ def print_estimate_table(
 def print_estimate_json(
     name: str, estimate: Estimate, placement: Placement, gpu: str | None, notes: Sequence[str], known: Sequence[str]
 ) -> None:
-    """Print what a launch would be, for programs: one JSON object of the shape of docs/schemas/dry-run.json."""
+    """Print the estimate of a launch for programs, as docs/schemas/dry-run.json describes it."""
     from graft.launching.planning.estimate import plan_packs
     from graft.launching.planning.gpu_estimate import describe_structure, estimate_gpu
 

@@ -1,10 +1,9 @@
-"""The live display of a running study: a line on a terminal that stays, a line now and then elsewhere."""
+"""The live display of a running study: one line on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -15,7 +14,7 @@ from graft.launching.progress_text import ProgressText, fit_line
 from spaces.progress import Progress
 
 LINE_SECONDS = 15.0
-"""Without a terminal: a line this often."""
+"""Seconds between two lines without a terminal."""
 REFRESH_SECONDS = 0.2
 
 
@@ -35,9 +34,7 @@ class Live:
             self._live.update(Text(f"{self._name} starting"), refresh=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._console.is_terminal:
             self._live.stop()
 

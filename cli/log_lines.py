@@ -1,4 +1,4 @@
-"""What is said on stderr: lines for people, or as JSON, an object a line, for programs that collect logs."""
+"""The lines on stderr: text for people, or JSON objects for programs that collect logs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from graft.launching.process.watcher import LOG_VARIABLE as VARIABLE
 
 FORMATS = ("text", "json")
 _LEVELS = {"error: ": "error", "warning: ": "warning", "note: ": "info"}
-"""How a line for people starts -> its level; every other line is `info`."""
+"""The start of a line for people -> its level; every other line is `info`."""
 
 
 def choose_format(form: str) -> str:
-    """Say everything from now on in this format, in the processes that this one starts, too."""
+    """Set the format of all further lines, also in the processes that this one starts."""
     if form not in FORMATS:
         raise OptionError(f"--log-format: {form!r} must be one of {', '.join(FORMATS)}")
     if form == "json" and not isinstance(sys.stderr, JsonLines):
         os.environ[VARIABLE] = form
         sys.stderr = JsonLines(sys.stderr)
         handler = _JsonHandler()
-        logging.getLogger().addHandler(handler)  # in place of Python's own, which writes the text alone
+        logging.getLogger().addHandler(handler)  # replaces Python's own, which writes only text
     return form
 
 
@@ -42,9 +42,8 @@ def say(line: str) -> None:
 def leave(line: str) -> NoReturn:
     """Write a line to stderr and end the process now.
 
-    It is as safe as being killed, which loses nothing that was recorded. Nothing is waited for: a
-    worker's long step, a database that does not answer, a disk that hangs. And worker threads are
-    inside torch, which aborts when the interpreter is taken down around it.
+    Nothing is waited for: a worker's long step, a database or a disk that hangs. Like a kill, that
+    loses nothing that was recorded. An ordinary exit could abort inside torch.
     """
     text = _as_json(line) if isinstance(sys.stderr, JsonLines) else line
     with suppress(OSError):
@@ -54,12 +53,12 @@ def leave(line: str) -> NoReturn:
 
 @final
 class JsonLines(io.TextIOBase):
-    """Writes each line of text as an object: `time` in UTC, `level`, `message`. A line that is an object stays."""
+    """Writes each line as an object of `time` in UTC, `level` and `message`; an object stays."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._part = ""
-        """What has no end yet."""
+        """The beginning of a line that has no end yet."""
 
     def write(self, text: str) -> int:
         *lines, self._part = (self._part + text).split("\n")
@@ -80,7 +79,7 @@ class JsonLines(io.TextIOBase):
 
 @final
 class _JsonHandler(logging.Handler):
-    """Writes what is logged with its own level, and the logger's name."""
+    """Writes log records with their level and the logger's name."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record)

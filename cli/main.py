@@ -34,13 +34,16 @@ from cli.commands import (
     space,
     weights,
 )
+from cli.option_groups import with_groups
+from cli.options import ASKED
 from graft.launching.process.memory_limits import describe_shortage
 from spaces.bounds import LARGEST_COUNT
 from spaces.errors import GraftError
+from spaces.messages import one_line
 from spaces.plugins.importing import explain
 
-# Polars' allocator keeps what was freed for a while, for the next operation: a report would take half as much again.
-# It reads this when it is loaded, which no command has done yet.
+# Polars' allocator keeps freed memory for a while: a report would take half as much again. Polars
+# reads this when it is loaded, which no command has done yet.
 os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
 
 app = typer.Typer(
@@ -51,13 +54,21 @@ app = typer.Typer(
 _METAVARS: dict[object, str] = {
     int: "N", list[int]: "N...", float: "X", str: "", Path: "", list[str]: "", list[Path]: "",
 }  # fmt: skip
-"""The type of a value -> the word for it; empty: the name of the argument or option."""
+"""The type of a value -> the word for it; empty for the name of the argument or option."""
 _COMMANDS = (
-    *(launch, advise, learn, claim, comparing, serve, mcp, queries, administration, replay, space, plugins, reports),
-    *(dashboard, optuna_dashboard, weights, evaluate, database, doctor),
+    *(launch.launch, launch.resume, launch.stop, launch.retry, advise.advise, learn.learn, claim),
+    *(comparing.compare, comparing.leaderboard, serve, mcp.mcp, queries),
+    *(administration.enqueue, administration.note, administration.tag, administration.rename),
+    *(administration.archive, administration.delete, replay.replay, space, plugins, reports),
+    *(dashboard, optuna_dashboard.optuna_dashboard, weights.weights, weights.refit, evaluate.evaluate),
+    *(database, doctor.doctor),
 )  # fmt: skip
-for module in _COMMANDS:
-    module.register(app)
+"""The commands, and modules that register groups, in the order of `search --help`."""
+for one in _COMMANDS:
+    if callable(one):
+        app.command()(with_groups(one))
+    else:
+        one.register(app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -81,7 +92,7 @@ def options(
 
 @cache
 def program() -> Any:
-    """Return the program's commands with their arguments and options, each value with a word that says what it is."""
+    """Return the program's commands with their options, and give each value's type a word."""
     whole = get_command(app)
     waiting: list[Any] = [whole]
     while waiting:
@@ -90,7 +101,7 @@ def program() -> Any:
         for parameter in (*one.params, one.get_help_option(one.context_class(one))):
             kind = parameter.type_descriptor.annotation
             if kind in (int, list[int]) and parameter.type_descriptor.parameter_info.max is None:
-                parameter.type_descriptor.parameter_info.max = LARGEST_COUNT  # beyond it SQL, or a float, fails
+                parameter.type_descriptor.parameter_info.max = LARGEST_COUNT  # more fails in SQL
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
             elif parameter.metavar is None and kind in _METAVARS:
@@ -99,13 +110,13 @@ def program() -> Any:
 
 
 class _Gate:
-    """Whether errors keep their traceback."""
+    """The option `--debug` of this call."""
 
     debug = False
 
 
 def main() -> None:
-    """Run the program; an error of ours, or in how it was called, is one line on stderr and exit status 2."""
+    """Run the program; a GraftError or a wrong call is one line on stderr and exit status 2."""
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by who started the program: `search studies >&-`
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - as long as the process
@@ -126,7 +137,7 @@ def main() -> None:
 
 
 def _describe_misuse(error: TyperException) -> str:
-    """Describe how the program was called wrongly, with the value."""
+    """Describe a wrong call of the program, with the wrong value."""
     context: Any = getattr(error, "ctx", None)
     told = error.format_message().strip().rstrip(".")
     if not told:  # a group without a command, whose help has been shown
@@ -138,24 +149,20 @@ def _describe_misuse(error: TyperException) -> str:
 
 
 def _explain(error: Exception) -> str | None:
-    """Return a line for an error that is no mistake in Graft; None for any other error."""
+    """Return a line for an error that is no fault of Graft; None for any other error."""
     if shortage := describe_shortage(error):
         return shortage
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"{error.filename or 'stdout'} cannot be written: {error.strerror}"
-    if fault := explain(error):  # what goes wrong in a plug-in of the user's is theirs to mend
+    if fault := explain(error):  # an error in a plug-in of the user's
         return str(fault)
-    from cli.options import ASKED
-
     if not ASKED:
         return None
     from storage.checking import describe_damage
 
-    return describe_damage(ASKED[-1])  # rows of the database that the command read, as edits by hand leave them
+    return describe_damage(ASKED[-1])  # rows that were edited by hand
 
 
 def _refuse(reason: str) -> NoReturn:
-    from spaces.messages import one_line
-
     print(f"error: {' '.join(one_line(reason).split())}", file=sys.stderr)
     sys.exit(2)

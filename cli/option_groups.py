@@ -1,4 +1,4 @@
-"""Groups of options that several commands take, each a dataclass that is the value of its options."""
+"""Groups of options that several commands take, each a dataclass of the options' values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from cli.log_lines import FORMATS, VARIABLE, choose_format
-from cli.options import OptionError, split_assignment
+from cli.options import AllowedPlugins, OptionError, split_assignment
+from spaces import load
 
 if TYPE_CHECKING:
     from graft.launching.checkpoints import Checkpoints
@@ -30,7 +31,7 @@ RayEnvironment = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class OverrideOptions:
-    """Values that stand in place of a space's own."""
+    """Values that replace those of a space."""
 
     trials: Annotated[int | None, typer.Option(help="Number of trials, in place of the space's.")] = None
     steps: Annotated[int | None, typer.Option(help="Optimizer steps of each trial, in place of the space's.")] = None
@@ -50,7 +51,7 @@ class OverrideOptions:
 
     @contextmanager
     def load(self, space: str, plugins: Sequence[str]) -> Generator[Space]:
-        """Yield the space with these values, its draws tried, while its plug-ins and those of --plugins are in use."""
+        """Yield the checked space with these values, with its plug-ins and `plugins` in use."""
         from graft.launching.planning.reading import read_space
         from graft.plugins.collecting import plugins_of_space
         from spaces.plugins.active import using
@@ -60,14 +61,13 @@ class OverrideOptions:
             if self.steps is not None:
                 from graft.launching.planning.cutting import cut_steps
                 from graft.plugins.families import families
-                from spaces import load
 
                 own = {path: value for path, value in overrides.items() if path != "training.steps"}
                 cut = cut_steps(load(space, families(), own), self.steps)
                 for kept in (path for path in cut.kept if path not in overrides):
                     note = "stands in an option or an arm that --steps does not reach, and stays as it is"
                     typer.echo(f"--steps: {kept} {note}", err=True)
-                # What is set by its own path, or below it, wins: a validation may come at another step.
+                # A path that the user sets, or one below it, wins over the cut.
                 overrides = own | {
                     path: value
                     for path, value in cut.overrides.items()
@@ -78,7 +78,7 @@ class OverrideOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """On what this process trains, and where checkpoints go."""
+    """The device and the checkpoints of training in this process."""
 
     workers: Annotated[
         int | None, typer.Option(min=1, help="Pack workers. Default: 1 per core; 4 on a GPU, or 1 per GPU of several.")
@@ -109,13 +109,13 @@ class TrainingOptions:
     ] = "text"
 
     def placement(self) -> Placement:
-        """Return where it trains, as it is asked for."""
+        """Return the placement by the options, unchecked."""
         from graft.launching.placement import Placement
 
         return Placement(executor="inline", workers=self.workers, device=self.device, width=self.pack)
 
     def resolve_placement(self) -> Placement:
-        """Return where it trains, checked; raises StudyError as `Placement.resolve` does."""
+        """Return the checked placement; raises StudyError as `Placement.resolve` does."""
         from graft.launching.process.memory_limits import check_address_space
         from graft.machine.devices import describe_unused_gpu
 
@@ -123,12 +123,13 @@ class TrainingOptions:
 
         asked = self.placement()
         placement = asked.resolve()
-        if placement.executor != "ray" and not (self.device or asked.devices) and (unused := describe_unused_gpu()):
+        is_named = self.device or asked.devices or placement.executor == "ray"
+        if not is_named and (unused := describe_unused_gpu()):
             typer.echo(f"warning: {unused}", err=True)
         return placement
 
     def checkpointing(self) -> Checkpoints:
-        """Return how and where checkpoints are to be kept, by the options."""
+        """Return the folder and the interval of checkpoints by the options."""
         from graft.launching.checkpoints import Checkpoints
 
         return Checkpoints(url=self.checkpoints, seconds=self.checkpoint_every)
@@ -136,7 +137,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceOptions(TrainingOptions):
-    """On which devices a service trains, and where checkpoints go."""
+    """The devices and the checkpoints of a service."""
 
     devices: Annotated[
         str | None,
@@ -165,7 +166,7 @@ class ServiceOptions(TrainingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(TrainingOptions):
-    """Where a study runs, in this process or on a cluster, and where its checkpoints go."""
+    """The placement of a study, in this process or on a cluster, and its checkpoints."""
 
     executor: Annotated[
         str,
@@ -210,17 +211,14 @@ class RunOptions(TrainingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class HttpOptions:
-    """Who reaches a server over HTTP, and what it takes from them."""
+    """The access to a server over HTTP, and the limits of its clients."""
 
     allow_host: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A name by which browsers may call the server; repeatable."),
     ] = None
     tokens: Annotated[bool, typer.Option("--tokens", help="Ask for a token on loopback, too.")] = False
-    allow_plugins: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ENTRY", help="An entry of `plugins:` that a submitted space may have; repeatable."),
-    ] = None
+    allow_plugins: AllowedPlugins = None
     allow_resource: Annotated[
         list[str] | None,
         typer.Option(
@@ -258,10 +256,9 @@ class HttpOptions:
     ] = None
 
     def settings(self, url: str, host: str, processor: float | None = None) -> Settings:
-        """Return the settings of a server of a database that listens on `host`; raises AddressError as
-        `plan_settings`.
+        """Return the settings of a server of the database `url` that listens on `host`.
 
-        `processor`: cores that answers may take where the options do not say it.
+        `processor` is the default for the option. Raises AddressError as `plan_settings`.
         """
         try:
             from graft.web.server import plan_settings
@@ -283,10 +280,9 @@ class HttpOptions:
 
 
 def with_groups(command: Command) -> Command:
-    """Return the command for typer: where a parameter's type is a group, the group's options stand in its place.
+    """Return the command for typer, with each parameter that is a group replaced by its options.
 
-    typer reads options from a function's signature, so the signature is written out and the groups are put together
-    again when the command is called.
+    typer reads options from a signature. A call makes the groups from the options again.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, type] = {}
@@ -307,7 +303,7 @@ def with_groups(command: Command) -> Command:
             values[name] = group(**{field: values.pop(field) for field in fields})
         command(**values)
 
-    call.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue] - as inspect documents
+    call.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call  # pyright: ignore[reportReturnType] - the command itself, called by typer alone
 

@@ -35,7 +35,7 @@ class OptionError(GraftError):
 
 
 def check_format(choices: tuple[str, ...]) -> Callable[[str], str]:
-    """Return a check of --format that lets `choices` pass, and parquet only where no terminal would show it."""
+    """Return a check of --format: one of `choices`, and no parquet on a terminal."""
 
     def check(form: str) -> str:
         if form not in choices:
@@ -68,6 +68,12 @@ NestedFormat = Annotated[
     typer.Option("--format", metavar="table|json", callback=check_format(("table", "json")), help="For whom to write."),
 ]
 Study = Annotated[str, typer.Argument(help="Name of the study.")]
+Number = Annotated[int, typer.Argument(help="Number of the trial.")]
+PAGE = typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")
+AllowedPlugins = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ENTRY", help="An entry of `plugins:` that a submitted space may have; repeatable."),
+]
 RetrainingDevice = Annotated[
     str | None,
     typer.Option("--device", help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial."),
@@ -88,21 +94,21 @@ Plugins = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class RetrainingOptions:
-    """Where a stored trial is found, and on what it is trained again."""
+    """The database of a stored trial, and the device that trains it again."""
 
     storage: Storage = None
     device: RetrainingDevice = None
     accept_changes: AcceptDataChanges = False
 
     def restore(self, study: str, number: int) -> RestoredTrial:
-        """Return a stored trial, ready to be trained again; raises what `restore_trained` does."""
+        """Return a stored trial, ready to be trained again; raises as `restore_trained` does."""
         from graft.retraining.weights import restore_trained
 
         url = storage_url(self.storage)
         return restore_trained(url, study, number, self.device, accept_changes=self.accept_changes)
 
     def train(self, study: str, number: int, step: int | None = None) -> TrainedModel:
-        """Train a stored trial again, to `step` or as far as it was, and return its model."""
+        """Train a stored trial again, to `step` or to its own end, and return its model."""
         from graft.retraining.weights import train_model
 
         url, accept = storage_url(self.storage), self.accept_changes
@@ -117,13 +123,13 @@ ASKED: list[str] = []
 
 
 def storage_url(storage: str | None) -> str:
-    """Return the URL that --storage means: a bare path is a SQLite file, nothing is graft.db in the working
-    directory.
+    """Return the URL of --storage: a bare path is a SQLite file, None is ./graft.db.
 
-    A password in it is warned of, unless the URL comes from the environment.
+    A password in the URL causes a warning, unless the URL comes from the environment.
     """
     url = storage or DEFAULT_STORAGE
-    if not url.isprintable() or _PASSWORD.match(url):  # a URL without its start: not shown, it may hold a password
+    # A URL without its start is not shown, since it may have a password.
+    if not url.isprintable() or _PASSWORD.match(url):
         raise OptionError("--storage: use sqlite:///FILE, a plain FILE, or postgresql://USER@HOST/DATABASE")
     if "://" in url and not url.startswith("sqlite:///"):
         from storage import has_password
@@ -140,8 +146,15 @@ def storage_url(storage: str | None) -> str:
     return url
 
 
+def open_db(storage: str | None, seconds: float | None = None) -> Reader:
+    """Return a reader of the database of --storage; see `open_reader`."""
+    from storage.frames import open_reader
+
+    return open_reader(storage_url(storage), seconds)
+
+
 def current_url(storage: str | None) -> str:
-    """Return the URL of a database that exists, brought up to this program's schema."""
+    """Return the URL of an existing database after migrating it to this program's schema."""
     from storage import migrate_if_older
 
     url = storage_url(storage)
@@ -150,17 +163,14 @@ def current_url(storage: str | None) -> str:
 
 
 def database_name(url: str) -> str:
-    """Return a database's name for messages: without its password; raises StorageError for a URL of another kind."""
+    """Return a database's name without a password; raises StorageError for an unknown kind."""
     from storage.databases import find_database
 
     return find_database(url).name
 
 
 def check_output(path: Path, force: bool, endings: Sequence[str] = ()) -> None:
-    """Raise OptionError unless a file may be written to `path`; one that exists only by --force.
-
-    `endings`: those that its name may have; none: any.
-    """
+    """Raise OptionError unless the path, of one of the `endings` if any, can be written to."""
     if endings and path.suffix not in endings:
         raise OptionError(f"{path}: the ending must be one of {', '.join(endings)}")
     if not path.parent.is_dir():
@@ -172,7 +182,7 @@ def check_output(path: Path, force: bool, endings: Sequence[str] = ()) -> None:
 
 
 def split_assignment(assignment: str, example: str) -> tuple[str, str]:
-    """Return path and YAML value of a --set; raises OptionError with the example without them."""
+    """Return path and YAML value of a --set; raises OptionError, which shows the example."""
     path, equals, value = assignment.partition("=")
     if not equals or not path.strip():
         raise OptionError(f"--set {assignment}: write path=value, for example --set {example}")
@@ -180,7 +190,7 @@ def split_assignment(assignment: str, example: str) -> tuple[str, str]:
 
 
 def say_changes(study: str, outside: Outside) -> None:
-    """Say in a line, if so, that a file of the study's plug-ins is no longer what is stored, and is not run."""
+    """Report a file of the study's plug-ins that differs from the stored one, which is run."""
     from graft.plugins.stored import describe_changes
 
     if note := describe_changes(study, outside):
@@ -188,19 +198,19 @@ def say_changes(study: str, outside: Outside) -> None:
 
 
 def say_restored(study: str, restored: RestoredTrial) -> None:
-    """Say in a line each what a trial that is trained again had otherwise: files of data, and of plug-ins."""
+    """Report each file of data and of plug-ins that has changed since a trial was trained."""
     say_data_changes(restored)
     say_changes(study, restored.outside)
 
 
 def say_data_changes(restored: RestoredTrial) -> None:
-    """Say in a line each which files a trial had otherwise that is trained again on them as they are now."""
+    """Report each file of data that has changed since a trial was trained."""
     for change in restored.data_changes:
         typer.echo(f"note: trial {restored.trial.number} is trained again on other data: {change}", err=True)
 
 
 def say_look(reader: Reader, study: str, command: str) -> None:
-    """Record that a command shows interim results of a study with a claim, and say so in a line."""
+    """Record and report that a command shows interim results of a study with a claim."""
     from graft.stored.claims import note_look
 
     if note := note_look(reader, ASKED[-1], study, command):
@@ -208,7 +218,7 @@ def say_look(reader: Reader, study: str, command: str) -> None:
 
 
 def say_notes(notes: Iterable[str]) -> None:
-    """Say in a line each, on stderr, what a person may not have meant."""
+    """Write each note as a line to stderr."""
     from spaces.messages import one_line
 
     for note in notes:

@@ -1,4 +1,4 @@
-"""What is shown while a command works: the progress bar of one trial, or what is being done."""
+"""The display while a command works: the progress bar of one trial, or a line of text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def training_bar(number: int, steps: int) -> Generator[Callable[[int], None]]:
-    """Show a progress bar on a terminal while a trial trains; yields the function that takes the step reached."""
+    """Show a progress bar on a terminal while a trial trains; yield the function that moves it."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -21,7 +21,7 @@ def training_bar(number: int, steps: int) -> Generator[Callable[[int], None]]:
 
 @contextmanager
 def waiting(text: str) -> Generator[Callable[[str], None]]:
-    """Show a line on a terminal while something takes seconds; yields the function that changes it."""
+    """Show a line on a terminal during slow work; yield the function that changes it."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _: None

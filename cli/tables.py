@@ -1,4 +1,4 @@
-"""Frames shown to people: on a terminal what fits, elsewhere aligned text; programs get the formats of graft.files."""
+"""Frames for people, on a terminal or as aligned text, and for programs (`graft.files`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 CELL = 80
-"""Characters of a cell that people see; programs get all."""
+"""Characters that people see of a cell; programs get all."""
 TERMINAL_ROWS = 1_000
 _GAP = 2
 _SLICE = 10_000
@@ -30,7 +30,7 @@ _SLICE = 10_000
 def show(frame: pl.DataFrame, form: str) -> None:
     """Write a frame to stdout as `form`, one of cli.options.FORMATS.
 
-    A table on a terminal has the columns and rows that fit, and says what it leaves out; elsewhere it is aligned text.
+    A table on a terminal has the columns and rows that fit; elsewhere it is aligned text.
     """
     from graft.files import write, writing
 
@@ -79,7 +79,7 @@ def _align(frame: pl.DataFrame) -> Iterator[str]:
     parts = [_Grid.of(part) for part in frame.iter_slices(_SLICE)] or [_Grid.of(frame)]
     widths = [max(column) for column in zip(*(part.widths for part in parts), strict=True)]
     first = parts[0]
-    for row in itertools.chain([first.names], *(part.rows for part in parts)):
+    for row in itertools.chain([first.names], *(part.texts.iter_rows() for part in parts)):
         cells: list[str] = []
         for text, width, numeric in zip(row, widths, first.numeric, strict=True):
             space = " " * (width - cell_len(text))
@@ -94,12 +94,8 @@ class _Grid:
     names: Sequence[str]
     numeric: Sequence[bool]
     texts: pl.DataFrame
-    """A column of texts for each; Python's own would take ten times the room."""
+    """The texts of the cells; as Python strings they would take ten times the memory."""
     widths: Sequence[int]
-
-    @property
-    def rows(self) -> Iterator[Sequence[str]]:
-        return self.texts.iter_rows()
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> Self:
@@ -134,7 +130,7 @@ def _show_on_terminal(frame: pl.DataFrame) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0))
     for name, numeric in list(zip(grid.names, grid.numeric, strict=True))[:count]:
         table.add_column(Text(name), justify="right" if numeric else "left", no_wrap=True, overflow="ellipsis")
-    for row in grid.rows:
+    for row in grid.texts.iter_rows():
         table.add_row(*map(Text, row[:count]))
     console.print(table)
     if frame.height > TERMINAL_ROWS:

@@ -1,21 +1,21 @@
-"""Graft as a library: what the commands do and a notebook can do too.
+"""Graft as a library, for notebooks and scripts.
 
     import graft
-    study = graft.launch("quick/set_complement", trials=20)       a space by its name, a file, a dictionary
-    study = graft.open("graft.db")["quick-set-complement"]        a study that is there
-    study = graft.connect("http://127.0.0.1:8765")["tiny"]        a study that a server shows
-    study.trials(); study.best; study.model(3)                    frames, a trial, its trained model
+    study = graft.launch("quick/set_complement", trials=20)    a space's name, file or dictionary
+    study = graft.open("graft.db")["quick-set-complement"]     a stored study
+    study = graft.connect("http://127.0.0.1:8765")["tiny"]     a study of a server
+    study.trials(); study.best; study.model(3)                 frames, a trial, its trained model
 
-The names below are loaded when they are first used, torch where something is trained or a space is read.
+The names below are loaded when they are first used, torch when a study trains or a space is read.
 
-    api          what a notebook or a script uses
-    launching    a space that is read and checked, what it would take, what earlier studies teach it, and its run
+    api          the names for a notebook or a script
+    launching    reading and checking a space, estimating and running a launch
     stored       studies, their status, their trials, as frames
     retraining   replays of stored trials, their weights
-    web          studies over HTTP: what `search dashboard` serves
+    web          studies over HTTP, for `search dashboard`
     report       the pages and figures of studies
 
-Importing it raises ImportError if a module of yours is found in place of one of Graft's packages.
+Importing it raises ImportError if another module is found in place of one of Graft's packages.
 """
 
 from __future__ import annotations

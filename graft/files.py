@@ -1,4 +1,4 @@
-"""Frames written for programs, as csv, json, parquet or md, and what is said when a file cannot be written."""
+"""Frames written as csv, json, parquet or md, and the errors of files that cannot be written."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import IO, TYPE_CHECKING
 from spaces.errors import GraftError
 from spaces.messages import one_line
 
-# Polars is imported where it is used: it takes a sixth of a second, and commands without a frame write, too.
+# Polars takes a sixth of a second to import, and commands without a frame write, too.
 if TYPE_CHECKING:
     import polars as pl
 
 SLICE = 20_000
-"""Rows that are written at once."""
+"""Rows that are written at a time."""
 _FORMULA = r"^[=+\-@\t\r]"
 _MARKUP = re.compile(r"[\\|<*_`\[]")
 _OF_RUST = re.compile(r" \(os error \d+\)$")
@@ -38,10 +38,9 @@ def check_ending(path: Path, endings: Collection[str]) -> None:
 
 @contextmanager
 def writing(name: object) -> Generator[None]:
-    """Turn what goes wrong while `name` is written into an OutputError, and remove a new file that
-    is not whole.
+    """Turn errors of writing `name` into an OutputError, and remove a new file that is incomplete.
 
-    A reader that leaves early is no error: BrokenPipeError passes.
+    BrokenPipeError, of a reader that left early, passes.
     """
     new = name if isinstance(name, Path) and not name.exists() else None
     try:
@@ -58,21 +57,20 @@ def writing(name: object) -> Generator[None]:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Return the errors of a file that cannot be written: of a full disk, write_parquet says it by one of Polars'."""
+    """Return the errors of a file that cannot be written; write_parquet raises one of Polars'."""
     polars = sys.modules.get("polars")
     return (OSError, polars.exceptions.ComputeError) if polars else (OSError,)
 
 
 def write(frame: pl.DataFrame, form: str, file: IO[bytes]) -> None:
-    """Write a frame to an open file as csv, json (a list of objects), parquet or md; bytes become hexadecimal."""
+    """Write a frame as csv, json (a list of objects), parquet or md, with bytes in hexadecimal."""
     write_batches(frame.iter_slices(SLICE) if frame.height else [frame], form, file)
 
 
 def write_batches(batches: Iterable[pl.DataFrame], form: str, file: IO[bytes]) -> int:
-    """Write frames of one schema as one file, in a form of `write`; the rows. One frame at the
-    least.
+    """Write at least one frame of one schema as one file, in a form of `write`; return the rows.
 
-    Only one of them is held at a time, and of parquet a row group.
+    Only one frame is in memory at a time, and for parquet a row group.
     """
     import polars.selectors as cs
 
@@ -103,10 +101,7 @@ def cell(value: object) -> str:
 
 
 def _write_csv(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
-    """Write csv; a text that a spreadsheet would take for a formula gets a ' before it.
-
-    Source: OWASP, "CSV Injection".
-    """
+    """Write csv, with a ' before a text that is a formula (OWASP, "CSV Injection")."""
     import polars as pl
     import polars.selectors as cs
 
@@ -134,14 +129,12 @@ def _write_json(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
 
 
 def _write_parquet(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
-    """By Polars' streaming engine, which asks for one batch after another."""
+    """Write parquet by Polars' streaming engine, which asks for one batch after another."""
     from polars.io.plugins import register_io_source
 
     first = next(batches)
 
-    def read(
-        with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
-    ) -> Iterator[pl.DataFrame]:
+    def read(*_: object) -> Iterator[pl.DataFrame]:
         yield first
         yield from batches
 

@@ -1,4 +1,4 @@
-"""Whether Graft can run here: on this system, and with Python finding its own packages. Imports none of them."""
+"""A check that Graft can run on this system and that Python finds Graft's own packages."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ PACKAGES = ("cli", "graft", "search", "spaces", "storage", "workers")
 
 
 def check_system() -> None:
-    """Raise ImportError, one line, on a system that lacks what Graft is built on: locks of files and POSIX signals."""
+    """Raise ImportError, one line, on a system without locks of files and POSIX signals."""
     if sys.platform == "win32":
         raise ImportError("Graft runs on Linux and macOS; on Windows install it inside WSL, which is a Linux")
 
 
 def check_packages() -> None:
-    """Raise ImportError, one line that names both files, if another module is found in place of a package of Graft.
+    """Raise ImportError, with both files, if another module replaces a package of Graft.
 
-    Packages that do not lie beside this one are not checked: on the nodes of a cluster each has a folder of its own.
+    Packages elsewhere are not checked: on a cluster's nodes each has a folder of its own.
     """
     home = Path(__file__).resolve().parents[1]
     for name in PACKAGES:
         ours = home / name / "__init__.py"
-        # No file is found for a folder without `__init__.py`. Such a folder hides nothing: Python takes it only where
-        # no package of that name is found further on.
+        # A folder without `__init__.py` has no file and hides nothing: Python takes it only if no
+        # package of that name is found further on.
         if name in sys.modules:
             file = getattr(sys.modules[name], "__file__", None)
         else:

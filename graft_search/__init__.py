@@ -1,4 +1,4 @@
-"""Where the program `search` starts: under a name that no folder of yours has, before any other package of Graft."""
+"""The start of the program `search`, in a package whose name no folder of a user has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEAST_BYTES = 500_000 << 10
 
 
 def main() -> None:
-    """Run the program; one line and exit status 2 if another package is found in place of one of Graft's."""
+    """Run the program; exit with a line and status 2 if another package hides one of Graft's."""
     # Run from its file: `import graft` may find another package of that name.
     checks = runpy.run_path(str(Path(__file__).parents[1] / "graft" / "shadowing.py"))
     try:
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _leave(status: int) -> None:
-    """End the process as Python does, except that it does not take torch's modules apart, which takes a second."""
+    """End the process as Python does, without taking torch's modules apart for a second."""
     threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue] - waits for threads
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - what libraries have to close
     try:

@@ -12,12 +12,6 @@ from cli.options import OptionError, Storage, Study, current_url, split_assignme
 from spaces.messages import shorten_numbers
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module to the program."""
-    for command in (enqueue, note, tag, rename, archive, delete):
-        app.command()(command)
-
-
 def enqueue(
     study: Study,
     values: Annotated[
@@ -28,9 +22,9 @@ def enqueue(
     ] = None,
     storage: Storage = None,
 ) -> None:
-    """Add trials of your choice to a study, which `search resume` trains; what is not set, its sampler draws.
+    """Add trials of your choice to a study, for `search resume`; its sampler draws other values.
 
-    Example: search enqueue set-complement --set optimizer.learning_rate=0.003 --set model.residual_dropout=0
+    Example: search enqueue tiny --set optimizer.learning_rate=0.003 --set model.residual_dropout=0
     """
     from graft.launching.editing.enqueueing import enqueue as enqueue_trials
     from graft.launching.editing.enqueueing import parse_value, read_settings
@@ -94,7 +88,7 @@ def archive(
     undo: Annotated[bool, typer.Option("--undo", help="Take it out again.")] = False,
     storage: Storage = None,
 ) -> None:
-    """Put a study into the archive: `search studies` lists it with --all alone; everything else works as before.
+    """Put a study into the archive, which `search studies` lists only with --all.
 
     Example: search archive set-complement
     """

@@ -1,4 +1,4 @@
-"""The command advise: what stored trials say of the next ones, before these are trained."""
+"""The command advise: facts from stored trials about a task, or about the claim of a space."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ from typing import Annotated
 import typer
 
 from cli.commands.launch import run_enrolled
-from cli.option_groups import OverrideOptions, RunOptions, with_groups
+from cli.option_groups import OverrideOptions, RunOptions
 from cli.options import Format, OptionError, Plugins, Storage, storage_url
 from cli.tables import show, show_json, show_text
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command()(with_groups(advise))
 
 
 def advise(
@@ -36,11 +31,12 @@ def advise(
     run: RunOptions,
     form: Format = "table",
 ) -> None:
-    """Say what stored trials tell of a task before it is searched, or whether the seeds of a space's claim suffice.
+    """Say what stored trials tell of a task, or whether the seeds of a space's claim suffice.
 
-    Of a task: the noise over seeds, the seeds that find a difference, the best of so many random trials, and where the
-    best tenth of them lay. Of a claim: whether its seeds can find its difference, by the spread of stored trials or of
-    a pilot, a study of its own, NAME-pilot-SEEDS, with another `search.seed`: the claim's own data stay unseen.
+    Of a task: the noise over seeds, the seeds that find a difference, the best of so many random
+    trials, and where the best tenth of them lay. Of a claim: whether its seeds can find its
+    difference, by the spread of stored trials or of a pilot, a study of its own, NAME-pilot-SEEDS,
+    with another `search.seed`: the claim's own data stay unseen.
 
     Example: search advise add_mod
     """
@@ -76,7 +72,7 @@ def advise(
 
 
 def _is_task(name: str) -> bool:
-    """Return whether a name is a task's, or is misspelt: it is no file, and no other packaged space."""
+    """Return True for the name of a task, and for an unknown name that is no file and no space."""
     from graft.plugins.families import packaged_names
     from spaces.reading.catalogue import packaged_spaces
 

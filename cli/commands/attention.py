@@ -1,4 +1,4 @@
-"""The command report attention: a stored trial is trained again, and maps of its attention are drawn."""
+"""The command report attention: trains a stored trial again and draws maps of its attention."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from cli.options import PAGES, Force, RetrainingOptions, Study, check_output
+from cli.options import PAGE, PAGES, Force, Number, RetrainingOptions, Study, check_output
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapOptions:
-    """What is drawn of a trial's attention."""
+    """The maps that are drawn of a trial's attention."""
 
     condition: Annotated[
         list[str] | None,
@@ -25,14 +25,14 @@ class MapOptions:
 
 def attention_report(
     study: Study,
-    number: Annotated[int, typer.Argument(help="Number of the trial.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")],
+    number: Number,
+    output: Annotated[Path, PAGE],
     *,
     options: MapOptions,
     retraining: RetrainingOptions,
     force: Force = False,
 ) -> None:
-    """Train a trial again and draw where its attention goes: of sets by their largest items, else of one sequence.
+    """Train a trial again and draw its attention to large items, or in one sequence.
 
     Example: search report attention quick-max-retrieval 0 --condition items=64 -o attention.html
     """

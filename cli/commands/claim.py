@@ -1,4 +1,4 @@
-"""The command group claim: what is said of two arms before they are trained."""
+"""The command group claim: statements about two arms that are made before they are trained."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Force, Format, Storage, Study, check_output, storage_url
+from cli.options import Force, Format, Storage, Study, check_output, open_db, storage_url
 from cli.tables import show, show_text
 
 
@@ -50,34 +50,32 @@ def new(
 
 
 def list_(storage: Storage = None, form: Format = "table") -> None:
-    """List the claims of all studies: when each was locked, after how many results, edits and looks.
+    """List the claims of all studies: their locks, the results by then, edits and looks.
 
     Example: search claim list
     """
     from graft.stored.claims import list_claims
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_db(storage) as reader:
         frame = list_claims(reader)
     show(frame, form)
 
 
 def show_claims(study: Study, storage: Storage = None) -> None:
-    """Show the claims of a study and their history, without results: `search report claim` has the verdict.
+    """Show a study's claims and their history; `search report claim` has the verdict.
 
     Example: search claim show my-arms
     """
     from graft.stored.claims import claims_in, describe_history, read_history
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_db(storage) as reader:
         history = read_history(reader.study(study))
     lines = [f"{claim}, over {claim.seeds:,} seeds, {claim.correction}" for claim in claims_in(history)]
     show_text("\n".join([*lines, *describe_history(history)] or [f"{study} has no claim"]))
 
 
 def reveal(study: Study, storage: Storage = None) -> None:
-    """Open the test results of a finished study, record it, and show the verdicts; the study is closed from then on.
+    """Open the test results of a finished study, record it, show the verdicts and close the study.
 
     Example: search reveal my-arms
     """

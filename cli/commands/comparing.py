@@ -6,14 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Format, Storage, say_look, storage_url
+from cli.options import Format, Storage, open_db, say_look
 from cli.tables import show, show_text
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the program."""
-    app.command()(compare)
-    app.command()(leaderboard)
 
 
 def compare(
@@ -22,16 +16,15 @@ def compare(
     storage: Storage = None,
     form: Format = "table",
 ) -> None:
-    """Compare two arms in a line, over the same seeds, as `search report compare` does with all of their studies' arms.
+    """Compare two arms in a line over the same seeds; `search report compare` compares all arms.
 
     Example: search compare my-arms:ssa my-arms:softmax
     """
     import polars as pl
 
     from graft.report.arms import compare_two
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_db(storage) as reader:
         for study in dict.fromkeys(side.partition(":")[0] for side in (one, other)):
             say_look(reader, study, "compare")
         found = compare_two(reader, one, other)
@@ -58,14 +51,14 @@ def leaderboard(
 ) -> None:
     """Rank the arms of all experiments on a task, each compared with the best over the same seeds.
 
-    Studies share a board where they evaluate on equal data, by one objective and from one search.seed.
+    Studies share a board where they evaluate on equal data, by one objective and from one
+    search.seed.
 
     Example: search leaderboard every
     """
     from graft.report.arms import rank_arms
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_db(storage) as reader:
         frame = rank_arms(reader, task)
         for study in dict.fromkeys(arm.partition(": ")[0] for arm in frame["arm"]):
             say_look(reader, study, "leaderboard")

@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from cli.options import Force, Storage, Study, check_output, say_look, storage_url
+from cli.options import Force, Storage, Study, check_output, open_db, say_look
 
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet", ".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixOptions:
-    """What the rows and columns of a matrix are, and how they are compared."""
+    """The rows and columns of a matrix, and their comparison."""
 
     source: Annotated[str, typer.Option(metavar="PATH", help="Rows: where a trial says what it was made for.")] = (
         "architecture.source"
@@ -46,7 +46,7 @@ def transfer_report(
     force: Force = False,
     storage: Storage = None,
 ) -> None:
-    """Write the compatibility matrix of one study: what each source changes on each target, against the baseline.
+    """Write a study's compatibility matrix: each source on each target, against the baseline.
 
     Any two paths of a trial make one: --source model.scorer --baseline softmax --pair group_number.
 
@@ -56,9 +56,8 @@ def transfer_report(
     from graft.report.compatibility.content import cautions
     from graft.report.compatibility.formats import render
     from graft.report.compatibility.reading import MatrixRequest, read_transfer
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_db(storage) as reader:
         transfer, learned = read_transfer(reader, study, MatrixRequest(**vars(options)))
         say_look(reader, study, "report transfer")
     render(transfer, output, learned)

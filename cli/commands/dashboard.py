@@ -1,4 +1,4 @@
-"""The command dashboard, which serves a database over HTTP, and the group token, which says who may reach it."""
+"""The command dashboard, which serves a database over HTTP, and the group token for its access."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def dashboard(
     http: HttpOptions,
     storage: Storage = None,
 ) -> None:
-    """Show the studies and the queue of a database to browsers and programs over HTTP; it trains nothing.
+    """Show the studies and the queue of a database over HTTP; it trains nothing.
 
     Example: search dashboard --port 8765
     """
@@ -51,7 +51,7 @@ def make(
     days: Annotated[float | None, typer.Option(help="Days after which it expires. Default: never.")] = None,
     storage: Storage = None,
 ) -> None:
-    """Make a token, and print it: the database keeps only a digest, so that it is never shown again.
+    """Make a token and print it; the database keeps only a digest, so it is never shown again.
 
     Example: search token make lab-notebook --role read
     """
@@ -77,7 +77,7 @@ def list_tokens(storage: Storage = None, form: Format = "table") -> None:
 
 
 def revoke(name: Annotated[str, typer.Argument(help="Name of the token.")], storage: Storage = None) -> None:
-    """Have a token open nothing from now on, while a service or a launch runs, too; streams that are open end.
+    """Revoke a token at once, while a service or a launch runs, too; open streams end.
 
     Example: search token revoke lab-notebook
     """

@@ -12,7 +12,7 @@ from cli.options import NestedFormat, Storage, database_name, storage_url
 from cli.tables import show_json, show_text
 
 BROKEN = 1
-"""Exit status of `check` where something is broken."""
+"""Exit status of `check` if something is broken."""
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +28,7 @@ def upgrade(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     form: NestedFormat = "table",
 ) -> None:
-    """Bring a database of an older Graft to this one's schema, in one transaction; not while a study is being run.
+    """Bring an older database to this Graft's schema, in one transaction; not while a study runs.
 
     Example: search db upgrade --storage graft.db
     """
@@ -49,7 +49,7 @@ def upgrade(
 
 
 def check(storage: Storage = None, form: NestedFormat = "table") -> None:
-    """Say whether a database is whole: its file, and every rule that its rows keep. Exit status 1 if it is not.
+    """Check a database's file and the rules of its rows. Exit status 1 if one is broken.
 
     Example: search db check --storage graft.db
     """
@@ -72,7 +72,7 @@ def check(storage: Storage = None, form: NestedFormat = "table") -> None:
 def backup(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new SQLite file.")], storage: Storage = None
 ) -> None:
-    """Write a whole database, SQLite or PostgreSQL, as of one moment, to a new SQLite file; launches may go on.
+    """Write a whole database, as of one moment, to a new SQLite file; launches may go on.
 
     Example: search db backup graft-2026-11-21.db
     """
@@ -87,7 +87,7 @@ def copy(
     target: Annotated[str, typer.Argument(metavar="TO", help="Another one; a SQLite file is created.")],
     study: Annotated[str | None, typer.Option(help="Only this study.")] = None,
 ) -> None:
-    """Copy studies from one database to another, each whole or not at all; called again, it does what is left.
+    """Copy studies to another database, each whole or not at all; repeat it to do what is left.
 
     Example: search db copy graft.db postgresql://me@host/graft --study set-complement
     """

@@ -1,4 +1,4 @@
-"""The command doctor: what this machine has, and how fast it trains."""
+"""The command doctor: an examination of this machine, and the rate of its training."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ from cli.options import Force, NestedFormat, OptionError, check_output, storage_
 from cli.tables import show_json, show_text
 
 PROBLEM = 1
-"""Exit status where something asked for cannot be used."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command of this module to the program."""
-    app.command()(doctor)
+"""Exit status if something asked for cannot be used."""
 
 
 def doctor(
@@ -34,7 +29,7 @@ def doctor(
     force: Force = False,
     form: NestedFormat = "table",
 ) -> None:
-    """Say what this machine has, what Graft does with it, and how fast it trains. Exit status 1 if a part is broken.
+    """Say what this machine has and how fast it trains. Exit status 1 if a part is broken.
 
     Example: search doctor --bench -o machine.json
     """
@@ -57,7 +52,8 @@ def doctor(
             show_text(one_line(f"{finding.name:<11} {'problem: ' if finding.is_problem else ''}{finding.text}"))
     rates: list[Rate] = []
     with waiting("timing steps") as say:
-        for rate in measure(where, bench=bench, show=say):  # each is shown and written at once: the next may crash
+        # Each rate is shown and written at once, since the next one may crash.
+        for rate in measure(where, bench=bench, show=say):
             rates.append(rate)
             if form == "table":
                 lanes = f"{rate.lanes:,} lane{'s' if rate.lanes > 1 else ''}"

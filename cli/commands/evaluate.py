@@ -1,4 +1,4 @@
-"""The command evaluate: a trained trial, or a pretrained model under a scorer, by lm-evaluation-harness."""
+"""The command evaluate: scores a trial or a pretrained model by lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.option_groups import with_groups
 from cli.options import Format, OptionError, RetrainingOptions, check_output, say_changes, storage_url
 from cli.tables import show
 
@@ -19,14 +18,9 @@ if TYPE_CHECKING:
     from graft.exports.huggingface.evaluation import Asked
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command()(with_groups(evaluate))
-
-
 @dataclass(frozen=True, kw_only=True)
 class HarnessOptions:
-    """What a model is asked."""
+    """The tasks that a model is evaluated on."""
 
     tasks: Annotated[
         list[str], typer.Option(metavar="TASK", help="A task of lm-evaluation-harness; several: repeat it, or a,b.")
@@ -70,10 +64,11 @@ def evaluate(
     retraining: RetrainingOptions,
     form: Format = "table",
 ) -> None:
-    """Score a language model by lm-evaluation-harness, with standard errors over the examples of each task.
+    """Score a language model by lm-evaluation-harness, with standard errors over its examples.
 
-    A trial is trained again for it and read as Hugging Face transformers read it. It needs the extra `evaluate`. With
-    --pretrained a folder is scored that is no trial: as it is, or with a scorer of Graft in place of softmax.
+    A trial is trained again for it and read as Hugging Face transformers read it. It needs the
+    extra `evaluate`. With --pretrained a folder is scored that is no trial: as it is, or with a
+    scorer of Graft in place of softmax.
 
     Example: search evaluate tinystories 4 --tasks lambada_openai --limit 200
     """

@@ -1,4 +1,4 @@
-"""The command export: a study's trials and metrics as files for others, or one trial as a program or a model."""
+"""The command export: a study's trials and metrics as files, or a trial as a program or a model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Number = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Where an export goes, in which form, and what of the study."""
+    """The target and the form of an export, and the choice of its trials."""
 
     output: Annotated[
         Path | None,
@@ -79,16 +79,19 @@ class Destination:
 
 
 def export(study: Study, destination: Destination, number: Number = None, storage: Storage = None) -> None:
-    """Write the trials of a study to FILE, params as columns, and its metrics to FILE's name with `.metrics` in it.
+    """Write a study's trials to FILE.csv, params as columns, and its metrics to FILE.metrics.csv.
 
-    With --to, `search export set-complement --to tensorboard -o runs`, what Optuna or a logger of experiments reads:
-    all trials as a study of Optuna, the 50 best as runs of TensorBoard, Trackio or MLflow.
+    With --to, `search export set-complement --to tensorboard -o runs`, what Optuna or a logger of
+    experiments reads: all trials as a study of Optuna, the 50 best as runs of TensorBoard, Trackio
+    or MLflow.
 
-    With N and --script, `search export set-complement 4 --script trial-4.py`, one trial as a program that stands alone:
-    it needs torch and numpy. The data of a corpus, of games and of CLRS-Text comes beside it, as FILE.npz.
+    With N and --script, `search export set-complement 4 --script trial-4.py`, one trial as a
+    program that stands alone: it needs torch and numpy. The data of a corpus, of games and of
+    CLRS-Text comes beside it, as FILE.npz.
 
-    With N and --to huggingface, `search export tinystories 4 --to huggingface -o tiny`, one trial as a model of Hugging
-    Face transformers, with its tokenizer and the code of its network: it is trained again for it.
+    With N and --to huggingface, `search export tinystories 4 --to huggingface -o tiny`, one trial
+    as a model of Hugging Face transformers, with its tokenizer and the code of its network: it is
+    trained again for it.
 
     Example: search export set-complement -o trials.parquet
     """
@@ -124,7 +127,7 @@ def export(study: Study, destination: Destination, number: Number = None, storag
 
 
 def _export_trials(study: str, output: Path, destination: Destination, url: str) -> None:
-    """Write tables, or what Optuna or a logger reads."""
+    """Write tables, or files for Optuna or a logger."""
     if destination.to is None:
         from graft.stored.export import export_study, metrics_file
         from storage.frames import open_reader

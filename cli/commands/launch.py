@@ -13,12 +13,13 @@ import typer
 
 from cli.estimates import print_estimate_json, print_estimate_table
 from cli.log_lines import leave, say
-from cli.option_groups import OverrideOptions, RunOptions, with_groups
+from cli.option_groups import OverrideOptions, RunOptions
 from cli.options import (
     INTERRUPTED,
     OptionError,
     Plugins,
     Storage,
+    Study,
     check_format,
     current_url,
     database_name,
@@ -37,16 +38,8 @@ if TYPE_CHECKING:
 _watcher = Watcher()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module to the program."""
-    for command in (launch, resume):
-        app.command()(with_groups(with_kill_watcher(command)))
-    for command in (stop, retry):
-        app.command()(with_groups(command))
-
-
 def with_kill_watcher(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command, with a process beside it that says if it is killed."""
+    """Return the command with a process beside it that reports if the command is killed."""
 
     @functools.wraps(command)
     def watched(*arguments: Any, **options: Any) -> None:
@@ -58,7 +51,7 @@ def with_kill_watcher(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True, kw_only=True)
 class StartOptions:
-    """What is done before a study is started."""
+    """The options that matter before a study is started."""
 
     plugins: Plugins = None
     warm_start: Annotated[
@@ -76,6 +69,7 @@ class StartOptions:
     ] = "table"
 
 
+@with_kill_watcher
 def launch(
     space: Annotated[str, typer.Argument(help="A space file, or the name of a packaged space.")],
     *,
@@ -102,13 +96,14 @@ def launch(
         if placement.executor not in ("ray", "surrogate") and not estimated:
             begin_loading_steps(loaded, str(placement.device))
         name = loaded.name if study is None else study
-        if study is not None:  # the space's own was checked when it was read
+        if study is not None:  # the space's own name was checked when the space was read
             from storage import check_name
 
             check_name(study)
         url = storage_url(storage)
         notes = _note_claims(url, loaded, name)
-        notes += review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
+        device = placement.device if placement.executor != "ray" else None
+        notes += review(loaded, device, placement.width or 1)
         if start.dry_run:
             say_notes(notes)
             estimate, known = estimate_study(loaded), _note_task(url, loaded)
@@ -117,7 +112,7 @@ def launch(
             else:
                 print_estimate_table(name, estimate, placement, estimated, known)
             return
-        from graft.launching.enrolling import enrol  # with the database's libraries, which an estimate does without
+        from graft.launching.enrolling import enrol  # imports SQL, which an estimate does not need
 
         if start.warm_start is not None:
             from graft.launching.planning.warm_start import warm_start as start_from_earlier
@@ -133,7 +128,7 @@ def launch(
 
 
 def _note_claims(url: str, space: Space, name: str) -> list[str]:
-    """Return what is to be known of a space's claims; scipy, which takes a while, is imported for claims alone."""
+    """Return notes on a space's claims; scipy, which takes a while, is imported only for claims."""
     from spaces.experiment import ExperimentSpace
 
     if not isinstance(space, ExperimentSpace) or not space.claims:
@@ -144,7 +139,7 @@ def _note_claims(url: str, space: Space, name: str) -> list[str]:
 
 
 def _note_task(url: str, space: Space) -> list[str]:
-    """Return what the database knows of a space's task, in two or three lines; none where it knows nothing."""
+    """Return two or three lines about a space's task; none if the database has no trials of it."""
     from spaces.experiment import ExperimentSpace
     from spaces.transfer import TransferSpace
     from storage.peeking import may_know_task
@@ -159,8 +154,9 @@ def _note_task(url: str, space: Space) -> list[str]:
     return note_task(url, part)
 
 
+@with_kill_watcher
 def resume(
-    study: Annotated[str, typer.Argument(help="Name of the study.")],
+    study: Study,
     *,
     trials: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Plan this many trials in all, before it resumes.")
@@ -180,8 +176,8 @@ def resume(
     run_enrolled(url, study, placement, run, how_enrolled)
 
 
-def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
-    """Ask a running study to stop, wherever it runs. What is finished stays; `search resume` resumes it.
+def stop(study: Study, storage: Storage = None) -> None:
+    """Have a running study stopped, with everything kept; `search resume` resumes it.
 
     Example: search stop set-complement
     """
@@ -196,7 +192,7 @@ def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], stora
 
 
 def retry(
-    study: Annotated[str, typer.Argument(help="Name of the study.")],
+    study: Study,
     trials: Annotated[list[int] | None, typer.Argument(metavar="[N]...", help="Their numbers. Default: all.")] = None,
     *,
     storage: Storage = None,
@@ -220,7 +216,7 @@ def retry(
 
 
 def run_enrolled(url: str, name: str, placement: Placement, run: RunOptions, how_enrolled: str) -> None:
-    """Run a study on a terminal; says how it was enrolled first, and how it ended."""
+    """Run a study on a terminal, and report before how it was enrolled and after how it ended."""
     from cli.live import Live
     from graft.launching.changes import settle_changes
     from graft.launching.enrolling import find_study
@@ -259,5 +255,5 @@ def run_enrolled(url: str, name: str, placement: Placement, run: RunOptions, how
 def _leave(name: str) -> None:
     """End the process of a study now."""
     _watcher.close()
-    shown = "\033[?25h" if sys.stderr.isatty() else ""  # the cursor, which the display hides
+    shown = "\033[?25h" if sys.stderr.isatty() else ""  # shows the cursor again
     leave(f"{shown}left at once; what was recorded is kept; resume it with `search resume {name}`")

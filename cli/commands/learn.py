@@ -1,4 +1,4 @@
-"""The command learn: a prior for the sampler `learned`, from what is stored."""
+"""The command learn: a prior for the sampler `learned`, from stored trials."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ import typer
 from cli.options import OptionError, Storage, storage_url
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command()(learn)
-
-
 def learn(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The prior, a .npz file.")],
     from_: Annotated[
@@ -23,7 +18,7 @@ def learn(
     table: Annotated[str | None, typer.Option(metavar="FOLDER", help="A table of trials.")] = None,
     storage: Storage = None,
 ) -> None:
-    """Learn where good trials lie, from the trials of databases and of a table, for the sampler `learned`.
+    """Learn a prior for the sampler `learned` from the trials of databases and of a table.
 
     Example: search learn --from sqlite:///graft.db -o prior.npz
     """

@@ -8,19 +8,11 @@ from typing import Annotated
 import typer
 
 from cli.commands.serve import TOKEN_VARIABLE
-from cli.options import OptionError, Storage, storage_url
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command()(mcp)
+from cli.options import AllowedPlugins, OptionError, Storage, storage_url
 
 
 def mcp(
-    allow_plugins: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ENTRY", help="An entry of `plugins:` that a submitted space may have; repeatable."),
-    ] = None,
+    allow_plugins: AllowedPlugins = None,
     allow_resource: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD", help="A field that may name a file, as task.corpus.path; repeatable."),
@@ -31,9 +23,10 @@ def mcp(
     ] = None,
     storage: Storage = None,
 ) -> None:
-    """Give programs tools over stdin and stdout, by the Model Context Protocol: check, submit, watch, claim ...
+    """Give programs tools by the Model Context Protocol over stdio: check, submit, watch ...
 
-    A program may do what you may, or what the token in SEARCH_TOKEN may. What it submits is trained by `search serve`.
+    A program may do what you may, or what the token in SEARCH_TOKEN may. What it submits is trained
+    by `search serve`.
 
     Example: search mcp --allow-plugins ./mine.py
     """

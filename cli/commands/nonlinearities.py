@@ -1,4 +1,4 @@
-"""The command report nonlinearities: what trials of a study learned in place of GELU."""
+"""The command report nonlinearities: the functions that trials learned in place of GELU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cli.options import Force, OptionError, Storage, Study, check_output, say_look, storage_url
+from cli.options import Force, OptionError, Storage, Study, check_output, open_db, say_look
 from spaces.errors import StudyError
 from spaces.messages import shorten
 from spaces.settings import Direction
@@ -22,7 +22,7 @@ ENDINGS = (".svg", ".png", ".pdf", ".html", ".csv", ".parquet", ".json")
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionOptions:
-    """Which of the non-linearities are written, and beside which version of them."""
+    """The non-linearities that are written, and the version that is drawn beside them."""
 
     task: Annotated[list[str] | None, typer.Option(help="Only those learned on this task; may be repeated.")] = None
     component: Annotated[
@@ -45,7 +45,7 @@ def nonlinearities_report(
     force: Force = False,
     storage: Storage = None,
 ) -> None:
-    """Write the non-linearities that trials of a study learned: a picture, a page, or the values at their knots.
+    """Write the non-linearities that trials learned: a picture, a page, or values at their knots.
 
     Example: search report nonlinearities stage-one -o learned.png --with polynomial
     """
@@ -54,9 +54,8 @@ def nonlinearities_report(
     from graft.report.nonlinearities.formats import render
     from graft.report.nonlinearities.learned import Learned
     from graft.stored.studies import read_target_objectives
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_db(storage) as reader:
         say_look(reader, study, "report nonlinearities")
         stored = reader.study(study)
         row, found = stored.row, stored.architectures.read()
@@ -74,9 +73,11 @@ def nonlinearities_report(
     if options.version:
         from workers.networks.spline_forms import form
 
-        versions = [form(options.version, one.knots, (one.low, one.high), one.active_range) for one in learned.members]
-        both = zip(learned.members, versions, strict=True)
-        learned = replace(learned, members=[replace(one, version=version) for one, version in both])
+        members = [
+            replace(one, version=form(options.version, one.knots, (one.low, one.high), one.active_range))
+            for one in learned.members
+        ]
+        learned = replace(learned, members=members)
     render(learned, output)
     if note := worst_version(learned):
         typer.echo(f"note: {note}", err=True)
@@ -84,7 +85,7 @@ def nonlinearities_report(
 
 
 def _filter(found: pl.DataFrame, option: str, column: str, wanted: Sequence[object] | None) -> pl.DataFrame:
-    """Return the rows that have one of the `wanted` values in a column; None: all of them."""
+    """Return the rows that have one of the `wanted` values in a column (None: all rows)."""
     if wanted is None:
         return found
     import polars as pl

@@ -1,4 +1,4 @@
-"""The command report norms: how long the vectors of tokens are, of a trial or of a pretrained model."""
+"""The command report norms: the lengths of the token vectors of a trial or a pretrained model."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from typing import Annotated
 
 import typer
 
-from cli.options import PAGES, Force, OptionError, RetrainingOptions, check_output
+from cli.options import PAGE, PAGES, Force, OptionError, RetrainingOptions, check_output
 
 
 def norms_report(
     study: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="Name of the study.")] = None,
     number: Annotated[int | None, typer.Argument(metavar="[N]", help="Number of the trial.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")
-    ] = None,
+    output: Annotated[Path | None, PAGE] = None,
     pretrained: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="A model of the kind of Llama or Gemma, in place of a trial.")
     ] = None,
@@ -23,7 +21,7 @@ def norms_report(
     retraining: RetrainingOptions,
     force: Force = False,
 ) -> None:
-    """Draw how long the vectors of tokens are: of a trial, which is trained again, or of a pretrained model's folder.
+    """Draw how long the vectors of tokens are: of a trial, trained again, or a pretrained model.
 
     Example: search report norms quick-web 0 -o norms.html
     """

@@ -10,11 +10,6 @@ import typer
 from cli.options import Storage, storage_url
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command("optuna-dashboard")(optuna_dashboard)
-
-
 def optuna_dashboard(
     port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine alone; 0: any that is free.")] = 8080,
     storage: Storage = None,

@@ -1,4 +1,4 @@
-"""The command list, what a space can name; and the group plugin, for plug-ins of one's own."""
+"""The command list, which shows the known plug-ins, and the group plugin, for one's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Force, Format, OptionError, Plugins, Storage, Study, storage_url
+from cli.options import Force, Format, OptionError, Plugins, Storage, Study, open_db
 from cli.tables import show, show_text
 
 BROKEN = 1
@@ -29,7 +29,7 @@ def list_plugins(
     plugins: Plugins = None,
     form: Format = "table",
 ) -> None:
-    """List the plug-ins of a family with a sentence on each, where it comes from, its fields, their rules and defaults.
+    """List the plug-ins of a family with a sentence, origin, fields, rules and defaults.
 
     Example: search list optimizers
     """
@@ -81,7 +81,7 @@ def new(
 def check(
     files: Annotated[list[str], typer.Argument(metavar="FILE|MODULE...", help="./mine.py, a folder, package.module.")],
 ) -> None:
-    """Run the contract of its family on each plug-in and say in words what is broken. Exit status 1 if anything is.
+    """Run the contract of its family on each plug-in. Exit status 1 if anything is broken.
 
     Example: search plugin check mine.py
     """
@@ -113,9 +113,7 @@ def show_sources(
 
     import polars as pl
 
-    from storage.frames import open_reader
-
-    with open_reader(storage_url(storage)) as reader:
+    with open_db(storage) as reader:
         sources = reader.study(study).sources().sort(pl.col("successor").is_not_null(), maintain_order=True)
     if file is None:
         defined = [

@@ -1,4 +1,4 @@
-"""Commands that show what a database holds: studies, status, wait, trials, show, query."""
+"""Commands that show the contents of a database: studies, status, wait, trials, show, query."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cli.option_groups import with_groups
 from cli.options import Format, NestedFormat, OptionError, Storage, Study, say_look, say_notes, storage_url
 from cli.tables import align, show, show_json, show_text
 from spaces.bounds import MOST_TRIALS
+from spaces.messages import one_line
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from graft.stored.fingerprints import StoredFingerprint
 
 SECONDS = 300.0
-"""How long the database may work on an answer that a person described in SQL."""
+"""Seconds that the database may work on an answer to SQL."""
 _PREFERRED = ("optimizer.learning_rate", "model.", "optimizer.", "averaging.", "task.")
-"""The order in which params stand in a table for people, which may be too narrow for all."""
+"""The order of params in a table for people, which may be too narrow for all."""
 _COLUMNS = (
     "number",
     "group",
@@ -38,7 +39,7 @@ _COLUMNS = (
     "fingerprint",
     "error",
 )
-"""What else such a table has."""
+"""The other columns of such a table."""
 _TIMES = {"started": "started_at", "ended": "finished_at"}
 _SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")
 
@@ -90,10 +91,10 @@ def trials(
 ) -> None:
     """List the trials of a study with the params that differ; programs get every column.
 
-    `--sort objective` puts the best trial first, whether the study minimizes or maximizes; with --top it leaves out
-    trials that break a constraint.
+    `--sort objective` puts the best trial first, whether the study minimizes or maximizes;
+    with --top it leaves out trials that break a constraint.
 
-    Example: search trials set-complement --where "optimizer.learning_rate > 1e-3" --sort objective --top 10
+    Example: search trials tiny --where "optimizer.learning_rate > 1e-3" --sort objective --top 10
     """
     from graft.stored.trials import find_varying_params, list_front, list_trials
     from storage.frames import open_reader
@@ -171,11 +172,11 @@ def query(
 
 
 def _select_for_people(trials: pl.DataFrame, varying: Set[str]) -> pl.DataFrame:
-    """Choose what a person compares: where each trial stands, then the params that differ, then errors, if any.
+    """Choose the columns that people compare: the state, the params that differ, and any errors.
 
-    `varying`: params that differ among other trials of the study. They stay where all rows have one value: that the
-    best trials have it in common is worth knowing. The last part of a param's path is its name in the table, where no
-    other column is called so.
+    Params that differ anywhere in the study are `varying`. They stay even if these rows have one
+    value, since it is worth knowing that the best trials share it. A param is named by the last
+    part of its path if no other column has that name.
     """
     import polars as pl
 
@@ -207,7 +208,6 @@ def _select_for_people(trials: pl.DataFrame, varying: Set[str]) -> pl.DataFrame:
 
 def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> str:
     from graft.stored.fingerprints import describe_gpu_rates
-    from spaces.messages import one_line
     from spaces.records import describe_constraints
 
     steps, group = f"{row['steps']:,} steps", f"group {row['group_number']}"

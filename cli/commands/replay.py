@@ -1,4 +1,4 @@
-"""The command replay: train stored trials again, each alone, and say whether they give the same numbers."""
+"""The command replay: trains stored trials again, each alone, and compares the numbers."""
 
 from __future__ import annotations
 
@@ -12,20 +12,15 @@ from cli.options import (
     RetrainingDevice,
     Storage,
     Study,
+    open_db,
     say_changes,
     say_data_changes,
     say_look,
-    storage_url,
 )
 from cli.tables import show, show_text
 
 DIFFERS = 1
 """Exit status when a trial does not reproduce."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command of this module to the program."""
-    app.command()(replay)
 
 
 def replay(
@@ -37,9 +32,10 @@ def replay(
     accept_changes: AcceptDataChanges = False,
     form: Format = "table",
 ) -> None:
-    """Train trials again, each alone, and compare every stored metric. Exit status 1 if one differs.
+    """Train trials again, alone, and compare every stored metric. Exit status 1 if one differs.
 
-    Metrics must be equal to the bit on a CPU with the step and numerics of the first training, else within 0.1 %.
+    Metrics must be equal to the bit on a CPU with the step and numerics of the first training, else
+    within 0.1 %.
 
     Example: search replay set-complement 17
     """
@@ -48,11 +44,10 @@ def replay(
     from graft.plugins.stored import read_outside
     from graft.retraining.comparison import to_frame
     from graft.retraining.replay import read_replays
-    from storage.frames import open_reader
 
     if device:
         check_device(device)
-    with open_reader(storage_url(storage)) as reader:
+    with open_db(storage) as reader:
         say_look(reader, study, "replay")
         replays = read_replays(reader, study, numbers, until, accept_changes=accept_changes)
         say_changes(study, read_outside(reader, study))
@@ -79,7 +74,7 @@ def replay(
 
 
 def _say(line: str, form: str) -> None:
-    """Print a line for people: on stdout, or on stderr where stdout carries a table for a program."""
+    """Print a line for people: on stdout, or on stderr if stdout has a table for a program."""
     if form == "table":
         show_text(line)
     else:

@@ -1,4 +1,4 @@
-"""The command group report: what a study found, as a page for people."""
+"""The command group report: a study's results as a page for people."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cli.commands.norms import norms_report
 from cli.commands.temperature import temperature_report
 from cli.option_groups import with_groups
 from cli.options import (
+    PAGE,
     PAGES,
     Force,
     Format,
@@ -24,25 +25,21 @@ from cli.options import (
     Storage,
     Study,
     check_output,
+    open_db,
     say_look,
-    storage_url,
 )
 from cli.tables import json_text, show, show_json, show_text
+from spaces.plugins.active import using
 
 
 def register(app: typer.Typer) -> None:
     """Add the command group `report` to the program."""
     group = typer.Typer(no_args_is_help=True)
-    group.command("study")(study_report)
-    group.command("compare")(compare_report)
-    group.command("claim")(claim_report)
-    group.command("paper")(paper_report)
-    group.command("transfer")(with_groups(transfer_report))
-    group.command("nonlinearities")(with_groups(nonlinearities_report))
-    group.command("attention")(with_groups(attention_report))
-    group.command("temperature")(with_groups(temperature_report))
-    group.command("norms")(with_groups(norms_report))
-    group.command("evaluations")(evaluations_report)
+    for command in (
+        *(study_report, compare_report, claim_report, paper_report, transfer_report, nonlinearities_report),
+        *(attention_report, temperature_report, norms_report, evaluations_report),
+    ):
+        group.command(command.__name__.removesuffix("_report"))(with_groups(command))
     app.add_typer(
         group,
         name="report",
@@ -52,7 +49,7 @@ def register(app: typer.Typer) -> None:
 
 def study_report(
     study: Study,
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")],
+    output: Annotated[Path, PAGE],
     force: Force = False,
     plugins: Plugins = None,
     storage: Storage = None,
@@ -62,15 +59,13 @@ def study_report(
     Example: search report study set-complement -o report.html
     """
     check_output(output, force, PAGES)
-    # Each of Polars' threads holds a part of what is being computed; it reads this when it is loaded, below.
+    # Each of Polars' threads needs memory of its own. Polars reads this when it is loaded, below.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     from graft.plugins.collecting import plugins_asked_for
     from graft.plugins.stored import read_outside
     from graft.report.study import read, render
-    from spaces.plugins.active import using
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_db(storage) as reader:
         outside = read_outside(reader, study) | plugins_asked_for(plugins or ())
         say_look(reader, study, "report study")
         with using(outside):
@@ -93,17 +88,16 @@ def compare_report(
 ) -> None:
     """Compare the arms of one or several experiments over the same seeds, with intervals and tests.
 
-    Without -o it prints what was found, and how each arm differs from the baseline under the objective's condition;
-    `--format json` prints every condition, with or without -o.
+    Without -o it prints what was found, and how each arm differs from the baseline under the
+    objective's condition; `--format json` prints every condition, with or without -o.
 
     Example: search report compare quick-every -o arms.html
     """
     if output is not None:
         check_output(output, force, PAGES)
     from graft.report.arms import read_comparison
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_db(storage) as reader:
         for study in studies:
             say_look(reader, study, "report compare")
         comparison = read_comparison(reader, studies, baseline)
@@ -126,7 +120,7 @@ def claim_report(
     storage: Storage = None,
     form: NestedFormat = "table",
 ) -> None:
-    """Say whether the claims of a study are confirmed, refuted or undecided, and what became of them since launch.
+    """Say whether claims are confirmed, refuted or undecided, and their history since launch.
 
     Example: search report claim my-arms -o claim.json
     """
@@ -136,9 +130,8 @@ def claim_report(
         check_output(output, force)
     from graft.files import writing
     from graft.report.claims import read_claim_report
-    from storage.frames import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_db(storage) as reader:
         say_look(reader, study, "report claim")
         report = read_claim_report(reader, study)
     if output is not None:
@@ -157,9 +150,7 @@ def paper_report(
         typer.Argument(help="A table or figure: 003/figure-4. Without one, all are listed with their state."),
     ] = None,
     study: Annotated[str | None, typer.Argument(help="A study of its space, or of the one cut to a laptop.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")
-    ] = None,
+    output: Annotated[Path | None, PAGE] = None,
     form: Format = "table",
     force: Force = False,
     storage: Storage = None,
@@ -188,9 +179,7 @@ def paper_report(
 
         write_formulas(found.name, f"{found.name}: {found.shows}", output)
     else:
-        from storage.frames import open_reader
-
-        with open_reader(storage_url(storage)) as reader:
+        with open_db(storage) as reader:
             say_look(reader, study, "report paper")
             write_item(reader, found, study, output)
     typer.echo(str(output), err=True)
@@ -201,7 +190,7 @@ def evaluations_report(
     output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html or FILE.md.")],
     force: Force = False,
 ) -> None:
-    """Put scores of several models into one table: arms side by side, with the standard error over their seeds.
+    """Put scores of several models into a table, with standard errors over their arms' seeds.
 
     Example: search report evaluations scores-0.json scores-1.json -o scores.html
     """

@@ -7,7 +7,7 @@ import getpass
 import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,18 +23,20 @@ from cli.options import (
     Study,
     current_url,
     database_name,
+    open_db,
     say_notes,
     storage_url,
 )
 from cli.tables import show
+from spaces.errors import StorageError
 
 if TYPE_CHECKING:
     from graft.api.remote import RemoteDatabase
     from graft.serving.service import Service
-    from storage import QueueEntry, StoreRequest, Terms
+    from storage import QueueEntry, Terms
 
 PROCESSOR = 0.2
-"""Cores that answers over HTTP take in the long run while studies train, unless the options say another number."""
+"""The default number of cores that answers over HTTP take in the long run while studies train."""
 TOKEN_VARIABLE = "SEARCH_TOKEN"
 
 
@@ -67,7 +69,7 @@ def serve(
     storage: Storage = None,
     training: ServiceOptions,
 ) -> None:
-    """Run the studies in the queue of a database, several at a time, until it is stopped. `search submit` adds to it.
+    """Run the studies in a database's queue, several at a time; `search submit` adds to it.
 
     Example: search serve --until-empty
     """
@@ -101,8 +103,8 @@ def serve(
 
 @contextlib.contextmanager
 def _answering(host: str, port: int, clients: HttpOptions, url: str, service: Service) -> Generator[None]:
-    """Answer requests over HTTP beside what the block does, which is the service's work."""
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # of the process that answers: each thread would take a core
+    """Answer requests over HTTP while the block runs the service."""
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # each thread of the server would take a core
     settings = clients.settings(url, host, PROCESSOR)
     from graft.web.server import serving
 
@@ -113,7 +115,7 @@ def _answering(host: str, port: int, clients: HttpOptions, url: str, service: Se
 
 @dataclass(frozen=True, kw_only=True)
 class TermsOptions:
-    """On which terms a study is run by the service."""
+    """The terms on which the service runs a study."""
 
     owner: Annotated[str | None, typer.Option(help="Whose study it is. Default: your user name.")] = None
     priority: Annotated[int, typer.Option(help="Class, -100 to 100; a higher one has lanes first.")] = 0
@@ -128,7 +130,7 @@ class TermsOptions:
         if owner is None:
             try:
                 owner = getpass.getuser()
-            except (KeyError, OSError):  # of a user without a name, as in a container; the second from Python 3.13 on
+            except (KeyError, OSError):  # a user without a name; OSError from Python 3.13 on
                 owner = str(os.getuid())
         return Terms(owner=owner, priority=self.priority, weight=self.weight, max_lanes=self.max_lanes)
 
@@ -149,7 +151,8 @@ class ServerOptions:
     def connect(self, storage: str | None, plugins: Sequence[str] | None) -> RemoteDatabase | None:
         """Return the server that takes a space's text; None if no server is asked for.
 
-        Raises OptionError for options that do not go with it, ServerError if the server does not answer.
+        Raises OptionError for options that contradict it, ServerError if the server does not
+        answer.
         """
         if self.url is None:
             if self.token is not None and self.token != os.environ.get(TOKEN_VARIABLE):
@@ -177,7 +180,7 @@ def submit(
     storage: Storage = None,
     server: ServerOptions,
 ) -> None:
-    """Put a search into the queue, which `search serve` runs. It is checked first, as `search launch` does.
+    """Check a search, as `search launch` does, and put it into the queue of `search serve`.
 
     A search that is in the queue already under this name stays there as it is.
 
@@ -185,7 +188,6 @@ def submit(
     """
     from graft.launching.planning.review import review
     from graft.serving.submitting import submit as submit_study
-    from spaces.errors import StorageError
     from storage import open_reader
 
     agreed = terms.terms()
@@ -196,7 +198,7 @@ def submit(
         before: list[QueueEntry] = []
         if remote is None:
             url = storage_url(storage)
-            with contextlib.suppress(StorageError), open_reader(url) as reader:  # it may not be there yet, or be older
+            with contextlib.suppress(StorageError), open_reader(url) as reader:  # may be missing or older
                 before = reader.queue()
             entry = submit_study(url, loaded, study=study, terms=agreed)
         else:
@@ -213,16 +215,15 @@ def list_queue(
     storage: Storage = None,
     form: Format = "table",
 ) -> None:
-    """Show the queue of the service, and change it: lanes and share of each study, and why it waits.
+    """Show the queue of the service: lanes and share of each study, and why it waits. Change it.
 
     Example: search queue --all
     """
     if context.invoked_subcommand:
         return
     from graft.serving.listing import read_queue
-    from storage import open_reader
 
-    with open_reader(storage_url(storage)) as reader:
+    with open_db(storage) as reader:
         frame = read_queue(reader, ended=every)
         service = reader.service()
         refused = reader.refused_requests()
@@ -238,9 +239,7 @@ def pause(study: Study, storage: Storage = None) -> None:
 
     Example: search queue pause quick-set-complement
     """
-    from storage import StoreRequest
-
-    _ask(storage, StoreRequest(action="pause", study=study))
+    _ask(storage, "pause", study)
 
 
 def resume(study: Study, storage: Storage = None) -> None:
@@ -248,9 +247,7 @@ def resume(study: Study, storage: Storage = None) -> None:
 
     Example: search queue resume quick-set-complement
     """
-    from storage import StoreRequest
-
-    _ask(storage, StoreRequest(action="resume", study=study))
+    _ask(storage, "resume", study)
 
 
 def cancel(study: Study, storage: Storage = None) -> None:
@@ -258,9 +255,7 @@ def cancel(study: Study, storage: Storage = None) -> None:
 
     Example: search cancel quick-set-complement
     """
-    from storage import StoreRequest
-
-    _ask(storage, StoreRequest(action="cancel", study=study))
+    _ask(storage, "cancel", study)
 
 
 def reprioritise(
@@ -272,15 +267,19 @@ def reprioritise(
 
     Example: search queue reprioritise quick-set-complement --priority 5
     """
-    from storage import StoreRequest, Terms
-
-    _ask(storage, StoreRequest(action="reprioritise", study=study, terms=Terms(priority=priority)))
+    _ask(storage, "reprioritise", study, priority)
 
 
-def _ask(storage: str | None, request: StoreRequest) -> None:
-    from storage import request_queue
+def _ask(
+    storage: str | None,
+    action: Literal["pause", "resume", "cancel", "reprioritise"],
+    study: str,
+    priority: int = 0,
+) -> None:
+    from storage import StoreRequest, Terms, request_queue
 
-    _say_outcome(request.study, request_queue(current_url(storage), request))
+    request = StoreRequest(action=action, study=study, terms=Terms(priority=priority))
+    _say_outcome(study, request_queue(current_url(storage), request))
 
 
 def _say_outcome(study: str, entry: QueueEntry | None) -> None:

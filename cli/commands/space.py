@@ -10,6 +10,7 @@ import typer
 
 from cli.options import Format, NestedFormat, Plugins, say_notes
 from cli.tables import show, show_json, show_text
+from spaces import load
 from spaces.errors import GraftError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def sample(
     plugins: Plugins = None,
     form: Format = "table",
 ) -> None:
-    """Show trials as a launch would start them, by the space's own sampler; json gives whole configurations.
+    """Show trials as a launch would start them; json gives whole configurations.
 
     Example: search space sample set_complement -n 3
     """
@@ -124,7 +125,7 @@ def schema(
     ] = None,
     plugins: Plugins = None,
 ) -> None:
-    """Print the JSON Schema of spaces and of every plug-in, by which editors complete and check a space file.
+    """Print the JSON Schema of spaces and plug-ins, with which editors check a space file.
 
     Example: search space schema my-space.yaml
     """
@@ -153,7 +154,6 @@ def _load(file: str, plugins: Sequence[str] | None, seed: int | None = None) -> 
     """Yield the space of a file, while the plug-ins that it asks for are in use."""
     from graft.plugins.collecting import plugins_of_space
     from graft.plugins.families import families
-    from spaces import load
     from spaces.plugins.active import using
 
     with using(plugins_of_space(file, plugins or ())):

@@ -1,4 +1,4 @@
-"""The commands status and wait: where a study stands, once, again and again, or when it has ended."""
+"""The commands status and wait: a study's status, once or repeatedly, and waiting for its end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from cli.options import FORMATS, INTERRUPTED, NestedFormat, OptionError, Storage, Study, check_format, storage_url
 from cli.tables import show, show_json, show_text
@@ -25,7 +26,7 @@ LINE_SECONDS = 15.0
 _PROMETHEUS = "prometheus"
 _FORMATS = (*FORMATS, _PROMETHEUS)
 _EXITS: Mapping[WaitResult, int] = {"finished": 0, "failed": 1, "stopped": 3, "interrupted": 4, "timeout": 124}
-"""How waiting ended -> exit status of `search wait`; 2 is every command's for a mistake in its call."""
+"""The result of waiting -> exit status of `search wait`; 2 is for a mistake in the call."""
 
 
 def status(
@@ -73,11 +74,11 @@ def wait(
     storage: Storage = None,
     form: NestedFormat = "table",
 ) -> None:
-    """Wait until a study is finished, failed or stopped, in whatever process or service it runs, and print which.
+    """Wait until a study is finished, failed or stopped, in any process, and print which.
 
-    Exit status 0: finished, 1: failed, 3: stopped or cancelled, 4: interrupted, its process is gone, 124: not ended
-    within --timeout. A study in the queue is waited for, also while it is paused. One that is not being run returns at
-    once.
+    Exit status 0: finished, 1: failed, 3: stopped or cancelled, 4: interrupted, its process is
+    gone, 124: not ended within --timeout. A study in the queue is waited for, also while it is
+    paused. One that is not being run returns at once.
 
     Example: search wait set-complement --timeout 3600
     """
@@ -99,7 +100,6 @@ def wait(
 
 def _watch(reader: Reader, study: str) -> None:
     from rich.live import Live
-    from rich.text import Text
 
     if sys.stdout.isatty():
         with Live(auto_refresh=False) as live:
@@ -111,7 +111,7 @@ def _watch(reader: Reader, study: str) -> None:
 
 
 def _read_repeatedly(reader: Reader, study: str, seconds: float) -> Iterator[Status]:
-    """Yield where the study stands, again and again, the last time when it is no longer running."""
+    """Yield the study's status every so many seconds, the last time when it no longer runs."""
     from graft.stored.status import read_status
 
     while True:
@@ -130,7 +130,7 @@ def _describe(now: Status) -> str:
 
 
 def _facts(now: Status) -> list[tuple[str, str]]:
-    """Return label and text of each fact about a study; what is not known is left out."""
+    """Return label and text of each known fact about a study."""
     from graft.launching.progress_text import describe_time_left
 
     progress = now.progress

@@ -1,4 +1,4 @@
-"""The command report temperature: a stored trial is trained again, and the fit of its adaptive temperature is drawn."""
+"""The command report temperature: trains a trial again and draws its adaptive temperature's fit."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Annotated
 import typer
 
 from cli.commands.weights import FittedCondition
-from cli.options import PAGES, Force, RetrainingOptions, Study, check_output
+from cli.options import PAGE, PAGES, Force, Number, RetrainingOptions, Study, check_output
 
 
 def temperature_report(
     study: Study,
-    number: Annotated[int, typer.Argument(help="Number of the trial.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")],
+    number: Number,
+    output: Annotated[Path, PAGE],
     condition: FittedCondition = "",
     *,
     retraining: RetrainingOptions,
     force: Force = False,
 ) -> None:
-    """Train a trial again and draw the best temperature of its attention over entropy, with what `refit` fits to it.
+    """Train a trial again and draw the best temperature over entropy, with the fit of `refit`.
 
-    Example: search report temperature quick-max-retrieval 0 --condition items=256 -o temperature.html
+    Example: search report temperature quick-max-retrieval 0 --condition items=256 -o fit.html
     """
     check_output(output, force, PAGES)
     from cli.progress import training_bar

@@ -1,4 +1,4 @@
-"""The commands weights and refit: train a stored trial again, and write or use what it learned."""
+"""The commands weights and refit: train a stored trial again, and write its weights or its fit."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cli.option_groups import with_groups
-from cli.options import Force, OptionError, RetrainingOptions, Study, check_format, say_restored
+from cli.options import Force, Number, OptionError, RetrainingOptions, Study, check_format, say_restored
 from cli.tables import show_text
 
 if TYPE_CHECKING:
@@ -21,15 +20,9 @@ FittedCondition = Annotated[
 FORMATS = ("safetensors", "gpt2")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module to the program."""
-    for command in (weights, refit):
-        app.command()(with_groups(command))
-
-
 @dataclass(frozen=True, kw_only=True)
 class WeightsOptions:
-    """Which of a trial's parameters are written, and how."""
+    """The parameters of a trial that are written, and their format."""
 
     form: Annotated[
         str,
@@ -47,7 +40,7 @@ class WeightsOptions:
 
 def weights(
     study: Study,
-    number: Annotated[int, typer.Argument(help="Number of the trial.")],
+    number: Number,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where to: a file, for --format gpt2 a folder.", show_default=False)
     ],
@@ -83,12 +76,12 @@ def weights(
 
 def refit(
     study: Study,
-    number: Annotated[int, typer.Argument(help="Number of the trial.")],
+    number: Number,
     condition: FittedCondition = "",
     *,
     retraining: RetrainingOptions,
 ) -> None:
-    """Train a trial again and fit adaptive temperature's polynomial to its attention; prints the scorer for a space.
+    """Train a trial again, fit adaptive temperature to its attention, and print it for a space.
 
     Example: search refit quick-max-retrieval 0 --condition items=256
     """

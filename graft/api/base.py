@@ -16,7 +16,7 @@ from graft.stored.trials import StudyTable
 
 
 class ReadableStudy(ABC):
-    """One study by its name. It keeps no connection: each call reads what is there then.
+    """One study by its name; each call reads its present state.
 
     Reading results of an unfinished study that has a claim records a look.
     """
@@ -25,38 +25,34 @@ class ReadableStudy(ABC):
 
     @abstractmethod
     def status(self) -> Status:
-        """Return where the study stands: trials by state, the best one, rate, note, tags and changes."""
+        """Return the study's status: trials by state, the best one, rate, note and tags."""
 
     def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:
         """Return one row per trial, with a column `params.PATH` for each value that was drawn.
 
-        `where`, `sort`: SQL over the columns, in which the path of a knob stands for its value; over HTTP they take no
-        functions. `sort="objective"` puts the best trial first, whether the study minimizes or maximizes. `top`: only
-        the first rows, those of the best objective unless `sort` says otherwise; by the objective, trials that break a
-        constraint are left out.
+        `where` and `sort` are SQL over the columns and the paths of knobs, without functions over
+        HTTP. `sort="objective"` puts the best trial first. `top` keeps the first rows, by default
+        those of the best objective; by the objective, trials that break a constraint are left out.
         """
         return self._read("trials", where=where, sort=sort, top=top)
 
     def metrics(self, names: Sequence[str] | None = None) -> pl.DataFrame:
-        """Return number, step, name, variant, condition and value of all kept validations, or of these metrics."""
+        """Return number, step, name, variant, condition and value of the stored validations."""
         return self._read("metrics", name=names)
 
     def architectures(self) -> pl.DataFrame:
-        """Return the non-linearities that trials learned: number, task, component, low, high, knots, objective."""
+        """Return a row for each non-linearity that trials learned, with knots and objective."""
         return self._read("architectures")
 
     def front(self) -> pl.DataFrame:
-        """Return the trials on the Pareto front of two objectives, the best objective first; columns as of `trials`.
-
-        Raises StudyError for a study of one objective.
-        """
+        """Return the Pareto front's trials, the best first; raises StudyError for one objective."""
         return self._read("front")
 
     @property
     def best(self) -> TrialRecord | None:
         """The feasible trial of the best objective, the first of several.
 
-        None before there is one, where no single number compares the trials, and before the end where it has a claim.
+        None without such a trial or a single objective, and before the end of a study with a claim.
         """
         number = self.status().progress.best_number
         return None if number is None else self.show(number)
@@ -67,14 +63,11 @@ class ReadableStudy(ABC):
 
     @abstractmethod
     def figure(self, kind: str) -> Figures:
-        """Return figures of the study's report by the name of a section: "dropout", or "compatibility".
-
-        Raises StudyError with the choices for a figure that the study does not have.
-        """
+        """Return a section's figures ("dropout"); raises StudyError with the choices."""
 
     @abstractmethod
     def _read(self, kind: StudyTable, **query: Any) -> pl.DataFrame:
-        """Return a table of the study; `query`: the arguments of `graft.stored.trials.read_table`."""
+        """Return a table of the study; `query` is for `graft.stored.trials.read_table`."""
 
     def __repr__(self) -> str:
         status = self.status()

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from search.optuna_view.storage import ReadOnlyStorage
 
 DEFAULT = "graft.db"
-"""The file that the commands take, too, where no other database is named."""
+"""The default file, as of the commands."""
 
 
 def database_url(database: str | Path) -> str:
-    """Return the URL of a database: a URL as it is, else that of a SQLite file."""
+    """Return the URL of a database, given its URL or a SQLite file."""
     if not isinstance(database, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller without types
         raise StorageError(f"database: {database!r} must be a path or a URL")
     text = str(database)
@@ -39,9 +39,9 @@ def database_url(database: str | Path) -> str:
 
 
 def open_database(database: str | Path = DEFAULT) -> Database:
-    """Return the studies of a database: a SQLite file, or a URL as `--storage` takes it.
+    """Return the studies of a database, a SQLite file or a URL, and migrate an older database.
 
-    A database of an older Graft is brought up to this one's schema. Raises StorageError if there is none.
+    Raises StorageError if there is no database.
     """
     url = database_url(database)
     migrate_if_older(url)
@@ -51,13 +51,13 @@ def open_database(database: str | Path = DEFAULT) -> Database:
 
 @final
 class Database(Mapping[str, Study]):
-    """The studies of a database by name, oldest first; each is read when it is asked."""
+    """The studies of a database by name, oldest first; each is read when it is used."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def __getitem__(self, name: str) -> Study:
-        """Return a study; raises StudyError with the names that there are if there is none."""
+        """Return a study; raises StudyError with the existing names if there is none."""
         with open_reader(self.url) as reader:
             reader.study(name)
         return Study(self.url, name)
@@ -73,7 +73,7 @@ class Database(Mapping[str, Study]):
         return name in list(self)
 
     def studies(self, *, archived: bool = True, tag: str | None = None) -> pl.DataFrame:
-        """One row per study: state, trials, objective, best, tags, note; those in the archive too, unless left out."""
+        """Return a row per study: state, trials, objective, best, tags, note."""
         with open_reader(self.url) as reader:
             return read_studies(reader, archived=archived, tag=tag)
 
@@ -86,19 +86,19 @@ class Database(Mapping[str, Study]):
             return reader.query(sql)
 
     def optuna_storage(self) -> ReadOnlyStorage:
-        """Return the studies for Optuna, read-only and live: `optuna.load_study(study_name=..., storage=...)`.
+        """Return the studies for Optuna's `load_study(study_name=..., storage=...)`, read-only.
 
-        Of a large study it has the 5,000 best and newest trials.
+        A large study has its 5,000 best and newest trials.
         """
         from graft.exports.interchange.optuna_studies import open_storage
 
         return open_storage(self.url)
 
     def advise(self, task: str, difference: float | None = None) -> Known:
-        """Return what the trials say of a task before it is searched again; printed, it is `search advise TASK`.
+        """Return the facts about a task from stored trials; their text is `search advise TASK`'s.
 
-        `difference`: of two arms, that seeds are counted for. Raises GraftError for what is no task or no difference,
-        and where neither the task nor its family has trials.
+        Seeds are counted for a `difference` of two arms. Raises GraftError for an unknown task or
+        an invalid difference, and if neither the task nor its family has trials.
         """
         from graft.launching.planning.task_advice import read_task_advice
 
@@ -115,7 +115,7 @@ class Database(Mapping[str, Study]):
         administration.write_note(self.url, study, text)
 
     def tag(self, study: str, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
-        """Add and remove tags of a study; those that it has now."""
+        """Add and remove tags of a study, and return all its tags."""
         return administration.tag_study(self.url, study, add, remove)
 
     def archive(self, study: str, *, archived: bool = True) -> None:
@@ -123,7 +123,7 @@ class Database(Mapping[str, Study]):
         administration.archive_study(self.url, study, archived=archived)
 
     def delete(self, study: str) -> None:
-        """Delete a study with its trials, metrics and checkpoints, without asking; not while it runs."""
+        """Delete a study that does not run, its trials and its checkpoints, without asking."""
         administration.delete_study(self.url, study)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""How spaces, studies and trials look in a notebook."""
+"""The display of spaces, studies and trials in a notebook."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class Figures:
         )
 
     def interactive(self) -> Page:
-        """Return the figures with charts that zoom and show their values, for the end of a notebook's cell.
+        """Return the figures as charts that zoom and show their values, to end a notebook's cell.
 
-        Heat maps and the few other figures that no chart can show stay pictures. The notebook grows by some 390 kB, the
-        library that draws, and loads nothing.
+        A few figures, such as heat maps, stay pictures. The charts add about 390 kB and load
+        nothing.
         """
         body = "\n".join(map(html.element, self.pictures))
         return Page(html.page(self.title, f"<div data-live>{body}</div>"))
 
     def save(self, path: str | Path) -> None:
-        """Write an .svg, .png or .pdf file, or an .html page with charts that zoom; raises OutputError.
+        """Write an .svg, .png, .pdf or (with charts that zoom) .html file; raises OutputError.
 
-        Several figures are one page, but several pictures, with `-1`, `-2` behind the name. Figures that came over HTTP
-        cannot be .png or .pdf.
+        Several figures become one page, or several pictures with `-1`, `-2` after the name. Figures
+        that came over HTTP cannot be written as .png or .pdf.
         """
         from graft.report.rendering.drawing import picture_endings, save
 
@@ -62,7 +62,7 @@ class Figures:
 
 @dataclass(frozen=True, repr=False)
 class Page:
-    """A page of HTML that a notebook shows in a frame of its own, where neither can change the other."""
+    """A page of HTML that a notebook shows in a frame, isolated from the notebook."""
 
     text: str
 
@@ -85,7 +85,7 @@ def frame_table(frame: pl.DataFrame) -> str:
 
 
 def table(rows: Iterable[tuple[str, object]]) -> str:
-    """Facts with their labels as an HTML table."""
+    """Return labels and values as an HTML table."""
     lines = [
         f'<tr><th style="text-align: left">{escape(label)}</th>'
         f'<td style="text-align: left">{escape(cell(value))}</td></tr>'

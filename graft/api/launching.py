@@ -1,4 +1,4 @@
-"""A space becomes a study, which is trained."""
+"""`graft.launch`: writes a space into the database as a study, and trains it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ def launch(
 ) -> Study:
     """Train a space's study until it is finished; launching it again resumes it.
 
-    `space`: what `Space` takes; `trials`, `study`: in place of the space's own number and name; `database`: a SQLite
-    file or a URL; `run`: where it runs, and whether its progress is shown; `replace`: begin a study of this name again
-    that has no result yet; `warm_start`: earlier studies of the database that the sampler starts from, or "auto" for
-    all of them, as `search launch --warm-start` takes them. Raises GraftError, one line, for what cannot be launched;
-    KeyboardInterrupt after an interrupt, when the study has stopped with everything kept.
+    `space` is anything that `Space` accepts. `trials` and `study` replace the space's number and
+    name, `database` is a SQLite file or a URL, and `run` has the placement and the display of
+    progress. `replace` restarts a study of this name that has no result yet. `warm_start` names
+    earlier studies of the database for the sampler to start from, or "auto" for all of them. Raises
+    GraftError, one line, if the space cannot be launched, and KeyboardInterrupt after an interrupt,
+    once the study has stopped with everything kept.
     """
     run, url = run or Run(), database_url(database)
     space = space if isinstance(space, Space) else Space(space)
@@ -50,7 +51,8 @@ def launch(
             loaded = warm.space
             if run.progress is True:
                 print(f"{name}: warm start: {warm.finding}", file=sys.stderr, flush=True)
-        for note in review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1):
+        device = placement.device if placement.executor != "ray" else None
+        for note in review(loaded, device, placement.width or 1):
             warnings.warn(f"{name}: {note}", stacklevel=2)
         enrol(url, name, loaded, replace=replace)
     found = Study(url, name)

@@ -1,4 +1,4 @@
-"""Plug-ins that are no files: source text, or a class of a notebook's cell."""
+"""Plug-ins without files: source text, or a class of a notebook's cell."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class Plugin:
     """
 
     name: str
-    """The plug-in's name, as a file's would be."""
     text: str
 
     def __post_init__(self) -> None:
@@ -40,26 +39,24 @@ class Plugin:
 
     @property
     def has_class(self) -> bool:
-        """True if it may define a plug-in; a text without a class is there for others to import."""
+        """True if the text may define a plug-in; a text without a class is for others to import."""
         return re.search(r"^class\s", self.text, flags=re.MULTILINE) is not None
 
     @classmethod
     def of(cls, member: type, name: str | None = None) -> Plugin:
-        """Return a plug-in from a class that a notebook's cell, or a script, defines; `WarmSoftmax`
-        is called `warm_softmax`.
+        """Return the plug-in of a class of a notebook or a script (`WarmSoftmax`: `warm_softmax`).
 
-        Its text is what the class needs of its cell: imports, constants, functions and other
-        classes of the same cell. Raises PluginError if the source cannot be found.
+        Its text has the imports, constants, functions and classes of the same cell that the class
+        needs. Raises PluginError if the source cannot be found.
         """
         name = name or _CAPITAL.sub("_", member.__name__).lower()
         return cls(name, _read_cell(member))
 
 
 def collect_plugins(plugins: Sequence[str | Path | Plugin | type]) -> Outside:
-    """Return the plug-ins of files, modules, texts and classes, and those of installed packages;
-    none is imported.
+    """Find plug-ins in files, modules, texts, classes and installed packages, and import none.
 
-    Raises SpaceError or PluginError, one line, as `--plugins` does.
+    Raises SpaceError or PluginError, one line.
     """
     texts = [Plugin.of(one) if isinstance(one, type) else one for one in plugins if isinstance(one, type | Plugin)]
     asked = [str(one) for one in plugins if isinstance(one, str | Path)]
@@ -74,7 +71,7 @@ def collect_plugins(plugins: Sequence[str | Path | Plugin | type]) -> Outside:
             if len(texts) == 1 or one.has_class:
                 asked.append(str(path))
         outside = plugins_asked_for(asked)
-    # The files are gone: `<source of NAME>` stands in their place.
+    # The files are deleted by now, so that `<source of NAME>` replaces their paths.
     bundles = [
         replace(
             bundle,
@@ -91,7 +88,7 @@ def _rename_source(path: str, folder: Path) -> str:
 
 
 def _read_cell(member: type) -> str:
-    """Return the lines of a notebook's cell that a class needs, at the line numbers that they have there."""
+    """Return the lines of a notebook's cell that a class needs, at their line numbers."""
     text = _read_source(member)
     try:
         tree = ast.parse(text)
@@ -124,7 +121,7 @@ def _read_source(member: type) -> str:
     functions += [one.fget for one in vars(member).values() if isinstance(one, property) and one.fget]
     for function in functions:
         name = function.__code__.co_filename
-        # What @dataclass writes has the file name <string>.
+        # Methods written by @dataclass have the file name <string>.
         if name != "<string>" and (lines := linecache.getlines(name)):
             return "".join(lines)
     try:

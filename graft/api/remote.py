@@ -1,8 +1,8 @@
-"""The studies of a server (`search dashboard`), read over HTTP with the interface of a local database.
+"""The studies of a server (`search dashboard`), read over HTTP as those of a local database.
 
-What reads is there: lists, status, trials, metrics, fronts, learned non-linearities, single trials, figures; and a
-space is submitted to the queue. What trains, writes or computes over a whole study needs the database itself,
-`graft.open`.
+A study's status, trials, metrics, fronts, learned non-linearities and figures can be read, and a
+space can be submitted to the queue. To train, to write, or to compute over a whole study, open the
+database itself with `graft.open`.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from storage import QueueEntry, Terms
 from storage.frames.columns import POINTS
 
 _SECONDS = 120.0
-"""How long an answer may take."""
+"""Seconds that an answer may take."""
 _TRIES = 5
-"""Requests until one that was too many is given up."""
+"""Times that a request is sent if the server answers that there are too many."""
 _HERE = "trials, metrics, front, architectures, show, best, status, figure"
 
 
 class ServerError(GraftError):
-    """A server does not answer, or refuses; the text is its own line."""
+    """A server does not answer, or refuses; the text is the server's line."""
 
 
 def connect(url: str, token: str | None = None) -> RemoteDatabase:
     """Return the studies of a server: `graft.connect("http://127.0.0.1:8765")`.
 
-    `token`: as `search token make` prints it, where the server asks for one. Raises ServerError if it does not answer.
+    `token` is the text that `search token make` prints, if the server needs one. Raises ServerError
+    if the server does not answer.
     """
     database = RemoteDatabase(Connection(check_address(url), token))
     len(database)
@@ -52,7 +53,7 @@ def connect(url: str, token: str | None = None) -> RemoteDatabase:
 
 
 def check_address(url: str) -> str:
-    """Return the address of a server without a slash at its end; raises ServerError for what is none."""
+    """Return a server's address without a slash at its end; raises ServerError if it is invalid."""
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
         raise ServerError(f"{url}: must be an address such as http://127.0.0.1:8765")
     return url.rstrip("/")
@@ -61,34 +62,29 @@ def check_address(url: str) -> str:
 @final
 @dataclass(frozen=True)
 class Connection:
-    """Where a server is, and by which token it is asked."""
+    """The address of a server and the token of its requests."""
 
     url: str
     token: str | None = field(repr=False)
 
     def json(self, *path: str, **query: Any) -> Any:
         """Return the answer at an address below /api, from JSON."""
-        return json.loads(self._get(path, query))
+        return json.loads(self._ask(path, query))
 
     def frame(self, *path: str, **query: Any) -> pl.DataFrame:
         """Return the answer at an address below /api, from parquet."""
-        return pl.read_parquet(io.BytesIO(self._get(path, query)))
+        return pl.read_parquet(io.BytesIO(self._ask(path, query)))
 
     def post(self, *path: str, body: Mapping[str, Any]) -> Any:
         """Send a JSON body to an address below /api; returns the answer, read from JSON."""
-        return json.loads(self._ask(Request(self._address(path), json.dumps(body).encode())))
+        return json.loads(self._ask(path, {}, json.dumps(body).encode()))
 
-    def _get(self, path: Sequence[str], query: Mapping[str, Any]) -> bytes:
+    def _ask(self, path: Sequence[str], query: Mapping[str, Any], body: bytes | None = None) -> bytes:
+        """Return the answer's body; wait and ask again if there were too many requests."""
+        address = "/".join([self.url, "api", *(quote(part, safe="") for part in path)])
         known = {name: value for name, value in query.items() if value is not None}
-        address = self._address(path)
-        return self._ask(Request(f"{address}?{urlencode(known, doseq=True)}" if known else address))
-
-    def _address(self, path: Sequence[str]) -> str:
-        return "/".join([self.url, "api", *(quote(part, safe="") for part in path)])
-
-    def _ask(self, request: Request) -> bytes:
-        """Return the answer's body; waits and asks again where requests were too many."""
-        if request.data is not None:
+        request = Request(f"{address}?{urlencode(known, doseq=True)}" if known else address, body)
+        if body is not None:
             request.add_header("Content-Type", "application/json")
         if self.token is not None:
             request.add_unredirected_header("Authorization", f"Bearer {self.token}")  # for this server alone
@@ -116,13 +112,13 @@ def _explain(error: HTTPError) -> GraftError:
 
 @final
 class RemoteDatabase(Mapping[str, "RemoteStudy"]):
-    """The studies of a server by name, oldest first; each is read when it is asked."""
+    """The studies of a server by name, oldest first; each is read when it is used."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def __getitem__(self, name: str) -> RemoteStudy:
-        """Return a study; raises StudyError with the names that there are if there is none."""
+        """Return a study; raises StudyError with the existing names if there is none."""
         self._connection.json("studies", name)
         return RemoteStudy(self._connection, name)
 
@@ -136,15 +132,14 @@ class RemoteDatabase(Mapping[str, "RemoteStudy"]):
         return name in list(self)
 
     def submit(self, space: str, *, study: str | None = None, terms: Terms | None = None) -> QueueEntry | None:
-        """Queue a space, by its YAML text, as a study; `study`: its name, None: the space's.
+        """Queue a space, given as YAML text, as a study named `study` (None: the space's own name).
 
-        The entry; None: no service writes the server's database just now, and the next one takes the submission up.
-        A study of this space that is in the queue already stays as it is, and its entry says when it was submitted.
-        Raises StudyError with the server's words for a space that it cannot read or a name that is taken, ServerError
-        where the token may not submit, or the space names a file or a plug-in that the server does not allow.
+        Returns the queue's entry, or None if no service writes the database now; the next service
+        then takes the submission. A study of this space that is queued already keeps its entry.
+        Raises StudyError for a space that the server cannot read or a name that is taken, and
+        ServerError if the token may not submit, or the server does not allow a file of the space.
         """
-        agreed = terms or Terms()
-        body = {"space": space, "study": study, **asdict(agreed)}
+        body = {"space": space, "study": study, **asdict(terms or Terms())}
         entry: dict[str, Any] | None = self._connection.post("queue", body=body)["entry"]
         return QueueEntry.of(entry) if entry else None
 
@@ -153,7 +148,7 @@ class RemoteDatabase(Mapping[str, "RemoteStudy"]):
         return [QueueEntry.of(entry) for entry in self._connection.json("queue")["entries"]]
 
     def studies(self, *, archived: bool = True, tag: str | None = None) -> pl.DataFrame:
-        """One row per study, as of a local database."""
+        """Return one row per study, as for a local database."""
         return self._connection.frame("studies.parquet", archived=archived, tag=tag)
 
     def __repr__(self) -> str:
@@ -166,7 +161,7 @@ class RemoteDatabase(Mapping[str, "RemoteStudy"]):
 @final
 @dataclass(frozen=True, repr=False)
 class RemoteStudy(ReadableStudy):
-    """One study of a server, by its name; each call reads what is there then."""
+    """One study of a server, by its name; each call asks the server."""
 
     connection: Connection
     name: str

@@ -1,7 +1,7 @@
-"""A study is trained from a notebook or a script: with its progress shown, and stopped cleanly by an interrupt.
+"""Trains a study from a notebook or a script, shows its progress, and stops it at an interrupt.
 
-Training runs in threads, or on a cluster, while this thread waits: no signal handler is taken, and a KeyboardInterrupt
-that reaches the waiting thread asks the study to stop, waits until it has, and is raised again.
+Training runs in threads, or on a cluster, while this thread waits, without a signal handler. A
+KeyboardInterrupt that reaches the waiting thread stops the study and is raised again after that.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ Show = Callable[[Progress], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Where and how a study runs; the same as the options of `search launch`."""
+    """The placement and the settings of a run, as the options of `search launch` give them."""
 
     executor: Literal["auto", "inline", "processes", "ray"] = "auto"
     workers: int | None = None
-    """The number of pack workers. Default: one per core, four on a single GPU, one for each of several GPUs."""
+    """Pack workers. Default: one per core, four on a single GPU, one for each of several GPUs."""
     device: str | None = None
     """cpu, cuda or cuda:N; not with ray."""
     pack: int | None = None
-    """Most lanes of a pack. None: found while it trains."""
+    """The most lanes of a pack; None if it is found while the study trains."""
     ray_address: str | None = None
     ray_env: str | None = None
-    """A YAML or JSON file with what the nodes of a cluster are to have."""
+    """A YAML or JSON file with the settings of a cluster's nodes."""
     checkpoints: str | None = None
     """A folder, a URL, or `none`. None: beside a SQLite file."""
     checkpoint_every: float = 600.0
-    """Seconds."""
+    """Seconds between two checkpoints."""
     accept_changes: bool = False
-    """Whether a study goes on under another code, torch or kind of step, and with changed plug-in files as they are."""
+    """True to accept another code, torch or kind of step, and changed files of plug-ins."""
     progress: bool | Show = True
-    """Whether progress is shown; or a function that is called with it, a few times a second."""
+    """True to show progress; or a function that is called with it a few times a second."""
 
     def __post_init__(self) -> None:
         for name in ("workers", "pack"):
@@ -78,10 +78,10 @@ class Run:
 
 
 def train(database: str, study: str, run: Run, placement: Placement) -> Progress:
-    """Run a stored study until it is finished or stopped; its progress then.
+    """Run a stored study until it is finished or stopped, and return its progress.
 
-    Raises KeyboardInterrupt after an interrupt, when the study has stopped with everything kept; a second interrupt
-    does not wait for that. Raises what `settle_changes` and `run_study` do.
+    Raises as `settle_changes` and `run_study`, and KeyboardInterrupt after an interrupt, once the
+    study has stopped with everything kept; a second interrupt does not wait for that.
     """
     request = RunRequest(
         database=database,
@@ -97,14 +97,14 @@ def train(database: str, study: str, run: Run, placement: Placement) -> Progress
         shown.note(f"note: {line}")
     started = time.monotonic()
     try:
-        job.start()
-        while job.is_running:
-            job.wait(_LOOK_SECONDS)
+        job.thread.start()
+        while job.thread.is_alive():
+            job.thread.join(_LOOK_SECONDS)
             shown.show(job.progress)
     except KeyboardInterrupt:
-        job.stop()
+        job.stop.set()
         shown.say("stopping: what is finished is kept (interrupt once more to leave at once)")
-        job.wait(None)
+        job.thread.join()
         shown.say(f"{study} is stopped with everything kept; resume() resumes it")
         raise
     progress = job.result()
@@ -118,32 +118,16 @@ class _Job:
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
-        self._thread = threading.Thread(target=self._run, daemon=True, name=f"graft {request.study}")
-        self._stop = threading.Event()
         self._result: Progress | None = None
         self._error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True, name=f"graft {request.study}")
+        self.stop = threading.Event()
+        """Set to ask the study to stop."""
         self.progress: Progress | None = None
-        """The newest; None before the first."""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the thread has not ended."""
-        return self._thread.is_alive()
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ask the study to stop."""
-        self._stop.set()
-
-    def wait(self, seconds: float | None) -> None:
-        """Wait until the thread has ended, at most so long."""
-        self._thread.join(seconds)
+        """The newest progress; None before the first."""
 
     def result(self) -> Progress:
-        """Return the progress at the end; raises what ended the run."""
+        """Return the progress at the end; raises the error that ended the run."""
         if self._error:
             raise self._error
         assert self._result, "the thread has ended"
@@ -154,14 +138,14 @@ class _Job:
             self.progress = progress
 
         try:
-            self._result = run_study(self._request, note, self._stop.is_set)
+            self._result = run_study(self._request, note, self.stop.is_set)
         except BaseException as error:
             self._error = error
 
 
 @final
 class _Shown:
-    """What a person sees of a run: a line that changes in a notebook, lines now and then elsewhere."""
+    """The display of a run: one line that changes in a notebook, a line now and then elsewhere."""
 
     def __init__(self, study: str, wanted: bool | Show) -> None:
         self._study = study
@@ -188,7 +172,7 @@ class _Shown:
             self.say(f"{self._study}: {text}")
 
     def say(self, text: str) -> None:
-        """Print a line that stays; in a notebook it takes the place of the progress."""
+        """Print a line that stays; in a notebook it replaces the progress."""
         if self._wanted is not True:
             return
         if self._handle:
@@ -210,7 +194,7 @@ class _Shown:
 
 
 def _make_handle() -> Any:
-    """Return a handle to an output of the notebook that can be updated; None outside of a notebook."""
+    """Return a handle to an output of the notebook that can be updated; None outside a notebook."""
     shell = sys.modules.get("IPython")
     if shell is None or shell.get_ipython() is None or not hasattr(shell.get_ipython(), "kernel"):
         return None

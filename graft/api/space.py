@@ -1,10 +1,11 @@
-"""A space for a notebook: from a file, a text or a dictionary, changed value by value, looked at, and launched."""
+"""A space for a notebook, from a file, a text or a dictionary, and changes of its values."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -15,6 +16,8 @@ import yaml
 
 from graft.api.plugins import Plugin, collect_plugins
 from graft.plugins.collecting import plugins_of_text
+from graft.plugins.families import families
+from spaces import parse
 from spaces.errors import SpaceError
 from spaces.plugins.active import using
 from spaces.plugins.bundles import check_distinct
@@ -24,24 +27,24 @@ if TYPE_CHECKING:
     import spaces
 
 _TEXT = "the space"
-"""What errors call a space that is no file."""
+"""The name in errors of a space that is no file."""
 
 
 @dataclass(frozen=True, init=False)
 class Space:
-    """A space as it is written; it is read, and its plug-ins are loaded, when it is used.
+    """A space as text; it is read, and its plug-ins are loaded, when it is used.
 
-        graft.Space("quick/set_complement")                       a packaged space, or a file
-        graft.Space({"study": "mine", "task": {...}, ...})        a dictionary, as YAML would give it
-        graft.Space(text)                                         YAML text, of more than one line
+        graft.Space("quick/set_complement")                   a packaged space, or a file
+        graft.Space({"study": "mine", "task": {...}, ...})    a dictionary, as YAML would give it
+        graft.Space(text)                                     YAML text, of more than one line
 
     A space does not change: `set` gives another one.
     """
 
     origin: str
-    """The file, or what errors call it."""
+    """The file, or the name in errors."""
     text: str
-    """YAML, without what `set` changed."""
+    """YAML, without the changes of `set`."""
     changes: Mapping[str, str] = field(default_factory=dict[str, str])
     """Dotted path -> YAML value."""
     plugins: tuple[str | Path | Plugin | type, ...] = ()
@@ -49,7 +52,7 @@ class Space:
     def __init__(
         self, source: str | Path | Mapping[str, Any], plugins: Sequence[str | Path | Plugin | type] = ()
     ) -> None:
-        """`plugins`: beside those that the space asks for, files, modules, `graft.Plugin` or classes of a cell.
+        """Make a space; `plugins` adds files, modules, `graft.Plugin` or a notebook's classes.
 
         Raises SpaceError if there is no such file and no packaged space of this name.
         """
@@ -59,17 +62,15 @@ class Space:
             origin, text = _TEXT, source
         else:
             origin, text = str(source), catalogue.read_text(str(source))
-        for name, value in (("origin", origin), ("text", text), ("changes", {}), ("plugins", tuple(plugins))):
-            object.__setattr__(self, name, value)
+        vars(self).update(origin=origin, text=text, changes={}, plugins=tuple(plugins))
 
     def set(self, path: str, value: Any) -> Self:
-        """Return the same space with another value at a dotted path, as `--set` gives it.
+        """Return the same space with another value at a dotted path, as with `--set`.
 
-        A text is read as YAML is: `"uniform(0, 1)"` draws, `"softmax"` names a plug-in; a dictionary or a list stands
-        for what YAML makes of it.
+        A text is read as YAML: `"uniform(0, 1)"` draws, `"softmax"` names a plug-in.
         """
         text = value if isinstance(value, str) else _to_yaml(value, flow=True)
-        kept = {other: value for other, value in self.changes.items() if not f"{other}.".startswith(f"{path}.")}
+        kept = {other: old for other, old in self.changes.items() if not f"{other}.".startswith(f"{path}.")}
         return self._copy(changes=kept | {path: text})
 
     def using(self, *plugins: str | Path | Plugin | type) -> Self:
@@ -77,17 +78,13 @@ class Space:
         return self._copy(plugins=(*self.plugins, *plugins))
 
     def _copy(self, **values: Any) -> Self:
-        other = object.__new__(type(self))
-        for name in ("origin", "text", "changes", "plugins"):
-            object.__setattr__(other, name, values.get(name, getattr(self, name)))
+        other = copy(self)
+        vars(other).update(values)
         return other
 
     @contextmanager
     def load(self) -> Generator[spaces.Space]:
-        """Yield the space as it is read, while its plug-ins are in use; raises SpaceError, one line, if it is none."""
-        from graft.plugins.families import families
-        from spaces import parse
-
+        """Yield the space, read, while its plug-ins are in use; raises SpaceError, one line."""
         own, more = plugins_of_text(self.text, self.origin, self.changes), collect_plugins(self.plugins)
         members = [member for outside in (own, more) for bundle in outside.bundles for member in bundle.members]
         check_distinct(list(dict.fromkeys(members)), {})
@@ -95,10 +92,7 @@ class Space:
             yield parse(self.text, self.origin, families(), self.changes)
 
     def check(self, samples: int = 200) -> None:
-        """Read the space and try draws of it; raises SpaceError for the first that break a rule.
-
-        What is likely not meant, such as a warm-up beyond the end of training, is a warning.
-        """
+        """Try draws of the space; raises SpaceError for an error, and warns of likely mistakes."""
         from graft.launching.planning.review import review
 
         with self.load() as space:
@@ -107,14 +101,14 @@ class Space:
                 warnings.warn(f"{space.name}: {note}", stacklevel=2)
 
     def describe(self) -> pl.DataFrame:
-        """One row per value: path, value, whether it is drawn for a group or a trial, range, condition."""
+        """Return a row per value: path, value, level of its draw, range and condition."""
         from graft.launching.planning.preview import describe_space
 
         with self.load() as space:
             return describe_space(space)
 
     def sample(self, count: int = 5) -> pl.DataFrame:
-        """Trials as a launch would start them, spread evenly over the study: number, group, seed and params."""
+        """Return trials as a launch would start them: number, group, seed and params."""
         from graft.launching.planning.preview import sample_trials
 
         with self.load() as space:
@@ -124,11 +118,13 @@ class Space:
 
     @property
     def yaml(self) -> str:
-        """The whole space as YAML, with what `set` changed."""
+        """The whole space as YAML, with the changes of `set`."""
         from spaces.grammar.nodes import compose
         from spaces.grammar.overrides import override, to_yaml
 
-        return to_yaml(override(compose(self.text, self.origin), self.changes)) if self.changes else self.text
+        if not self.changes:
+            return self.text
+        return to_yaml(override(compose(self.text, self.origin), self.changes))
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.yaml)}</pre>"

@@ -1,4 +1,4 @@
-"""A stored study: its trials, what becomes of them, and how it goes on."""
+"""A stored study: its trials, its results, and more training."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import polars as pl
 from graft.api.base import ReadableStudy
 from graft.api.display import Figures
 from graft.api.trials import TrialRecord
+from graft.files import OutputError
 from graft.plugins.stored import read_outside
 from graft.stored.status import Status, read_status
 from graft.stored.trials import StudyTable, read_table, read_trial
 from spaces.errors import StudyError
 from spaces.plugins.active import using
 from spaces.settings import MetricName
+from storage import request_stop
 from storage.frames import Reader, open_reader
 
 if TYPE_CHECKING:
@@ -34,13 +36,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Study(ReadableStudy):
-    """One study of a database, by its name. It keeps no connection: each call reads what is there then."""
+    """One study of a database, by its name. It keeps no connection between calls."""
 
     database: str
-    """The URL."""
     name: str
-
-    # ------------------------------------------------------------------------------------------------- what it has
 
     def status(self) -> Status:
         with open_reader(self.database) as reader:
@@ -54,14 +53,12 @@ class Study(ReadableStudy):
         with self._looking(kind) as reader:
             return read_table(reader, self.name, kind, **query)
 
-    # ---------------------------------------------------------------------------------------- trials trained again
-
     def replay(
         self, number: int, *, until: int | None = None, device: str | None = None, accept_changes: bool = False
     ) -> ReplayComparison:
-        """Train a trial again, alone, and compare every stored metric: `.reproduced`, `.verdict`, `.pairs`.
+        """Train a trial again, alone, and compare its metrics: `.reproduced`, `.verdict`, `.pairs`.
 
-        `accept_changes`, here and below: also where a file that the trial read has changed, which is a StudyError else.
+        Changed data raise StudyError unless `accept_changes` is True, here and below.
         """
         from graft.retraining.replay import read_replays
 
@@ -78,17 +75,18 @@ class Study(ReadableStudy):
         device: str | None = None,
         accept_changes: bool = False,
     ) -> TrainedModel:
-        """Return the trained model of a trial, which is trained again for it: a torch module that answers for a
-        batch.
+        """Train a trial again and return its model, a torch module that answers for a batch.
 
-        `variant`: raw, ema, bema, or of a grid as `search weights` has it; None: the objective's. `step`: as the model
-        was then; None: as far as it was trained. The module's `batch()` is what the trial was validated on, its
-        `metrics()` are those of validation, its `state_dict()` has the names of `save_weights`.
+        `variant` is raw, ema, bema, or one of a grid as `search weights` names it (None: the
+        objective's), `step` the step of the model (None: the last). `batch()` is the validation
+        set, `metrics()` are those of validation, and `state_dict()` has the names of
+        `save_weights`.
         """
         from graft.retraining.weights import train_model
 
         with open_reader(self.database) as reader:
-            variant = variant or MetricName.of(str(reader.study(self.name).row["objective"])).variant
+            objective = reader.study(self.name).row["objective"]
+        variant = variant or MetricName.of(str(objective)).variant
         return train_model(
             self.database, self.name, number, variant=variant, step=step, device=device, accept_changes=accept_changes
         )
@@ -103,11 +101,7 @@ class Study(ReadableStudy):
         device: str | None = None,
         accept_changes: bool = False,
     ) -> int:
-        """Train a trial again and write its weights to a safetensors file, or a GPT-2 folder; how many parameters.
-
-        Raises OutputError if there is such a file.
-        """
-        from graft.files import OutputError
+        """Train a trial again, write its weights to a new file or GPT-2 folder, and count them."""
         from graft.retraining.weights import check_weights, restore_trained, write_weights
 
         path = Path(path)
@@ -126,10 +120,10 @@ class Study(ReadableStudy):
         device: str | None = None,
         accept_changes: bool = False,
     ) -> Exported:
-        """Train a trial again and write it as a model of Hugging Face, with its network's code, to a folder.
+        """Train a trial again and write it to a folder as a Hugging Face model, with its code.
 
-        `variant`: as of `model`. Raises OutputError for a folder that is there and not empty, StudyError for a trial
-        that is no causal model over tokens.
+        Raises OutputError for a folder that is not empty, StudyError for a trial that is no causal
+        model over tokens.
         """
         from graft.exports.huggingface.exporting import begin_export, finish_export
 
@@ -144,12 +138,10 @@ class Study(ReadableStudy):
         )
         return finish_export(begun, _ignore)
 
-    # ----------------------------------------------------------------------------------------------------- reports
-
     def compatibility(self, request: MatrixRequest | None = None) -> Transfer:
-        """Return the compatibility matrix of a transfer: `.matrix.cells` is a frame, one row per source and target.
+        """Return a transfer's compatibility matrix: `.matrix.cells`, a row per source and target.
 
-        `request`: any two paths of a trial as rows and columns, as `search report transfer` takes them.
+        `request` may name any two paths of a trial as rows and columns.
         """
         from graft.report.compatibility.reading import MatrixRequest, read_transfer
 
@@ -157,9 +149,9 @@ class Study(ReadableStudy):
             return read_transfer(reader, self.name, request or MatrixRequest())[0]
 
     def claims(self) -> ClaimReport:
-        """Return the verdicts on the study's claims, `.results`, and their history, as `search report claim` does.
+        """Return the verdicts on the study's claims, `.results`, and their history.
 
-        Of a study that is not finished it is a look, which is recorded. Raises StudyError if it has no claim.
+        If the study is not finished, the look is recorded. Raises StudyError if it has no claim.
         """
         from graft.report.claims import read_claim_report
 
@@ -178,16 +170,14 @@ class Study(ReadableStudy):
         return Figures(f"{self.name}: {kind}", pictures)
 
     def report(self, path: str | Path) -> None:
-        """Write the study's report to an .html or an .md file, over one that is there."""
+        """Write the study's report to an .html or an .md file, which may exist."""
         from graft.report.study import read, render
 
         with self._using_plugins() as reader:
             render(read(reader, self.name), Path(path))
 
-    # --------------------------------------------------------------------------------------------------- going on
-
     def resume(self, trials: int | None = None, run: Run | None = None) -> Study:
-        """Train what is left; `trials`: plan this many in all first.
+        """Train the trials that are left, of `trials` in all if that is given.
 
         Raises KeyboardInterrupt if the study was stopped before its end.
         """
@@ -209,18 +199,15 @@ class Study(ReadableStudy):
         return self.resume(self.status().progress.planned + more, run)
 
     def enqueue(self, *settings: Mapping[str, Any]) -> list[int]:
-        """Add a trial of your choice for each of the settings, path -> value; their numbers. `resume` trains them.
-
-        What a setting leaves open, the study's sampler draws.
-        """
+        """Add a trial for each of the settings, for `resume` to train; return their numbers."""
         from graft.launching.editing.enqueueing import enqueue
 
         return enqueue(self.database, self.name, settings)
 
     def wait(self, timeout: float | None = None) -> WaitResult:
-        """Wait until it is finished, failed or stopped, in whatever process it runs, and return which.
+        """Wait until the study is finished, failed or stopped, in any process, and return which.
 
-        At most `timeout` seconds, after which it returns "timeout"; "interrupted" if the process that ran it is gone.
+        Returns "timeout" after `timeout` seconds, and "interrupted" if its process is gone.
         """
         from graft.stored.waiting import wait_for_study
 
@@ -229,19 +216,17 @@ class Study(ReadableStudy):
 
     def stop(self) -> None:
         """Ask the study to stop, in whatever process it runs; everything is kept."""
-        from storage import request_stop
-
         request_stop(self.database, self.name)
 
     @contextmanager
     def _using_plugins(self) -> Generator[Reader]:
-        """Yield a reader for a report, while the plug-ins that the study was launched with are in use."""
+        """Yield a reader for a report, while the study's plug-ins are in use."""
         with self._looking("report") as reader, using(read_outside(reader, self.name)):
             yield reader
 
     @contextmanager
     def _looking(self, what: str) -> Generator[Reader]:
-        """Yield a reader, and record a look at results if the study has a claim and is not finished."""
+        """Yield a reader, and record a look if the study has a claim and is not finished."""
         from graft.stored.claims import note_look
 
         with open_reader(self.database) as reader:
@@ -250,4 +235,4 @@ class Study(ReadableStudy):
 
 
 def _ignore(step: int) -> None:
-    """Do nothing: the progress function of a caller who asked for none."""
+    """Do nothing, as the progress function of a caller who asked for none."""

@@ -25,19 +25,17 @@ class TrialRecord:
     steps: int
     seed: int
     params: Mapping[str, Any]
-    """Dotted path -> value of what was drawn, and of the facts that follow."""
+    """Dotted path -> value of each draw, and of the facts that follow from the draws."""
     draws: Mapping[str, float]
     """The sampler's coordinates."""
     config: Mapping[str, Any]
-    """The whole configuration."""
     error: str | None
     second_objective: float | None
     """None in a study of one objective."""
     constraints: Mapping[str, float | None] | None
-    """Each constraint of the space -> how far the trial is beyond its bound, broken above 0; None: there are none, or
-    no validation tells."""
+    """Each constraint -> the distance beyond its bound, broken above 0; None if not known."""
     metrics: pl.DataFrame = field(repr=False)
-    """step, name, variant, condition and value of its validations that are kept."""
+    """step, name, variant, condition and value of the stored validations."""
 
     @classmethod
     def of(cls, study: str, row: Mapping[str, Any], metrics: pl.DataFrame) -> Self:
@@ -47,11 +45,11 @@ class TrialRecord:
 
     @property
     def feasible(self) -> bool:
-        """Whether it breaks no constraint, as far as is known."""
+        """True if the trial breaks no constraint, as far as is known."""
         return is_feasible(self.constraints)
 
     def summary(self) -> pl.DataFrame:
-        """One row per metric, variant and condition: its lowest, highest and last value, each with its step."""
+        """Return the lowest, highest and last value of each metric, with their steps."""
         return summarise_metrics(self.metrics)
 
     def _repr_html_(self) -> str:

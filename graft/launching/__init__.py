@@ -1,6 +1,6 @@
 """Launching: where a study runs, which study a launch takes control of, and the run itself.
 
-planning/   before a launch: what it would draw and take, what earlier studies teach it
-editing/    a study that was launched is changed
-process/    the process that launches: how it is interrupted and watched, how it crashes
+planning/   before a launch: its draws and cost, what earlier studies teach it
+editing/    changes of a study that was launched
+process/    the process of a launch: its interruption, observation and crashes
 """

@@ -1,4 +1,4 @@
-"""Whether a study would go on as it was trained before, and what its user is told or asked where it would not."""
+"""Changes since a study was last trained: those that move numbers must be accepted."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ APART = "the column `fingerprint` of its trials tells them apart"
 def settle_changes(
     url: str, study: str, placement: Placement, *, accept: bool, store: Store | None = None
 ) -> list[str]:
-    """Return the lines that a user should read before a study goes on; `placement` as `resolve` gives it.
+    """Return the lines that a user should read before a study is resumed on a resolved `placement`.
 
-    A change that moves numbers (numerics, torch, sources of plug-ins, data, the kind of step) raises StudyError, unless
-    it is accepted. Files of plug-ins from outside and of data that have changed take the place of those stored, if that
-    is accepted. `store`: of a process that may write the database already.
+    A change that moves numbers (numerics, torch, plug-ins, data, the kind of step) raises
+    StudyError unless `accept` is True. Then changed files replace the stored ones. A process that
+    may write the database already passes its `store`.
     """
     lines: list[str] = []
     if accept:
@@ -100,7 +100,7 @@ def _take_changed_files(url: str, study: str) -> list[str]:
 def _fingerprint_now(
     reader: Reader, study: str, before: Sequence[StoredFingerprint], placement: Placement
 ) -> StoredFingerprint:
-    """Return the conditions that trials would be trained under now; nothing is known of other machines' processors."""
+    """Return the fingerprint that trials would get now; a cluster's processors are not known."""
     from workers.engine.fingerprints import fingerprint_here, source_digest
 
     if placement.surrogate is not None:
@@ -128,7 +128,7 @@ def _fingerprint_now(
 
 
 def _methods_now(reader: Reader, study: str, before: Sequence[StoredFingerprint], device: str) -> Iterator[str]:
-    """How a trial of each fingerprint would be trained on a device of this machine."""
+    """Yield the method by which a trial of each fingerprint would be trained on this machine."""
     from workers.engine.step import method_of
 
     for one in before:

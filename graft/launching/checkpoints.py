@@ -1,4 +1,4 @@
-"""Where the checkpoints of a run go, and how often they are written."""
+"""The folder of a run's checkpoints, and the time between them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NOWHERE = "none"
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
-    """What a run is asked to do about checkpoints."""
+    """The checkpoints that a run is asked for."""
 
     url: str | None
-    """A folder, a URL that fsspec knows, or `none`. None: where they went before, else beside a SQLite file."""
+    """A folder, a URL that fsspec knows, or `none`. None: as before, else beside a SQLite file."""
     seconds: float
-    """Between two checkpoints of a pack, at most; they come as often as costs one percent of the time."""
+    """The most seconds between two checkpoints of a pack; they may take one percent of the time."""
 
     def absolute_url(self) -> str | None:
         """Return the URL in a form that does not depend on a worker's working folder."""
@@ -33,11 +33,10 @@ class Checkpoints:
         return str(Path(url.removeprefix("file://")).absolute())
 
     def saving(self, database: str, study: Mapping[str, Any]) -> Saving | None:
-        """Return where and how often the workers of a study save checkpoints; None if they save none, so that a crash
-        restarts a trial from step 0.
+        """Return where and how often the workers of a study, given its row, save checkpoints.
 
-        `study` is its row, which says where its checkpoints went before. Its folder has a name of its own, also where
-        studies of other databases are called the same.
+        The folder differs from those of other databases. With None, a crash restarts a trial from
+        step 0.
         """
         from workers.pool import Saving
 
@@ -50,10 +49,7 @@ class Checkpoints:
 
 
 def folder_of(study: Mapping[str, Any]) -> str:
-    """Return the folder of a study's checkpoints below their URL, by the study's row.
-
-    Where the name or the space were changed, the row says what it was before: files are looked for there.
-    """
+    """Return the folder of a study's checkpoints, given its row; another name or space keeps it."""
     if study["checkpoint_folder"]:
         return study["checkpoint_folder"]
     mark = hashlib.sha256(f"{study['created_at']} {study['space_hash']}".encode()).hexdigest()[:8]

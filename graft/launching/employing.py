@@ -1,4 +1,4 @@
-"""Workers for a controller of this process: threads, processes of this machine, or actors on a Ray cluster."""
+"""Workers for a controller of this process: threads, processes, or actors on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 def open_cluster(placement: Placement, *, shared: bool) -> AbstractContextManager[RayPool | None]:
-    """Connect to the Ray cluster that the placement names, if it does; raises StudyError for one that cannot be used.
-
-    `shared`: for several studies.
-    """
+    """Connect to the placement's Ray cluster, if any; raises StudyError if it cannot be used."""
     if placement.executor != "ray":
         return nullcontext()
     from workers.pool.ray.ray_pool import RayPool
@@ -39,10 +36,9 @@ def train(
     cluster: RayPool | None,
     study_devices: Callable[[int], StudyDevice] | None = None,
 ) -> None:
-    """Train until the controller is done, where the placement says: inline, processes, a table that answers, or the
-    cluster that is open; all else as `inline.run`.
+    """Train until the controller is done: inline, in processes, by a table, or on the open cluster.
 
-    Only threads share devices by `study_devices`: what other studies train there is else the driver's matter.
+    The arguments are those of `inline.run`; only threads use `study_devices`.
     """
     if cluster:
         outside = current() if placement.ray_address is None else with_contents(current())

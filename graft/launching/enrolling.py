@@ -26,17 +26,16 @@ if TYPE_CHECKING:
     from workers.pool import Saving
 
 _WITH_RESULT: tuple[State, ...] = ("finished", "pruned", "diverged")
-"""States of a trial that has a result."""
 _log = logging.getLogger("graft.launching")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Enrolment:
-    """How `enrol` left the study of a name: newly written, unchanged, with a changed space, or replaced."""
+    """The outcome of `enrol` for a study: new, unchanged, with a changed space, or replaced."""
 
     kind: Literal["new", "unchanged", "changed", "replaced"]
     differences: Sequence[Difference] = ()
-    """Differences between the space that the study had and the one that it has now."""
+    """Differences between the study's earlier space and its present one."""
 
     def __str__(self) -> str:
         """Return a line such as `resumed with another space (search.trials: 64 -> 128)`."""
@@ -48,9 +47,9 @@ class Enrolment:
 def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolment:
     """Write a study into the database, with the plug-ins from outside that are in use.
 
-    An existing study of this name gets the space if its trials stay what they are (`editing.space_changes`).
-    `replace` writes a new study in its place instead, if it has no result yet. Raises StudyError, one line,
-    if the trials or the results stand in the way, or if a running controller holds the study.
+    An existing study gets the space if its trials stay the same (`editing.space_changes`). With
+    `replace`, a new study takes its place if it has no result yet. Raises StudyError, one line, if
+    neither is allowed, or if a running controller holds the study.
     """
     new = new_study(name, space)
     with open_store(url) as store, open_reader(url) as reader:
@@ -59,7 +58,7 @@ def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolm
         if row is None:
             store.create_study(new)
             return Enrolment(kind="new")
-        # None: an older Graft did not record what the study reads; `settle_changes` says so on resuming.
+        # An older Graft did not record the data (None), which `settle_changes` reports on resuming.
         if reader.study(name).data() is not None:
             store.add_data(row["id"], active.current().data)
         if not replace and row["space_hash"] == space.hash:
@@ -90,7 +89,7 @@ def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolm
 
 
 def new_study(name: str, space: Space) -> NewStudy:
-    """Return the study of a space, not yet written, with the plug-ins from outside that are in use."""
+    """Return a new study of a space, with the plug-ins from outside that are in use."""
     return NewStudy(
         name,
         space=space.text,
@@ -107,7 +106,7 @@ def new_study(name: str, space: Space) -> NewStudy:
 
 
 def set_planned_trials(url: str, name: str, trials: int) -> Enrolment:
-    """Set a study's number of planned trials, given its name alone; raises StudyError as `enrol` does."""
+    """Set the number of planned trials of a stored study; raises StudyError as `enrol` does."""
     row = find_study(url, name)
     with using(plugins_of_study(url, name)):
         space = parse_stored(row, families(), {"search.trials": str(trials)})
@@ -115,7 +114,7 @@ def set_planned_trials(url: str, name: str, trials: int) -> Enrolment:
 
 
 def find_study(url: str, name: str) -> Mapping[str, Any]:
-    """Return the study's row in the database; raises StudyError with the choices if there is none."""
+    """Return the study's row in the database; raises StudyError with the choices if it has none."""
     with open_reader(url) as reader:
         return reader.study(name).row
 
@@ -125,10 +124,9 @@ def open_controller(
 ) -> Controller:
     """Take control of a study and return its controller, which the caller must close.
 
-    The study's plug-ins from outside must be in use (`spaces.plugins.active`). `saving` says where
-    checkpoints go; `checkpoint_url` is recorded for the next launch, None keeps what is recorded. `crash`
-    says how the last launch crashed, as `CrashRecord.read` returns it. Raises StudyError if there is no such
-    study, or another process runs it.
+    The study's plug-ins from outside must be in use (`spaces.plugins.active`). `checkpoint_url` is
+    recorded for the next launch (None keeps the recorded one), and `crash` is the last launch's
+    (`CrashRecord.read`). Raises StudyError if there is no such study, or another process runs it.
     """
     row = find_study(url, name)
     store = open_store(url)
@@ -148,7 +146,7 @@ def begin_controller(
     *,
     keep_open: bool = False,
 ) -> Controller:
-    """Take control of a study, given its row, and return its controller, as `open_controller` does.
+    """Take control of a study, given its row, as `open_controller` does.
 
     With `keep_open`, closing the controller leaves the store open, for other studies.
     """
@@ -180,7 +178,7 @@ def begin_controller(
 
 
 def check_seconds() -> None:
-    """Check that a worker can try three times to renew its lease, and stops before others get its trials."""
+    """Check that a worker can renew its lease three times, and stops before it expires."""
     from search.steering import leases
     from workers.pool import heartbeat
 

@@ -1,4 +1,4 @@
-"""A study's placement: `--executor`, `--workers`, `--ray-address` and so on, decided and checked."""
+"""A study's placement (`--executor`, `--workers`, `--ray-address` ...), decided and checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXECUTORS = ("auto", "inline", "processes", "ray")
 ENVIRONMENT = ("pip", "uv", "conda", "env_vars")
-"""What `--ray-env` may ask Ray for; our own packages are sent by themselves."""
+"""The settings that `--ray-env` may have. Graft's own packages are sent in any case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,23 +27,23 @@ class Placement:
 
     executor: str = "auto"
     workers: int | None = None
-    """The number of pack workers. Default: one per core, four on a single GPU, one for each of several GPUs."""
+    """Pack workers. Default: one per core, four on a single GPU, one for each of several GPUs."""
     ray_address: str | None = None
     device: str | None = None
     devices: tuple[str, ...] = ()
-    """Those of several worker processes, one each, in place of `device`: `("cuda:0", "cuda:1")`."""
+    """The devices of several worker processes, in place of `device`: `("cuda:0", "cuda:1")`."""
     width: int | None = None
-    """Most lanes of a pack. None: found while it trains."""
+    """The most lanes of a pack; None if it is found while the study trains."""
     ray_env: str | None = None
     """A YAML or JSON file, for `read_environment`."""
     surrogate: str | None = None
-    """The folder of a table of trials that answers in place of training (`graft.launching.surrogate`)."""
+    """The folder of a table of trials that replaces training (`graft.launching.surrogate`)."""
 
     def resolve(self) -> Placement:
-        """Return the same with `auto` and the device decided, and everything checked.
+        """Return the placement with `auto` and the device decided, and everything checked.
 
-        `auto` is ray with an address, processes where there are several GPUs (or instances of one)
-        and none is named, else inline. Raises StudyError that names the value and the choices.
+        `auto` is ray with an address, processes for several GPUs of which none is named, else
+        inline. Raises StudyError that names the value and the choices.
         """
         from workers.engine.machine import devices
         from workers.engine.machine.locations import locations_of
@@ -56,8 +56,8 @@ class Placement:
         if executor == "auto" and self.ray_address is not None:
             executor = "ray"
         elif executor == "auto":
-            several = self.device is None and devices.default_device() == "cuda" and len(locations_of("cuda")) > 1
-            executor = "processes" if several else "inline"
+            is_gpu = self.device is None and devices.default_device() == "cuda"
+            executor = "processes" if is_gpu and len(locations_of("cuda")) > 1 else "inline"
         if executor != "ray" and self.ray_address:
             raise StudyError(f"--ray-address: {self.ray_address!r} needs --executor ray, or auto")
         if executor == "ray":
@@ -89,7 +89,7 @@ class Placement:
         return replace(self, executor="surrogate", device="cpu")
 
     def describe(self) -> str:
-        """Describe where trials train: `cpu: AMD EPYC 9B14, 2 cores; 2 workers`, or which cluster."""
+        """Return where trials train: `cpu: AMD EPYC 9B14, 2 cores; 2 workers`, or the cluster."""
         from workers.engine.machine import devices
         from workers.engine.machine.locations import describe
 
@@ -109,15 +109,14 @@ class Placement:
         return [one for device in self.devices or (str(self.device),) for one in locations_of(device)]
 
     def process_count(self) -> int:
-        """Return the number of workers, a process each: one per GPU, or one per core if there is no GPU."""
+        """Return the number of worker processes: one per GPU, or one per core without a GPU."""
         from workers.engine.machine.devices import default_workers
 
-        if self.devices:
-            return self.workers or len(self.locations())
-        return self.workers or len(self.locations()) * default_workers(str(self.device))
+        each = 1 if self.devices else default_workers(str(self.device))
+        return self.workers or len(self.locations()) * each
 
     def environment(self) -> Mapping[str, Any]:
-        """Return what a cluster's nodes must have, by Ray's names; raises as `read_environment`."""
+        """Return the settings of a cluster's nodes by Ray's names; raises as `read_environment`."""
         return read_environment(self.ray_env) if self.ray_env else {}
 
     def cluster(self, *, shared: bool) -> Cluster:
@@ -136,11 +135,9 @@ class Placement:
 
 
 def read_environment(file: str) -> Mapping[str, Any]:
-    """Read from a YAML or JSON file what Ray prepares on each node, by the names of Ray's
-    `runtime_env`.
+    """Read from a YAML or JSON file what Ray prepares on each node, as in Ray's `runtime_env`.
 
-    Raises StudyError for a file that cannot be read, and for what only Graft or a node's own
-    settings may say.
+    Raises StudyError for a file that cannot be read or has other settings.
     """
     import yaml
 

@@ -1,4 +1,4 @@
-"""A stored study is run: its controller in this process, its workers in a pool."""
+"""Runs a stored study: its controller in this process, its workers in a pool."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from spaces.progress import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """A study of a database, and how it is to be run."""
+    """A study of a database (a URL), and its placement and checkpoints."""
 
     database: str
-    """Its URL."""
     study: str
     placement: Placement
     checkpoints: Checkpoints
@@ -36,11 +35,11 @@ class RunRequest:
 def run_study(
     request: RunRequest, show: Callable[[Progress], None], stop_requested: Callable[[], bool] = lambda: False
 ) -> Progress:
-    """Run a study until it is finished or stopped; its progress then.
+    """Run a study until it is finished or stopped, and return its progress.
 
-    `show` is called with its progress, often. `stop_requested` is asked as often. The caller has settled changes since
-    the last run (`changes.settle_changes`). Raises StudyError if there is no such study, if another process runs it, or
-    if it cannot be run as requested.
+    `show` and `stop_requested` are called often. The caller has settled changes since the last run
+    (`changes.settle_changes`). Raises StudyError if the study is missing, is run by another
+    process, or cannot be run as requested.
     """
     study = find_study(request.database, request.study)
     saving = request.checkpoints.saving(request.database, study)
@@ -52,19 +51,18 @@ def run_study(
         return stop_requested()
 
     log = RunLog.of(request.database)
+    placement = request.placement
     with log.recording(request.study), using(plugins_of_study(request.database, request.study)):
-        here = request.placement.device if request.placement.executor not in ("ray", "surrogate") else None
-        if here and study["state"] != "finished":  # those of a new study have begun, but not of a resumed one
+        here = placement.device if placement.executor not in ("ray", "surrogate") else None
+        if here and study["state"] != "finished":  # a new study loads its steps already
             begin_loading_steps(parse_stored(study, families()), here)
-        log.write(
-            request.study,
-            f"launched: {study['trials']:,} trials, {request.placement.device or request.placement.executor}",
-        )
+        where = placement.device or placement.executor
+        log.write(request.study, f"launched: {study['trials']:,} trials, {where}")
         started = time.monotonic()
-        with open_cluster(request.placement, shared=False) as cluster:  # before control of the study is taken
+        with open_cluster(placement, shared=False) as cluster:  # before control of the study is taken
             controller = open_controller(request.database, request.study, saving, url, record.read())
             with closing(controller), record:
-                train(controller, request.placement, saving, watch, cluster=cluster)
+                train(controller, placement, saving, watch, cluster=cluster)
                 progress = controller.progress()
         log.write(request.study, closing_line(request.study, progress, time.monotonic() - started))
         return progress

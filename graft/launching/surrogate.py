@@ -1,4 +1,4 @@
-"""Launches with `--surrogate`: models fitted to a table of trials answer new trials in place of training."""
+"""Launches with `--surrogate`: models fitted to a table of trials replace the training."""
 
 from __future__ import annotations
 
@@ -26,22 +26,21 @@ if TYPE_CHECKING:
     from workers.pool import Steering
 
 LANES = 32
-"""How many trials run side by side if `--pack` does not say so."""
+"""Trials that run side by side without `--pack`."""
 
 
 class TableTask(NamedTuple):
-    """A task that a table has trials of."""
+    """A task of a table."""
 
     name: str
     config: Mapping[str, Any]
-    """The resolved section of the task."""
     model: str
     objective: Objective
 
 
 @dataclass(frozen=True)
 class TrialTable:
-    """A table of trials as `python -m benchmarks.table collect` keeps it: a folder with two Parquet files."""
+    """A folder with the two Parquet files that `python -m benchmarks.table collect` writes."""
 
     folder: Path
 
@@ -64,7 +63,8 @@ class TrialTable:
     def digest(self) -> str:
         """The first 16 hexadecimal digits of the SHA-256 of both files."""
         files = (self.folder / f"{name}.parquet" for name in ("trials", "metrics"))
-        return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
+        digests = (hashlib.sha256(file.read_bytes()).digest() for file in files)
+        return hashlib.sha256(b"".join(digests)).hexdigest()[:16]
 
     @cached_property
     def tasks(self) -> Mapping[str, TableTask]:
@@ -92,7 +92,7 @@ class TrialTable:
         return assess(*self.rows_of(task), _lower(objective), objective.metric)
 
     def fingerprint(self) -> Fingerprint:
-        """Return the fingerprint that tells this table's answers from trainings in the database."""
+        """Return the fingerprint that tells this table's answers from trainings."""
         return Fingerprint(
             numerics=NUMERICS, code=self.digest, torch="", processor="no training: a table's model answered",
             compiler="", step_kind=SURROGATE, sources=(),
@@ -100,7 +100,7 @@ class TrialTable:
 
 
 def _lower(objective: Objective) -> Mapping[str, bool]:
-    """Return the objective's metric -> whether lower values are better."""
+    """Map the objective's metric to True if lower values are better."""
     return {objective.metric: objective.direction == "minimize"}
 
 
@@ -167,12 +167,12 @@ def run(
     given the progress after each round; once it returns True, the controller is asked to stop.
     """
     surrogate, worker, width = Surrogate(table), "surrogate-0", lanes or LANES
-    running: dict[int, list[Report]] = {}  # by trial, what is still to be reported
+    running: dict[int, list[Report]] = {}  # the reports that are left of each trial
     while True:
         reports = [pending.pop(0) for pending in running.values()]
         running = {number: pending for number, pending in running.items() if pending}
         started = -1
-        while started:  # an exchange starts trials of one structure: repeat it until no lane is filled
+        while started:  # an exchange starts trials of one structure: repeat it until none starts
             holds = tuple(TrialStart(pending[0].number, pending[0].fence) for pending in running.values())
             offer = Offer(worker=worker, lanes=width - len(running), holds=holds, device="table")
             directives = controller.exchange(reports, offer)
@@ -182,7 +182,7 @@ def run(
             for number in directives.stop:
                 running.pop(number, None)
             answers = surrogate.answer(directives.start)
-            running |= {trial.number: answer for trial, answer in zip(directives.start, answers, strict=True)}
+            running |= zip((trial.number for trial in directives.start), answers, strict=True)
             started = len(directives.start)
         if watch and watch(controller.progress()):
             controller.request_stop()

@@ -1,1 +1,1 @@
-"""The machine that a command runs on: its devices, and what `search doctor` finds there."""
+"""The machine that a command runs on: its devices, and the findings of `search doctor`."""

@@ -1,11 +1,11 @@
-"""Which device of this machine a person may name, and which stands in for another machine's."""
+"""The devices of this machine that `--device` may name, or that replace another machine's."""
 
 from __future__ import annotations
 
 from spaces.errors import StudyError
 
 ESTIMATED = ("a100", "h100", "h200", "4090")
-"""GPUs of which `--dry-run` estimates the rate, wherever it runs."""
+"""GPUs whose rate `--dry-run` estimates on any machine."""
 
 
 def check_device(device: str) -> None:
@@ -23,7 +23,7 @@ def check_device(device: str) -> None:
 
 
 def describe_unused_gpu() -> str | None:
-    """Return a warning, with the cure, that this machine has an NVIDIA card which torch cannot use."""
+    """Return a warning, with its remedy, if torch cannot use this machine's NVIDIA card."""
     from workers.engine.machine import devices
 
     unused = devices.describe_unused_gpu()
@@ -31,7 +31,7 @@ def describe_unused_gpu() -> str | None:
 
 
 def similar_device(kind: str | None) -> str:
-    """Return the device of this machine most like one of this kind; None: this machine's default."""
+    """Return the device of this machine most like one of this kind (None: the default device)."""
     from workers.engine.machine import devices
 
     wanted = kind or devices.default_device()

@@ -1,4 +1,4 @@
-"""What this machine has, what Graft would do with it, and how fast it trains: for `search doctor`."""
+"""The findings of `search doctor` about this machine, and the rate of its training."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ from spaces.messages import shorten
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """A fact about the machine."""
 
     name: str
     text: str
-    """In one line."""
     is_problem: bool = False
-    """Whether it keeps Graft from what was asked for."""
+    """True if Graft cannot do what was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """How fast one worker trains."""
+    """The rate at which one worker trains."""
 
     case: str
     step: str
     """`native`, `fused` or `traced`."""
     lanes: int
     model_steps_per_second: float
-    """0 where the case failed."""
+    """The rate; 0 if the case failed."""
     failure: str | None = None
-    """Why the case failed, in one line."""
+    """The reason if the case failed, in one line."""
 
 
 CASES: Mapping[str, tuple[str, float]] = {
@@ -48,13 +47,13 @@ CASES: Mapping[str, tuple[str, float]] = {
     "set complement, dropout of Table 1": ("quick/set_complement", 0.9),
     "add_mod, transformer": ("quick/add_mod", 0.4),
 }
-"""What is timed -> a packaged space, and the coordinate of all its draws."""
+"""The name of a timed case -> a packaged space, and the coordinate of all its draws."""
 LANES = {"cpu": (1, 32), "cuda": (1, 32, 1024)}
 BENCH_LANES = {"cpu": (1, 2, 8, 32, 128), "cuda": (1, 8, 32, 128, 512, 1024, 2048, 4096)}
 
 
 def examine(storage: str | None = None) -> Iterator[Finding]:
-    """Yield the facts about this machine, and about the database at the URL `storage`, which is only read."""
+    """Yield facts about this machine, and about the database at `storage`, which is only read."""
     from workers.engine.fused import describe as describe_fused_step
     from workers.engine.machine import devices
     from workers.engine.machine.memory import free_bytes
@@ -108,10 +107,9 @@ def _look_at_database(url: str) -> Finding:
 
 
 def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _: None) -> Iterator[Rate]:
-    """Time how fast one worker trains on a device: one lane and many, by its fastest step and by the traced one.
+    """Time one worker on a device: one lane and many, by its fastest step and by the traced one.
 
-    Each rate is yielded as soon as it is measured. Without `bench` there are one case and few widths, within half a
-    minute.
+    Each rate is yielded at once. Without `bench` there are few cases, within half a minute.
     """
     from workers.engine.machine.process import prepare
     from workers.engine.speed.timing import step_rate
@@ -127,15 +125,16 @@ def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _:
             for lanes in (BENCH_LANES if bench else LANES)[kind]:
                 show(f"{case}, {step}, {lanes} lanes")
                 rate, failure = 0.0, None
+                make = TracedStep if step == "traced" else None
                 try:
-                    rate = step_rate(trial, width=lanes, device=device, make=TracedStep if step == "traced" else None)
-                except (RuntimeError, MemoryError) as error:  # one case that a device refuses does not hide the others
+                    rate = step_rate(trial, width=lanes, device=device, make=make)
+                except (RuntimeError, MemoryError) as error:  # the other cases are still timed
                     failure = shorten(" ".join(str(error).split()) or type(error).__name__, 200)
                 yield Rate(case=case, step=step, lanes=lanes, model_steps_per_second=rate, failure=failure)
 
 
 def to_json(findings: list[Finding], rates: list[Rate], device: str) -> dict[str, Any]:
-    """Return what `search doctor --format json` prints, and what a file of `--bench` holds."""
+    """Return the output of `search doctor --format json`, also the content of `--bench`'s file."""
     return {
         "format": 1,
         "device": device,

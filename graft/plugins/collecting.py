@@ -1,4 +1,4 @@
-"""Plug-ins from outside: those that a space or a command asks for, and of installed packages."""
+"""Plug-ins from outside: those of a space, of a command and of installed packages."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from spaces.plugins.indexing import Indexer
 from spaces.reading.plugins_section import Entry, read_entries, read_entries_of
 
 GROUP = "graft.plugins"
-"""The entry points by which an installed package offers its plug-ins; each names a module or a package."""
+"""The group of entry points by which a package offers modules or packages of plug-ins."""
 
 
 def plugins_of_space(origin: str, asked: Sequence[str] = (), overrides: Mapping[str, str] | None = None) -> Outside:
-    """Return the plug-ins that a space file names, of `--plugins` (relative to the working folder),
-    and installed ones.
+    """Return the plug-ins of a space file, of `--plugins` (`asked`) and of installed packages.
 
-    No plug-in is imported. Raises SpaceError or PluginError, one line, for what cannot be found or
-    read, defines no plug-in, or has a name that is taken.
+    Nothing is imported. Raises SpaceError or PluginError, one line, for a file that cannot be read,
+    defines no plug-in, or has a name that is taken.
     """
     return _collect([*read_entries(origin, overrides), *_entries(asked)], _folder_of(origin))
 
 
 def plugins_of_text(text: str, origin: str, overrides: Mapping[str, str] | None = None) -> Outside:
-    """Return the plug-ins that a space's text names, relative to `origin`'s folder if it is a file."""
+    """Return the plug-ins of a space's text, relative to the folder of `origin` if it is a file."""
     return _collect(read_entries_of(text, origin, overrides), _folder_of(origin))
 
 
 def plugins_asked_for(asked: Sequence[str] = ()) -> Outside:
-    """Return the plug-ins that a command asks for (`--plugins`), and those of installed packages."""
+    """Return the plug-ins of `--plugins` and of installed packages."""
     return _collect(_entries(asked))
 
 
@@ -42,7 +41,7 @@ def _entries(asked: Iterable[str]) -> Iterator[Entry]:
 
 
 def _folder_of(origin: str) -> Path:
-    """Return where paths of data in a space start: at its file's folder, or at the working folder."""
+    """Return the base of a space's paths of data: its file's folder, or the working folder."""
     return (Path(origin).parent if Path(origin).is_file() else Path()).absolute()
 
 
@@ -55,7 +54,7 @@ def _collect(entries: Iterable[Entry], folder: Path | None = None) -> Outside:
         except PluginError as error:
             raise SpaceError(f"{entry.location}: {error}") from error
     faults: list[str] = []
-    # In an order that does not depend on how packages were installed.
+    # Sorted, since the order must not depend on how packages were installed.
     for offer in sorted(entry_points(group=GROUP), key=lambda offer: (offer.value, offer.name)):
         origin = f"{offer.dist.name} {offer.dist.version}" if offer.dist else offer.value
         more = indexer.copy()

@@ -1,4 +1,4 @@
-"""The files that a study's trials read, as the study has them and as they are now."""
+"""The files that a study's trials read: the stored versions against the present ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
+from spaces import parse_stored
 from spaces.plugins.active import using
 from spaces.plugins.bundles import Outside
 from spaces.plugins.digests import Data
@@ -16,27 +17,24 @@ from storage.frames import Reader
 
 
 class DataChange(NamedTuple):
-    """A file or folder that is not what a study has."""
+    """A file or folder that differs from a study's version."""
 
     name: str
     now: Data | None
-    """None: it is gone."""
+    """The present version; None if there is none."""
     description: str
-    """What is different, in a line."""
 
 
 def collect_data(reader: Reader, study: str, outside: Outside) -> None:
-    """Add to `outside.data` what draws of a study's space read and is not there yet."""
-    from spaces import parse_stored
-
+    """Add to `outside.data` the data that draws of a study's space read, if it is missing there."""
     with using(outside):
         parse_stored(reader.study(study).row, families()).check()
 
 
 def find_changed_data(reader: Reader, study: str, data: Mapping[str, Data] | None = None) -> list[DataChange]:
-    """Return which of a study's files have changed since the versions `data`, or since those that it has now.
+    """Return the files of a study that differ from the versions in `data` (None: the study's own).
 
-    What is in no file, as texts of a hub, is compared where the study is read for training (`collect_data`).
+    Data without a file, such as texts of a hub, is read again to be compared (`collect_data`).
     """
     outside = read_outside(reader, study)
     known = outside.data if data is None else data

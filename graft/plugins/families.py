@@ -1,4 +1,4 @@
-"""The plug-in families: by the section of a space that names their members, and described for people."""
+"""The plug-in families, and descriptions of their members for people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SENTENCE_END = re.compile(r"[^.\s]\.(?= )")  # not the one of "r, r eta, ...", 
 
 
 def version() -> str:
-    """Graft's installed version."""
+    """Return Graft's installed version."""
     return importlib.metadata.version("graft-search")
 
 
@@ -43,7 +43,7 @@ FAMILIES: Mapping[str, Place] = {
     "stopping": Place("search.stopping", "Stopping"),
     "section": Place("graft.report.sections", "Section"),
 }
-"""Every family, and where its abstract class is."""
+"""Every family and the place of its abstract class."""
 PACKAGED = "Graft"
 """The origin of a plug-in that is part of the package."""
 _SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "sampler", "stopping")
@@ -51,18 +51,18 @@ _SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "sampler", "
 
 
 def family_of(name: str) -> type:
-    """Return the abstract class of a family, `scorer`. Imports what the family needs, most often torch."""
+    """Import and return the abstract class of a family (`scorer`); most families import torch."""
     place = FAMILIES[name]
     return getattr(importlib.import_module(place.module), place.name)
 
 
 def families() -> Mapping[str, type]:
-    """Section of a space -> the abstract class of its plug-ins. Imports torch."""
+    """Map each section of a space to the abstract class of its plug-ins. Imports torch."""
     return {name: family_of(name) for name in _SECTIONS}
 
 
 def packaged_names(family: str) -> list[str]:
-    """Return the names of Graft's own plug-ins of a family, `scorer`, without loading torch as most families do."""
+    """Return the names of Graft's own plug-ins of a family (`scorer`), without loading torch."""
     folder = importlib.util.find_spec(FAMILIES[family].module)
     assert folder, "the package is whole"
     modules = pkgutil.iter_modules(folder.submodule_search_locations)
@@ -70,32 +70,31 @@ def packaged_names(family: str) -> list[str]:
 
 
 def member_names(family: str) -> list[str]:
-    """Return the names of a family's plug-ins, those from outside that are in use too, without loading torch."""
+    """Return the names of a family's plug-ins in use, also from outside, without loading torch."""
     return [*packaged_names(family), *active.current().names(family)]
 
 
 def families_by_folder() -> Mapping[str, str]:
-    """Return the folder of a family, which is its name in the plural (`corpora`), -> the family."""
+    """Map the folder of each family, its name in the plural (`corpora`), to the family."""
     return {place.module.rpartition(".")[2]: name for name, place in FAMILIES.items()}
 
 
 class FieldDescription(NamedTuple):
-    """A field of a plug-in in words; all None but the first three for a plug-in without fields."""
+    """A field of a plug-in in words; a plug-in without fields has only the first three."""
 
     name: str
-    """Of the plug-in."""
     origin: str
-    """Where it comes from: `Graft`, `./mine.py`, `graft-extra 1.2`."""
+    """The source of the plug-in: `Graft`, `./mine.py`, `graft-extra 1.2`."""
     about: str
-    """The first sentence of its docstring, or why it cannot be imported."""
+    """The first sentence of the plug-in's docstring, or why it cannot be imported."""
     field: str | None = None
     rule: str | None = None
     default: str | None = None
-    """`required` where it has none."""
+    """The default, or `required`."""
 
 
 def describe_plugins(family: type) -> list[FieldDescription]:
-    """Return every field of every plug-in of a family, with its rule and default, and where the plug-in comes from."""
+    """Describe every field of every plug-in of a family."""
     found: list[FieldDescription] = []
     for name in plugins.names(family):
         outside = active.current().find(plugins.title(family), name)
@@ -112,10 +111,10 @@ def describe_plugins(family: type) -> list[FieldDescription]:
         fields = {field.name: field for field in dataclasses.fields(member)}
         rules = plugins.rules(member)
         for field, rule in rules.items():
-            words = rule.describe()
+            words, default = rule.describe(), _describe_default(fields[field])
             if rule.family:
                 words = f"{plugins.title(rule.family)}: one of {', '.join(plugins.names(rule.family))}"
-            found.append(FieldDescription(name, origin, about, field, words, _describe_default(fields[field])))
+            found.append(FieldDescription(name, origin, about, field, words, default))
         if not rules:
             found.append(FieldDescription(name, origin, about))
     return found

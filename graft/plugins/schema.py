@@ -1,8 +1,8 @@
-"""JSON Schema of spaces, with every plug-in and its fields: what editors complete and check as a
-space is written.
+"""JSON Schema of spaces, with every plug-in and its fields, for editors.
 
 It is made from the rules that spaces are read by, but knows no draw's value and no rule between
-fields: what it lets pass may still be refused by `search space check`; what it refuses is no space.
+fields. A space that the schema refuses is wrong; one that it accepts may still be refused by
+`search space check`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,25 @@ _EXPRESSION: Schema = {
     "type": "string",
     "description": "an expression: 10 ** uniform(-5, -1), 2 * $width, choice(1, 2)",
 }
-_DRAW: Schema = {
-    "type": "object",
-    "properties": {
+_NAMED: Schema = {"type": ["object", "null"], "propertyNames": {"pattern": "^[a-z][a-z0-9_]*$"}}
+
+
+def _one_of(properties: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": False,
+    }
+
+
+_DRAW = _one_of(
+    {
         kind: {"type": "array", "minItems": 2} | ({} if kind == "choice" else {"maxItems": 2})
         for kind in get_args(DrawKind)
-    },
-    "minProperties": 1,
-    "maxProperties": 1,
-    "additionalProperties": False,
-}
-_NAMED: Schema = {"type": ["object", "null"], "propertyNames": {"pattern": "^[a-z][a-z0-9_]*$"}}
+    }
+)
 
 
 def space_schema() -> Schema:
@@ -104,13 +112,7 @@ def _search() -> Schema:
     several = {"oneOf": [_plugin("stopping"), {"type": "array", "items": _plugin("stopping")}]}
     objective = _objective()
     expression = {"type": "string", "description": "over metrics (tvd/raw) and values of a trial (model.width)"}
-    second = {
-        "type": "object",
-        "properties": {"minimize": expression, "maximize": expression},
-        "minProperties": 1,
-        "maxProperties": 1,
-        "additionalProperties": False,
-    }
+    second = _one_of({"minimize": expression, "maximize": expression})
     two = {"type": "array", "prefixItems": [objective, second], "minItems": 2, "maxItems": 2}
     bound = {"type": "string", "pattern": "[<>]=", "description": "a comparison: model.width * model.depth <= 64"}
     return {
@@ -127,7 +129,7 @@ def _search() -> Schema:
 
 
 def _family(family: str) -> Schema:
-    """Return a plug-in in all ways to write it: name, `{name: fields}`, `{name: NAME, ...}`, choice."""
+    """Return all ways to write a plug-in: NAME, `{NAME: fields}`, `{name: NAME, ...}`, a choice."""
     names: list[str] = []  # of the plug-ins that need no field
     records: dict[str, Schema] = {}
     named: list[Schema] = []
@@ -145,13 +147,7 @@ def _family(family: str) -> Schema:
     return {
         "anyOf": [
             {"enum": names, "description": f"{family} by its name"},
-            {
-                "type": "object",
-                "properties": records,
-                "minProperties": 1,
-                "maxProperties": 1,
-                "additionalProperties": False,
-            },
+            _one_of(records),
             *named,
             {
                 "type": "object",
@@ -197,7 +193,6 @@ def _value(rule: Rule) -> Schema:
         }
     if rule.kind == "option" and rule.choices:
         return {"description": rule.describe(), "anyOf": [{"enum": list(rule.choices)}, _DRAW]}
-    kind: object = (
-        "boolean" if rule.kind == "flag" else "string" if rule.kind == "file" else ["string", "number", "boolean"]
-    )
+    kinds = {"flag": "boolean", "file": "string"}
+    kind = kinds.get(rule.kind, ["string", "number", "boolean"])
     return {"description": rule.describe(), "anyOf": [{"type": kind}, _DRAW]}

@@ -1,4 +1,4 @@
-"""The plug-ins from outside that a study was launched with, and whether the files that they came from have changed."""
+"""The plug-ins from outside that a study was launched with, and the changes of their files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,9 @@ from storage.frames import Reader, open_reader
 
 
 def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> Outside:
-    """Return the plug-ins that a study runs, wherever their files have gone, and the files that its
-    trials read.
+    """Return the stored plug-ins that a study runs, and the files that its trials read.
 
-    Raises StudyError if there is no such study.
-
-    `digests`: of earlier versions that a trial was trained by, which then stand in place of what
-    the study runs now.
+    Versions with these `digests` replace the present ones. Raises StudyError for a missing study.
     """
     stored = reader.study(study)
     data = {
@@ -31,45 +27,37 @@ def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> O
 
 
 def plugins_of_study(url: str, study: str) -> Outside:
-    """Return the same, from a database by its URL."""
+    """Return the plug-ins of a study as `read_outside` does, given the URL of its database."""
     with open_reader(url) as reader:
         return read_outside(reader, study)
 
 
 def reread(reader: Reader, study: str) -> dict[int, Bundle]:
-    """Return the bundles that a study runs and whose files have changed, as they are now, by their
-    numbers.
+    """Read the bundles of a study whose files have changed, and return them by number.
 
-    Raises PluginError for a file that cannot be read any more, or does not define what it did.
+    Raises PluginError for a file that cannot be read any more, or lacks one of its plug-ins.
     """
     fresh: dict[int, Bundle] = {}
     for number, successor, bundle in reader.study(study).stored_bundles():
-        if successor is None and any(map(_has_changed, bundle.sources)):
-            fresh[number] = _read_again(bundle)
+        if successor is not None or not any(map(_has_changed, bundle.sources)):
+            continue
+        indexer = Indexer({place: family for family, place in FAMILIES.items()})
+        for member in bundle.members:
+            source = bundle.by_module[member.module]
+            folder = Path(source.path).parents[member.module.count(".") + source.is_package]
+            is_nested = "." in member.module or source.is_package
+            indexer.add(member.module if is_nested else f"./{member.module}.py", folder, origin=member.origin)
+        [fresh[number]] = indexer.bundles
+        known = {(member.family, member.name) for member in fresh[number].members}
+        for member in bundle.members:
+            if (member.family, member.name) not in known:
+                path = bundle.by_module[member.module].path
+                raise PluginError(f"{path} defines no {member.family} any more")
     return fresh
 
 
-def _read_again(bundle: Bundle) -> Bundle:
-    indexer = Indexer({place: family for family, place in FAMILIES.items()})
-    for member in bundle.members:
-        source = bundle.by_module[member.module]
-        folder = Path(source.path).parents[member.module.count(".") + source.is_package]
-        entry = member.module if "." in member.module or source.is_package else f"./{member.module}.py"
-        indexer.add(entry, folder, origin=member.origin)
-    [found] = indexer.bundles
-    known = {(member.family, member.name) for member in found.members}
-    for member in bundle.members:
-        if (member.family, member.name) not in known:
-            raise PluginError(f"{bundle.by_module[member.module].path} defines no {member.family} any more")
-    return found
-
-
 def describe_changes(study: str, outside: Outside) -> str | None:
-    """Return a line that says which files are no longer what the study was launched with; None:
-    none of those that are here.
-
-    A file that is not on this machine has not changed: the study needs none.
-    """
+    """Return a line about the study's files on this machine that have changed, or None."""
     changed = [source for bundle in outside.bundles for source in bundle.sources if _has_changed(source)]
     if not changed:
         return None

@@ -1,1 +1,1 @@
-"""A stored trial is trained again: to compare its metrics, to write its weights, to refit its scorer."""
+"""Trains a stored trial again, to compare its metrics, write its weights or refit its scorer."""

@@ -1,4 +1,4 @@
-"""A stored trial against its replay: which numbers are equal, and the verdict in one line."""
+"""A stored trial against its replay: the numbers that are equal, and the verdict in one line."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from graft.stored.fingerprints import Changes, StoredFingerprint, compare_finger
 from spaces.records import Report
 
 TOLERANCE = 1e-3
-"""Relative difference that a replay may have where bits are not promised: by another step, numerics or torch."""
+"""Relative difference that is allowed if bits are not promised."""
 
 Key = tuple[int, str, str, str]
 """step, name, variant, condition"""
 
 
 class MetricPair(NamedTuple):
-    """A metric as stored and as replayed; None for a number that is not finite or not there."""
+    """A stored and a replayed metric; None for a number that is not finite or is missing."""
 
     step: int
     name: str
@@ -30,7 +30,7 @@ class MetricPair(NamedTuple):
     stored: float | None
     replayed: float | None
     difference: float
-    """Relative to the larger of the two; infinite where one of them alone is finite, or the replay lacks the metric."""
+    """Relative to the larger number; infinite if only one is finite or the replay has none."""
 
     def __str__(self) -> str:
         """Name the value that is compared, such as `tvd/bema at step 500`."""
@@ -45,25 +45,25 @@ class ReplayComparison:
     number: int
     pairs: Sequence[MetricPair]
     objective: MetricPair | None
-    """The objective, as the replay's reports give it; None if the trial has none or was replayed in part."""
+    """The objective by the replay's reports; None without one, or if the replay stopped early."""
     divergence: str | None
-    """How the stored trial diverged; None if it did not, as far as it was replayed."""
+    """The error of the stored trial's divergence; None if it had none in the replayed steps."""
     replayed_divergence: str | None
     trained_step_kind: str
-    """What computed its steps, as a report's `step_kind` says; the kind of device where no more is known: `cpu`."""
+    """The `step_kind` of the trial's reports, or the kind of device if that is unknown (`cpu`)."""
     replayed_step_kind: str
     fingerprints: Sequence[StoredFingerprint]
-    """Under which it was trained, the last ones first."""
+    """The fingerprints of the trial's training, the last ones first."""
     replayed_under: StoredFingerprint
 
     @property
     def reproduced(self) -> bool:
-        """True if the replay is what is stored: to the bit where promised, else within TOLERANCE."""
+        """True if the numbers agree, to the bit if promised, else within TOLERANCE."""
         return self.divergence == self.replayed_divergence and not self._different and not self._objective_differs
 
     @property
     def verdict(self) -> str:
-        """`reproduced: 36 of 36 metrics equal to the bit`, or what differs first."""
+        """A line: `reproduced: 36 of 36 metrics equal to the bit`, or the first difference."""
         good = f"{len(self.pairs) - len(self._different):,} of {len(self.pairs):,}"
         equal = "equal to the bit" if self._bits_promised else f"within {TOLERANCE:g}"
         if self.reproduced:
@@ -71,8 +71,8 @@ class ReplayComparison:
             if self.divergence:
                 statements.append(f"{self.divergence}, as stored")
         else:
-            statements = [f"differs: {self._describe_first()}", f"{good} {'equal' if self._bits_promised else equal}"]
-            statements.append(self._describe_changes())
+            count = f"{good} {'equal' if self._bits_promised else equal}"
+            statements = [f"differs: {self._describe_first()}", count, self._describe_changes()]
         if not self._bits_promised:
             statements += self._explain_tolerance()
         return "; ".join(statements)
@@ -95,7 +95,7 @@ class ReplayComparison:
 
     @property
     def _on_gpu(self) -> bool:
-        """There cuBLAS and the reductions choose their kernels by size, so that bits depend on the pack's width."""
+        """True on a GPU, whose kernels depend on the pack's width, and so do the bits."""
         return "cuda" in self.replayed_step_kind
 
     @cached_property
@@ -129,7 +129,7 @@ class ReplayComparison:
                 break
 
     def _describe_changes(self) -> str:
-        """Describe what may be the reason that numbers differ."""
+        """Describe the possible reasons for different numbers."""
         words = list(dict.fromkeys(words for one in self._changes for words in one.all))
         if len(self.fingerprints) > 1 and words:
             return f"it was trained under {len(self.fingerprints)} fingerprints; changed since: {'; '.join(words)}"
@@ -154,7 +154,7 @@ def compare(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> l
 
 
 def relative_difference(one: float | None, other: float | None) -> float:
-    """|one - other| relative to the larger of them; None stands for any number that is not finite."""
+    """Return |one - other| relative to the larger; None stands for a number that is not finite."""
     if one == other:
         return 0.0
     if one is None or other is None:

@@ -1,4 +1,4 @@
-"""Stored trials trained again, each alone, and compared with what is stored."""
+"""Stored trials trained again, each alone, and compared with the stored numbers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Replay:
 
     restored: RestoredTrial
     steps: int
-    """As far as it is to be replayed."""
+    """The last step of the replay."""
     metrics: Mapping[Key, float | None]
     objective: Objective
     value: float | None
-    """Its objective; None if it has none, or is replayed in part."""
+    """The stored objective; None without one, or if the replay stops early."""
     divergence: str | None
-    """How it diverged at `steps`, if it did."""
+    """The error of a divergence at `steps`, or None."""
 
     @property
     def number(self) -> int:
@@ -34,13 +34,13 @@ class Replay:
         return self.restored.trial.number
 
     def run(self, device: str | None, watch: Callable[[int], None]) -> ReplayComparison:
-        """Train the trial again, on `device` or one like its own; `watch` is called with the steps it reaches."""
+        """Train the trial again, on `device` or one like its own; `watch` gets its steps."""
         from workers.engine.replay import retrain
 
         where = self.restored.device(device)
         with self.restored.as_it_was_trained():
             reports = retrain(self.restored.trial, steps=self.steps, device=where, watch=watch)
-        # Where it is only known on what kind of device the trial was trained, that is what is compared.
+        # If only the kind of the trial's device is known, that kind is compared.
         fingerprint = reports[-1].fingerprint
         assert fingerprint, "a pack says what trained its lanes"
         replayed_step_kind = fingerprint.step_kind if self.restored.row["step_kind"] else where.partition(":")[0]
@@ -67,9 +67,10 @@ class Replay:
 def read_replays(
     reader: Reader, study: str, numbers: Sequence[int], until: int | None = None, *, accept_changes: bool = False
 ) -> list[Replay]:
-    """Read what is needed to replay these trials, no further than step `until`.
+    """Read these trials to replay them, no further than step `until`.
 
-    Raises StudyError for a trial that cannot be replayed, or that was trained on other data, unless that is accepted.
+    Raises StudyError for a trial that cannot be replayed, or for other data without
+    `accept_changes`.
     """
     space, restored = restore_trials(reader, study, numbers, accept_changes=accept_changes)
     replays: list[Replay] = []

@@ -15,6 +15,7 @@ from graft.plugins.families import families, version
 from graft.plugins.stored import read_outside
 from graft.stored.fingerprints import StoredFingerprint, follow, read_fingerprints
 from graft.stored.trials import read_lineage, read_metrics
+from spaces import parse_stored
 from spaces.errors import PluginError, StudyError
 from spaces.plugins.active import using
 from spaces.plugins.bundles import Outside
@@ -28,39 +29,37 @@ from storage.frames import Reader
 
 @dataclass(frozen=True, kw_only=True)
 class RestoredTrial:
-    """A trial and what the database has of it."""
+    """A trial and its rows in the database."""
 
     trial: Trial
     row: Mapping[str, Any]
-    """Of the table of trials."""
     metrics: Sequence[tuple[int, str, str, str, float | None]]
     """Step, name, variant, condition, value."""
     steps: int
-    """As far as it was trained."""
+    """The last step to which the trial was trained."""
     trained_on: str | None
-    """Kind of device; None where its worker is unknown."""
+    """Kind of device; None if its worker is unknown."""
     outside: Outside
-    """The plug-ins from outside that the study runs."""
     fingerprints: Sequence[StoredFingerprint]
-    """Under which it and those whose states it took over were trained, the last ones first."""
+    """The fingerprints of the training of the trial and its ancestors, the last ones first."""
     data_changes: Sequence[str] = ()
-    """What is different in the files that it read, a line each; it is trained again on them as they are now."""
+    """A line for each file that has changed since; the present one is used."""
 
     @property
     def trained_step_kind(self) -> str | None:
-        """The kind of step that computed the trial, or the kind of device if no more is known; None if nothing is."""
+        """The kind of step that computed the trial, else the kind of device, else None."""
         return self.row["step_kind"] or self.trained_on
 
     @contextmanager
     def as_it_was_trained(self) -> Generator[None]:
-        """Run the plug-ins that trained the trial, and the kind of steps."""
+        """Use the plug-ins and the kind of step that trained the trial."""
         from workers.engine.lane_programs import as_trained_by
 
         with using(self.outside), as_trained_by(self.trained_step_kind or ""):
             yield
 
     def device(self, requested: str | None) -> str:
-        """Return the device to train the trial on again: the requested one, else the one here most like its own."""
+        """Return the requested device, or the one of this machine most like the trial's own."""
         return requested or similar_device(self.trained_on)
 
 
@@ -69,11 +68,9 @@ def restore_trials(
 ) -> tuple[Space, list[RestoredTrial]]:
     """Return a study's space and these trials of it.
 
-    Raises StudyError for one that is not there, or of whose draws this version of Graft makes another trial, and for
-    one that read a file which has changed, unless that is accepted.
+    Raises StudyError for a missing trial, for draws of which this Graft makes another trial, and
+    for changed data without `accept_changes`.
     """
-    from spaces import parse_stored
-
     stored = reader.study(study)
     row, fingerprints = stored.row, read_fingerprints(reader, study)
     kinds = {worker: device.partition(":")[0] for worker, device in stored.workers()["id", "device"].rows()}
@@ -93,12 +90,7 @@ def _restore_trial(
     *,
     accept_changes: bool,
 ) -> RestoredTrial:
-    """Return a trial of a study, given its row, with the plug-ins from outside and the data that trained it.
-
-    `kinds` maps a worker to the kind of its device; `fingerprints` are those of the study's trials.
-    """
-    from spaces import parse_stored
-
+    """Return a trial, given its study's row, the workers' kinds of device, and the fingerprints."""
     lineage = read_lineage(reader, study["name"], number)
     found = [one for row in reversed(lineage) for one in follow(fingerprints, row["fingerprint"])]
     trained_under = found or [StoredFingerprint(numerics=study["numerics"], version=study["version"], sources={})]
@@ -113,11 +105,14 @@ def _restore_trial(
     if gone := [one.description for one in changes if one.now is None]:
         raise StudyError(f"trial {number} of {study['name']} cannot be trained again: {'; '.join(gone)}")
     outside.data.update({one.name: one.now for one in changes if one.now})
-    with using(outside):
-        space = parse_stored(study, families())
-        trial = space.restore([_stage(row) for row in lineage])
-        _check_restored(trial, study, lineage[-1])
+    stages: list[StoredTrial] = []
+    for row in lineage:
+        draws, params, config = (json.loads(row[name]) for name in ("draws", "params", "config"))
+        stages.append(StoredTrial(row["number"], draws, row["parent_step"] or 0, params, config))
     row = lineage[-1]
+    with using(outside):
+        trial = parse_stored(study, families()).restore(stages)
+        _check_restored(trial, study, row)
     metrics, steps = read_metrics(reader, row["id"]).rows(), row["steps"]
     if row["state"] in TERMINAL:
         steps = max([steps, *(step for step, *_ in metrics)])
@@ -136,13 +131,12 @@ def _restore_trial(
 def _find_data_changes(
     reader: Reader, study: str, outside: Outside, trained: StoredFingerprint
 ) -> Iterator[DataChange]:
-    """Find which of the files that a trial read are not as they were; `outside` has them as they were, where it can."""
+    """Yield each file that has changed since a trial read it; `outside` has the known versions."""
     read = {name.removeprefix(DATA): digest for name, digest in trained.sources.items() if name.startswith(DATA)}
-    known = {
-        name: outside.data[name] for name in read if name in outside.data and outside.data[name].digest == read[name]
-    }
+    here = outside.data
+    known = {name: here[name] for name in read if name in here and here[name].digest == read[name]}
     yield from find_changed_data(reader, study, known)
-    for name in read.keys() - known.keys():  # the study never noted this version: how large it was is not known
+    for name in read.keys() - known.keys():  # the study has no such version, so that its size is unknown
         was = f"{name} had SHA-256 {read[name]}"
         try:
             now = read_data(find_place(name, Path.cwd()))
@@ -153,16 +147,11 @@ def _find_data_changes(
             yield DataChange(name, now, f"{was}, now it has {now.state.describe()}")
 
 
-def _stage(row: Mapping[str, Any]) -> StoredTrial:
-    draws, params, config = (json.loads(row[name]) for name in ("draws", "params", "config"))
-    return StoredTrial(row["number"], draws, row["parent_step"] or 0, params, config)
-
-
 def _check_restored(trial: Trial, study: Mapping[str, Any], row: Mapping[str, Any]) -> None:
     """Raise StudyError if this version of Graft makes another trial of the stored draws."""
     stored = {"seed": row["seed"], **dict(list_leaves(json.loads(row["config"])))}
     restored = {"seed": trial.seed, **dict(list_leaves(trial.config))}
-    for path in sorted(stored):  # what only this version knows has its default: the numbers will tell
+    for path in sorted(stored):  # fields that are new in this version have their defaults
         before, now = stored[path], restored.get(path)
         if before != now or path not in restored:
             raise StudyError(

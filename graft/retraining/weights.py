@@ -1,4 +1,4 @@
-"""What a stored trial learned, by training it again: its weights as a file, or its scorer refitted."""
+"""Trains a stored trial again for its weights, its model or its refitted scorer."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ WeightsFormat = Literal["safetensors", "gpt2"]
 def restore_trained(
     url: str, study: str, number: int, device: str | None, *, accept_changes: bool = False
 ) -> RestoredTrial:
-    """Return a trial of a database that was trained for a step at least; raises StudyError for any other one.
+    """Return a stored trial that has been trained for a step at least, after checking `device`.
 
-    And for one that was trained on other data, unless that is accepted. `device`, where it is to be trained again, is
-    checked first.
+    Raises StudyError for one that has no step, or other data without `accept_changes`.
     """
     if device:
         check_device(device)
@@ -38,7 +37,7 @@ def restore_trained(
 
 
 def check_weights(restored: RestoredTrial, variant: str, form: WeightsFormat) -> None:
-    """Raise an error, before anything is trained, if the trial has no such variant or cannot be written as `form`."""
+    """Raise an error if the trial has no such variant or cannot be written as `form`."""
     from workers.engine.exporting import check_gpt2, check_package, check_variant
 
     check_package()
@@ -57,16 +56,13 @@ def write_weights(
     device: str | None,
     watch: Callable[[int], None],
 ) -> int:
-    """Train a trial again as far as it was trained and write its weights; the number of its parameters.
-
-    `gpt2` writes a folder, `safetensors` a file. `watch` is called with the steps that the training reaches.
-    """
+    """Train a trial again, write its weights to a folder (`gpt2`) or a file, and count them."""
     from workers.engine.exporting import write_gpt2, write_safetensors
     from workers.engine.replay import weights
 
-    trial = restored.trial
+    trial, where = restored.trial, restored.device(device)
     with restored.as_it_was_trained():
-        learned = weights(trial, variant=variant, steps=restored.steps, device=restored.device(device), watch=watch)
+        learned = weights(trial, variant=variant, steps=restored.steps, device=where, watch=watch)
         with writing(output):
             if form == "gpt2":
                 write_gpt2(output, trial.config, learned)
@@ -85,9 +81,9 @@ def train_model(
     device: str | None,
     accept_changes: bool = False,
 ) -> TrainedModel:
-    """Return a trial trained again up to a step (None: as far as it was trained), as a torch module with its weights.
+    """Train a trial again up to a step (None: its last one) and return it as a torch module.
 
-    Raises StudyError as `restore_trained` and `check_weights` do, and for a step that it was not trained to.
+    Raises as `restore_trained` and `check_weights`, and StudyError for a step beyond its last one.
     """
     from workers.engine.exporting import check_variant
     from workers.engine.replay import weights
@@ -97,21 +93,17 @@ def train_model(
     steps = restored.steps if step is None else step
     if not 0 < steps <= restored.steps:
         raise StudyError(f"step: {step} must be 1 to {restored.steps:,}, as far as trial {number} was trained")
+    trial, where = restored.trial, restored.device(device)
     with restored.as_it_was_trained():
-        check_variant(restored.trial.config, variant)
-        learned = weights(
-            restored.trial, variant=variant, steps=steps, device=restored.device(device), watch=lambda _: None
-        )
-        return trained_model(restored.trial, learned)
+        check_variant(trial.config, variant)
+        learned = weights(trial, variant=variant, steps=steps, device=where, watch=lambda _: None)
+        return trained_model(trial, learned)
 
 
 def refit_scorer(
     restored: RestoredTrial, condition: str, device: str | None, watch: Callable[[int], None]
 ) -> tuple[Mapping[str, float], BestTemperatures]:
-    """Train a trial again and fit adaptive temperature's polynomial to its attention; its fields for a space.
-
-    And the entropies and temperatures that it is fitted to.
-    """
+    """Train a trial again and fit adaptive temperature; return its fields and the fitted points."""
     from workers.engine.replay import refit_temperature
 
     with restored.as_it_was_trained():

@@ -1,4 +1,4 @@
-"""The service: one process that runs the studies in the queue of a database, several at a time over the same workers.
+"""The service: one process that runs the studies in a database's queue, several at a time.
 
-submitting.py   a space is put into the queue
+submitting.py   puts a space into the queue
 """

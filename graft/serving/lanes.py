@@ -1,4 +1,4 @@
-"""Which study of the service may fill how many lanes now: what the controllers say, shared out."""
+"""The lanes of the service shared out among its studies, by the demands of their controllers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class _Member:
     left: int
     """Trials that have not ended."""
     held: dict[int, int] = field(default_factory=dict[int, int])
-    """Slot -> lanes that train its trials there."""
+    """Slot -> lanes that train the study's trials there."""
     room: dict[int, int] = field(default_factory=dict[int, int])
-    """Slot -> lanes that its worker there could fill besides, by its last offer."""
+    """Slot -> free lanes of the study's worker there, by its last offer."""
     credit: float = 0.0
-    """Lane-seconds that it was due and has not had since a part of a lane was rounded off; below 0: had too many."""
+    """Lane-seconds that rounding to whole lanes took from the study; below 0 if it gave some."""
     is_short: bool = False
-    """Whether it could not fill the lanes that an empty worker was offered for it."""
+    """True if the study could not fill the lanes of an empty worker."""
 
     @property
     def lanes(self) -> int:
@@ -48,7 +48,7 @@ class _Member:
         entry, left = self.entry, min(self.left, lanes)
         return Demand(
             study=entry.study_id,
-            # A study whose next trials wait for others may have one to give before it is asked for more.
+            # A study whose next trials wait for others may still start one more trial.
             asks=min(left, self.lanes + 1) if self.is_short else left,
             weight=entry.weight,
             priority=entry.priority,
@@ -59,7 +59,7 @@ class _Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What a study has, what it is due, and why it is not due more."""
+    """A study's lanes, its fair share in lanes, and the reason if it is not due more."""
 
     lanes: int
     share: float
@@ -68,7 +68,7 @@ class Standing:
 
 @final
 class LaneShares:
-    """Decides how many of a worker's free lanes a study may fill. Safe to call from several threads."""
+    """Decides how many of a worker's free lanes a study may fill. It is safe for threads."""
 
     def __init__(
         self,
@@ -77,10 +77,7 @@ class LaneShares:
         owner_lanes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`slots`: their numbers; `width`: lanes of each slot's worker.
-
-        `owner_lanes`: the most that the studies of one owner have together.
-        """
+        """Share out the `width` lanes of each slot's worker, at most `owner_lanes` to one owner."""
         self._slots = frozenset(slots)
         self._width = width
         self._owner_lanes = owner_lanes
@@ -93,7 +90,7 @@ class LaneShares:
 
     @property
     def lanes(self) -> int:
-        """How many lanes are shared out."""
+        """The number of lanes that are shared out."""
         return len(self._slots) * self._width
 
     def use_slots(self, slots: Iterable[int]) -> None:
@@ -104,7 +101,7 @@ class LaneShares:
             self._share_out()
 
     def add(self, entry: QueueEntry) -> None:
-        """Run a study. Until its controller says more, it asks for a lane for each planned trial."""
+        """Run a study. Until its controller reports, it asks for a lane for each planned trial."""
         with self._turn:
             self._count_time()
             self._members[entry.study_id] = _Member(entry=entry, left=entry.trials)
@@ -119,17 +116,14 @@ class LaneShares:
                 self._share_out()
 
     def remove(self, study: int) -> None:
-        """Take a study off the devices, because it is not run any more."""
+        """Remove a study that is no longer run."""
         with self._turn:
             self._count_time()
             self._members.pop(study, None)
             self._share_out()
 
     def allow(self, study: int, offer: Offer) -> int:
-        """Return how many of the offered lanes the study may fill.
-
-        One that is alone and has no limit fills them all, also where its packs get wider than was counted on.
-        """
+        """Return how many of the offered lanes the study may fill; all if alone without limit."""
         with self._turn:
             self._count_time()
             member, slot = self._members[study], slot_of(offer.worker)
@@ -145,7 +139,7 @@ class LaneShares:
             return allowed
 
     def note(self, study: int, offer: Offer, directives: Directives, progress: Progress) -> None:
-        """Note the outcome of an offer that was allowed: the lanes that the study has now, and how many it wants."""
+        """Note the outcome of an allowed offer: the lanes that the study has and those it wants."""
         with self._turn:
             self._count_time()
             member, slot = self._members[study], slot_of(offer.worker)
@@ -172,16 +166,16 @@ class LaneShares:
                 self._members[study].room.pop(slot_of(worker), None)
 
     def part(self, study: int) -> float:
-        """Return the part of the devices' time that is due to a study, in lanes.
+        """Return the part of the devices' time that is due to a study, at least one lane.
 
-        A study that is due no lane any more, but trains what it began, counts as one lane.
+        A study that is due no lane any more still trains the trials that it began.
         """
         with self._turn:
             share = self._shares.get(study)
             return max(share.lanes, 1.0) if share else 1.0
 
     def priority(self, study: int) -> int:
-        """Return the class of a study that is run; that of any other counts as 0."""
+        """Return the priority class of a study that is run, or 0 for any other study."""
         with self._turn:
             member = self._members.get(study)
             return member.entry.priority if member else 0
@@ -196,9 +190,9 @@ class LaneShares:
             return Standing(lanes=self._members[study].lanes, share=share.lanes, reason=reason)
 
     def _count_time(self) -> None:
-        """Count what rounding has given or taken since the last call, before anything changes.
+        """Count the lane-seconds that rounding gave or took since the last call, before a change.
 
-        What differs by a lane or more has other reasons, as that a study came late or ends: that is not made up for.
+        A difference of a lane or more, as of a study that came late or ends, is not made up for.
         """
         before, self._counted = self._counted, self._clock()
         for study, member in self._members.items():
@@ -207,11 +201,11 @@ class LaneShares:
                 member.credit += missing * (self._counted - before)
 
     def _place(self, member: _Member, lanes: int, slot: int) -> int:
-        """Return how many of a study's new lanes go to this slot, if each goes to the slot with the fewest.
+        """Return how many of a study's new lanes go to this slot; each goes to the emptiest slot.
 
-        Where all are in one pack each is slow, and the other devices idle.
+        If all were in one pack, each would be slow, and the other devices idle.
         """
-        slots = self._slots | {slot}  # which may have left just now
+        slots = self._slots | {slot}  # the slot may have left just now
         loads = {one: sum(other.held.get(one, 0) for other in self._members.values()) for one in sorted(slots)}
         room = {one: member.room.get(one, lanes) for one in loads} | {slot: lanes}
         placed = 0

@@ -1,4 +1,4 @@
-"""The queue as a frame: what `search queue` and other doors show."""
+"""The queue as a frame, for `search queue` and other views."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ _COLUMNS = {
 
 
 def read_queue(reader: Reader, *, ended: bool = False) -> pl.DataFrame:
-    """Return the queue in the order of the service, a row for each study; `ended`: those, too, that it will not run
-    again.
+    """Return the queue in the service's order, with studies that will not run again if `ended`.
 
-    `lanes`: that train for the study, as the service noted within seconds, `share`: those that it is due; `ended`:
-    trials that ended, of `trials` planned; `reason`: why it waits, failed, or is not due more lanes.
+    `lanes` is the number of a study's lanes within seconds, and `share` the number that it is due.
+    `reason` tells why it waits, failed, or is not due more lanes.
     """
     rows = []
     for entry in reader.queue():

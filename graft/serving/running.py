@@ -32,46 +32,44 @@ if TYPE_CHECKING:
     from workers.pool.turns import Turns
 
 _POLL_SECONDS = 2.0
-"""A worker to which no lane is given asks the controller this often: a stop is heard, and trials of others end."""
+"""Seconds after which a worker without lanes asks the controller again, to learn of a stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """The resources that all studies of a service share."""
+    """The resources that all studies of a service share; `database` is a URL."""
 
     database: str
-    """Its URL."""
     store: Store
     placement: Placement
-    """As `Placement.resolve` gives it."""
+    """The placement by `Placement.resolve`."""
     cluster: RayPool | None
-    """That the placement names, if it does."""
     checkpoints: Checkpoints
     shares: LaneShares
     turns: Turns
     packs: defaultdict[int, SharedPacks]
-    """By device."""
+    """The packs of each slot."""
     say: Callable[[str], None]
-    """Is called with a line for people."""
 
 
 @final
 class StudyRun:
-    """A study that is run, until it is finished, is stopped, or goes wrong."""
+    """A study that is run until it is finished, is stopped, or fails."""
 
     def __init__(self, pool: Pool, entry: QueueEntry, crash: str | None) -> None:
-        """`crash`: how the last service crashed while it ran this study alone, as `CrashRecord.read` has it."""
+        """Prepare a run; `crash` is the crash of the last service while it ran only this study."""
         self.entry = entry
         self.error: BaseException | None = None
-        """What ended it, unless it is finished or was stopped."""
+        """The error that ended the run, if any."""
         self.progress: Progress | None = None
-        """The newest; None before the first."""
+        """The newest progress; None before the first."""
         self.started = time.monotonic()
         self._pool = pool
         self._crash = crash
-        self._stop = threading.Event()
-        self._thread = threading.Thread(
-            # A context of its own: plug-ins from outside are looked up by it, also in the threads of its workers.
+        self.stopping = threading.Event()
+        """Set to ask the study to stop, with everything kept."""
+        self.thread = threading.Thread(
+            # Plug-ins from outside are looked up by the context, also in the threads of workers.
             target=contextvars.Context().run,
             args=(self._run,),
             daemon=True,
@@ -79,23 +77,9 @@ class StudyRun:
         )
 
     def start(self) -> None:
-        """Start the thread; from now on the study has a share, so that those begun before it leave it lanes."""
+        """Start the thread. From now on the study has a share, so that others leave lanes to it."""
         self._pool.shares.add(self.entry)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Have the study stopped, with everything kept; returns at once."""
-        self._stop.set()
-
-    @property
-    def is_running(self) -> bool:
-        """True until the thread has ended."""
-        return self._thread.is_alive()
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once it was asked to stop."""
-        return self._stop.is_set()
+        self.thread.start()
 
     def _run(self) -> None:
         try:
@@ -132,17 +116,18 @@ class StudyRun:
 
     def _watch(self, progress: Progress) -> bool:
         self.progress = progress
-        return self._stop.is_set()
+        return self.stopping.is_set()
 
     def _study_device(self, slot: int, *, makes_copies: bool) -> StudyDevice:
-        """Return the device of a slot as this study has it."""
+        """Return the device of a slot for this study."""
         from workers.pool.shared_packs import StudyDevice
 
         pool, study = self._pool, self.entry.study_id
 
         def group() -> Hashable:
-            # Where a copy is placed before its parent makes another step, it takes over the parent's state: lanes must
-            # not be trained by others while the controller decides. And a higher class is to have more of the time.
+            # A copy takes over its parent's state only if it is placed before the parent makes
+            # another step, so that others must not train the lanes while the controller decides.
+            # And a higher class is to have more of the time.
             return pool.shares.priority(study), study if makes_copies else None
 
         return StudyDevice(
@@ -155,18 +140,14 @@ class StudyRun:
 
 @final
 class SharedController:
-    """A study's controller as its workers see it: their offers are cut to the lanes that the study
-    may fill.
-
-    What `workers.pool.Steering` needs; the controller stands behind each call.
-    """
+    """The `workers.pool.Steering` of a study's controller, with offers cut to the study's lanes."""
 
     def __init__(self, controller: Controller, study: int, shares: LaneShares) -> None:
         self._controller = controller
         self._study = study
         self._shares = shares
         self._polled: dict[str, float] = {}
-        """Worker -> when its last offer reached the controller."""
+        """Worker -> the time at which its last offer reached the controller."""
         self.renew = controller.renew
         self.sweep = controller.sweep
         self.progress = controller.progress
@@ -179,12 +160,12 @@ class SharedController:
         self._controller.handle_crash(worker)
 
     def handle_departure(self, worker: str) -> None:
-        """Handle an end as `handle_crash` does, where no trial is the cause."""
+        """Handle the end of a worker that no trial caused, as `handle_crash` does."""
         self._shares.lose(self._study, worker)
         self._controller.handle_departure(worker)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        """Exchange as the controller does, for as many free lanes as the study may fill now."""
+        """Exchange as the controller does, for the free lanes that the study may fill now."""
         cut = replace(offer, lanes=self._shares.allow(self._study, offer))
         now = time.monotonic()
         says_nothing = not (reports or offer.holds or offer.saved or offer.steps or cut.lanes)

@@ -1,4 +1,4 @@
-"""The service: takes studies from the queue of a database, and runs several at a time over the same workers."""
+"""The service, which runs several studies of a database's queue at a time over the same workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, final
 
 from graft.launching.checkpoints import Checkpoints
@@ -19,6 +18,7 @@ from graft.launching.progress_text import closing_line
 from graft.serving.lanes import LaneShares
 from graft.serving.running import Pool, StudyRun
 from spaces.errors import ClusterError, GraftError, RowError, StorageError, StudyError
+from spaces.plugins.importing import explain
 from storage import AwayError, QueueEntry, open_reader, open_store
 from storage.databases.database import QUEUE_TOPIC
 
@@ -26,32 +26,30 @@ if TYPE_CHECKING:
     from workers.pool.ray.ray_pool import RayPool
 
 LOOK_SECONDS = 0.25
-"""Between two looks at the queue, unless the database tells that it has changed."""
+"""Seconds between two looks at the queue, unless the database tells that it has changed."""
 NOTE_SECONDS = 2.0
-"""Between two writings of what each study has."""
+"""Seconds between two writings of each study's lanes."""
 MOST_STUDIES = 8
-"""Studies of one class and those above it that are run at a time, unless a service is told otherwise."""
+"""The default number of studies of one class and those above it that are run at a time."""
 _TO_RUN = ("waiting", "running")
-"""The states of an entry of the queue whose study is to be run, or is being run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The limits of what a service runs at a time."""
+    """The limits of a service at any time."""
 
     studies: int = MOST_STUDIES
-    """Studies of a class and those above it."""
+    """The most studies of a class and those above it."""
     owner_lanes: int | None = None
-    """Lanes of the studies of one owner together; None: any number."""
+    """The most lanes of one owner's studies together; None for any number."""
 
 
 @final
 class Service:
-    """Serves one database. A context manager; `run` is called once.
+    """Serves one database (context manager); `run` is called once.
 
-    Each study has the controller, the fences and the leases that it has in a launch, and
-    its trials the same numbers. What people ask of the queue is in the database; so a service that
-    was killed goes on when it is started again.
+    Each study has the controller, fences, leases and numbers of a launch. Requests are kept in the
+    database, so that a killed service resumes when it is started again.
     """
 
     def __init__(
@@ -63,11 +61,10 @@ class Service:
         limits: Limits | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`placement`: as `Placement.resolve` gives it; `say` is called with a line for people now
-        and then.
+        """Open the database for a resolved `placement`; `say` is called with lines for people.
 
-        Raises StudyError if another process serves the database, or writes it where one alone may,
-        and for a cluster that cannot be used; StorageError for a database that cannot be written.
+        Raises StudyError if another process serves or alone writes the database, or the cluster
+        cannot be used; StorageError if the database cannot be written.
         """
         from workers.pool.turns import Turns
 
@@ -102,9 +99,7 @@ class Service:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._opened.close()
 
     @property
@@ -118,14 +113,12 @@ class Service:
         return bool(self._runs)
 
     def run(self, stop_requested: Callable[[], bool] = lambda: False, *, until_empty: bool = False) -> None:
-        """Run what is in the queue until a stop is requested; `until_empty`: or until nothing is
-        left to run.
+        """Run the queue until a stop is requested, or with `until_empty` until it is done.
 
-        Studies that run are then stopped with everything kept, and wait for the next service.
-        Raises StorageError if the database cannot be written any more, ClusterError if the cluster
-        is gone.
+        Running studies are then stopped with everything kept. Raises StorageError if the database
+        cannot be written any more, ClusterError if the cluster is gone.
         """
-        # A study that the last service ran alone when it crashed by itself: its id, and how.
+        # A crash is blamed on a study only if the last service ran no other study.
         crash = self._record.read()
         interrupted = [entry.study_id for entry in self._read_queue() if entry.state == "running"]
         crashes = {interrupted[0]: crash} if crash and len(interrupted) == 1 else {}
@@ -145,10 +138,10 @@ class Service:
                 self._stop_all()
 
     def _read_queue(self) -> list[QueueEntry]:
-        """Return the queue; a study whose entry was edited by hand fails, the others go on."""
+        """Return the sound entries of the queue; a study whose entry was edited by hand fails."""
         entries, strange = self.store.queue.sound_entries()
         for one in strange:
-            # One that runs goes on as it was.
+            # A study that runs is not changed.
             if one.is_to_run and one.study_id not in self._runs:
                 self.store.queue.note_end(one.study_id, "failed", one.fault)
                 self._say(f"{one.study}: failed: {one.fault}")
@@ -162,11 +155,11 @@ class Service:
         try:
             select.select([self._bell], [], [], LOOK_SECONDS)
             self._listener.hush()
-        except AwayError:  # looking alone does
+        except AwayError:  # regular looks are enough
             self._bell = None
 
     def _look_at_cluster(self) -> None:
-        """Share out the lanes of the devices that there are now; raises ClusterError if the cluster is gone."""
+        """Share out the lanes of the cluster's devices; raises ClusterError if it is gone."""
         if self._cluster is None:
             return
         self._cluster.check()
@@ -175,36 +168,34 @@ class Service:
             self._shares.use_slots(self._slots)
             self._say(f"the cluster has {len(self._slots):,} workers now, {self.lanes:,} lanes")
 
-    # ------------------------------------------------------------------------------------------ studies that are run
-
     def _follow(self, entries: Sequence[QueueEntry]) -> None:
-        """Stop what was paused or cancelled, take over new terms, and note what has ended."""
+        """Stop paused and cancelled studies, take over new terms, and note the ends of others."""
         by_id = {entry.study_id: entry for entry in entries}
         for study_id, run in [*self._runs.items()]:
             entry = by_id.get(study_id, run.entry)
-            if not run.is_running:
+            if not run.thread.is_alive():
                 del self._runs[study_id]
                 self._end(run)
             elif entry.state in ("paused", "cancelled"):
-                run.stop()
+                run.stopping.set()
             elif entry != run.entry:
                 run.entry = entry
                 self._shares.update(entry)
 
     def _end(self, run: StudyRun) -> None:
-        """Note how a study ended; raises what says that the database cannot be written any more."""
+        """Note how a study ended; raises StorageError if the database cannot be written now."""
         queue, entry, progress = self.store.queue, run.entry, run.progress
         self._noted.pop(entry.study_id, None)
         if isinstance(run.error, ClusterError):
-            queue.note_rest(entry.study_id)  # the service ends, and says why
+            queue.note_rest(entry.study_id)  # the service ends, and reports why
         elif isinstance(run.error, AwayError):
-            # The server was away as the study was read; it waits with the next write of this service's own, which
-            # raises if that was its end.
+            # The server was away when the study was read. If it stays away, the next write of this
+            # service raises.
             queue.note_rest(entry.study_id)
             self._say(f"{entry.study}: waits, as the database does not answer: {run.error}")
         elif isinstance(run.error, StorageError) and not isinstance(run.error, RowError):
-            # Who reads finds a file that was deleted simply missing. The connection that writes has it open still: it
-            # saves what is in it, and raises an error that says where.
+            # A reader finds a deleted file simply missing. The writing connection has it open:
+            # it saves the content and raises an error with the place.
             queue.sound_entries()
             raise run.error
         elif run.error is not None:
@@ -212,7 +203,7 @@ class Service:
             queue.note_end(entry.study_id, "failed", line)
             self._say(f"{entry.study}: failed: {line}")
         elif progress and progress.stopping:
-            if not run.is_stopping:
+            if not run.stopping.is_set():
                 queue.note_end(entry.study_id, "paused", "it was stopped by `search stop`")
             queue.note_rest(entry.study_id)
             self._say(f"{entry.study}: stopped with everything kept")
@@ -226,23 +217,25 @@ class Service:
         runs = [*self._runs.values()]
         self._runs.clear()
         for run in runs:
-            run.stop()
-        # All threads first: an error that ends the process while one is inside torch would abort it.
-        while any(run.is_running for run in runs):
+            run.stopping.set()
+        # All threads end first: an error that ends the process while one is inside torch aborts it.
+        while any(run.thread.is_alive() for run in runs):
             time.sleep(LOOK_SECONDS / 5)
         for run in runs:
             self._end(run)
 
-    # ------------------------------------------------------------------------------------------- studies that wait
-
     def _begin_more(self, entries: Sequence[QueueEntry], crashes: dict[int, str]) -> None:
-        """Run the waiting studies that there is room for, in the order of the queue; a crash is told once."""
+        """Run waiting studies while there is room, in the queue's order; a crash is used once."""
         for entry in entries:
             if entry.state not in _TO_RUN or entry.study_id in self._runs:
                 continue
-            reason = self._find_obstacle(entry)
-            if reason:
+            above = sum(run.entry.priority >= entry.priority for run in self._runs.values())
+            if above >= self._limits.studies:
+                reason = f"waits: {above} studies of its class or above run, the most at a time"
                 self._note_one(entry.study_id, 0, 0.0, reason)
+                continue
+            if holder := self.store.find_holder(entry.study_id, entry.study):
+                self._note_one(entry.study_id, 0, 0.0, f"waits: it is being run by {holder}")
                 continue
             self.store.queue.note_start(entry.study_id)
             run = StudyRun(self._pool, entry, crashes.pop(entry.study_id, None))
@@ -250,24 +243,14 @@ class Service:
             run.start()
             self._say(f"{entry.study}: runs, {entry.trials:,} trials")
 
-    def _find_obstacle(self, entry: QueueEntry) -> str | None:
-        """Return why a study cannot run now; None if it can."""
-        above = sum(run.entry.priority >= entry.priority for run in self._runs.values())
-        if above >= self._limits.studies:
-            return f"waits: {above} studies of its class or above run, the most at a time"
-        holder = self.store.find_holder(entry.study_id, entry.study)
-        return f"waits: it is being run by {holder}" if holder else None
-
-    # ---------------------------------------------------------------------------------------------------- the view
-
     def _note(self) -> None:
-        """Write what each study has, if it is time."""
+        """Write each study's lanes and share, if it is time."""
         if time.monotonic() < self._noted_at + NOTE_SECONDS:
             return
         self._noted_at = time.monotonic()
         for study_id, run in self._runs.items():
             standing = self._shares.standing(study_id)
-            if standing and not run.is_stopping:
+            if standing and not run.stopping.is_set():
                 self._note_one(study_id, standing.lanes, round(standing.share, 3), standing.reason)
 
     def _note_one(self, study_id: int, lanes: int, share: float, reason: str) -> None:
@@ -277,21 +260,19 @@ class Service:
 
 
 def _count_lanes(placement: Placement, cluster: RayPool | None) -> tuple[Sequence[int], int]:
-    """Return the numbers of the workers that each study has, and how many lanes each of them has."""
+    """Return the numbers of the workers of each study, and the lanes of each worker."""
     from workers.engine.machine.devices import default_width, inline_workers
 
     if cluster:
         return cluster.slots, placement.width or default_width(cluster.device)
-    device = str(placement.device)
+    device, count = str(placement.device), placement.workers
     if placement.executor == "processes":
         count = placement.process_count()
-    else:
-        count = placement.workers or inline_workers(device)
-    return range(count), placement.width or default_width(device)
+    return range(count or inline_workers(device)), placement.width or default_width(device)
 
 
 def _check_device(placement: Placement) -> None:
-    """Raise StudyError unless it says plainly on which devices trials are to train."""
+    """Raise StudyError unless the placement decides on which devices trials train."""
     from workers.engine.machine.devices import gpus
 
     if placement.executor == "ray" and placement.ray_address is None:
@@ -306,9 +287,8 @@ def _check_device(placement: Placement) -> None:
 
 
 def _describe(error: BaseException, database: str) -> str:
-    """Return an error in one line; that of a row that was edited by hand is told as such."""
+    """Return an error in one line, and damage of a row that was edited by hand as such."""
     from graft.launching.process.memory_limits import describe_shortage
-    from spaces.plugins.importing import explain
     from storage.checking import describe_damage
 
     told = str(error) if isinstance(error, GraftError) else describe_shortage(error) or str(explain(error) or "")

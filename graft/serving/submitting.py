@@ -1,4 +1,4 @@
-"""A space is put into the queue: the one door of the command line, of a notebook and of HTTP."""
+"""Puts a space into the queue, for the command line, a notebook and HTTP."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ if TYPE_CHECKING:
 
 
 def submit(url: str, space: Space, *, study: str | None = None, terms: Terms | None = None) -> QueueEntry | None:
-    """Queue a space as a study, with the plug-ins from outside that are in use (`spaces.plugins.active.using`).
+    """Queue a checked space as `study` (None: the space's name), with the plug-ins that are in use.
 
-    `space`: checked by its draws before, as `read_space` of a launch does; `study`: its name, None: the
-    space's. The entry; None: another process that is no service writes the database, and the next service takes the
-    submission up. A study that is in the queue already stays as it is. Raises StudyError if it is another
-    owner's, or exists with another space.
+    Returns the entry, or None if another process writes the database; the next service then takes
+    the submission. A queued study keeps its entry. Raises StudyError if it has another owner or
+    space.
     """
-    return request_queue(
-        url, StoreRequest.of_study(new_study(space.name if study is None else study, space), terms or Terms())
-    )
+    new = new_study(space.name if study is None else study, space)
+    return request_queue(url, StoreRequest.of_study(new, terms or Terms()))

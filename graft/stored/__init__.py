@@ -1,1 +1,1 @@
-"""What a database holds, read for people and for other programs: studies, their status, trials, exports."""
+"""The contents of a database for people and programs: studies, their status, trials, exports."""

@@ -1,4 +1,4 @@
-"""The claims of stored studies: what was locked, what became of it, and looks at results before the end."""
+"""The claims of stored studies: their locks, their edits, and looks at results before the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from storage.frames.study import StudyReader
 def read_history(study: StudyReader) -> list[dict[str, Any]]:
     """Return the events of a study's claims, in order, the claims of each as JSON values.
 
-    Raises RowError if the claims of a row do not have its hash: they were edited by hand.
+    Raises RowError for a row that was edited by hand, so that its claims lack their hash.
     """
     rows = study.claim_events().drop("study_id", "request").iter_rows(named=True)
     history = [{**row, "claims": json.loads(row["claims"])} for row in rows]
@@ -37,40 +37,35 @@ def read_history(study: StudyReader) -> list[dict[str, Any]]:
 
 
 def claims_in(history: Sequence[dict[str, Any]]) -> list[Claim]:
-    """Return the claims that hold after these events."""
+    """Return the claims that are in force after these events."""
     return [Claim(**claim) for claim in history[-1]["claims"]] if history else []
 
 
 def read_scores(study: StudyReader, claim: Claim) -> pl.DataFrame:
-    """Return the results of a claim's arms in a study, maybe none (`search.analysis.arms.claims.score_claim`)."""
-    from search.analysis.arms.claims import score_claim  # scipy, which commands that record a look do not need
-    from search.analysis.arms.experiment import READ, choose_trials, read_arms
-
+    """Return the results, if any, of a claim's arms (`search.analysis.arms.claims.score_claim`)."""
     objective, name = study.row["objective"], claim.metric.partition("/")[0]
-    arms = read_arms(study.trials(columns=READ))
-    compared = choose_trials(arms, study.row["direction"])
-    return score_claim(
-        compared, pl.DataFrame() if claim.metric == objective else study.metrics([name]), claim, objective
-    )
+    values = pl.DataFrame() if claim.metric == objective else study.metrics([name])
+    return _score(study, claim, values, objective)
 
 
 def read_test_scores(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
-    """Return what `read_scores` does, by the values on test sets; None before the study is revealed."""
-    from search.analysis.arms.claims import score_claim
+    """Return the results as `read_scores` does, on test sets; None before the study is revealed."""
+    values = _read_test_values(study, claim)
+    return None if values is None else _score(study, claim, values, objective="")
+
+
+def _score(study: StudyReader, claim: Claim, values: pl.DataFrame, objective: str) -> pl.DataFrame:
+    from search.analysis.arms.claims import score_claim  # scipy, which recording a look does not need
     from search.analysis.arms.experiment import READ, choose_trials, read_arms
 
-    values = _read_test_values(study, claim)
-    if values is None:
-        return None
     compared = choose_trials(read_arms(study.trials(columns=READ)), study.row["direction"])
-    return score_claim(compared, values, claim, objective="")
+    return score_claim(compared, values, claim, objective)
 
 
 def _read_test_values(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
-    """Return a claim's metric on test sets, one row of METRICS a trial: at the validation of it that counts.
+    """Return a claim's metric on test sets, a row of METRICS a trial, at the validation to count.
 
-    Where the best one does, that is the first at which the objective was as good as the trial's. None before the study
-    is revealed.
+    The best one is the first whose objective equals the trial's. None before the study is revealed.
     """
     opened = study.test_results()
     if opened is None:
@@ -86,11 +81,12 @@ def _read_test_values(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
 
 
 def put_side_by_side(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
-    """Return for both arms of a claim on test sets what validation says, what the test says, and what fresh seeds say.
+    """Return the means of both arms of a claim by validation, on test sets, and over fresh seeds.
 
-    `validation` and `test` are means of the configuration that was the best of `configurations` by validation, over the
-    seeds that it was chosen by; `fresh_validation` and `fresh_test` are its means over `fresh_seeds` seeds that had no
-    part in the choice, null where there are none. None before the study is revealed.
+    `validation` and `test` are means of the configuration that was the best of `configurations` by
+    validation, over the seeds that it was chosen by. `fresh_validation` and `fresh_test` are its
+    means over `fresh_seeds` seeds that had no part in the choice, null if there are none. Returns
+    None before the study is revealed.
     """
     from search.analysis.arms.experiment import READ, rank_configurations, read_arms
 
@@ -137,7 +133,7 @@ def describe_history(history: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def list_claims(reader: Reader) -> pl.DataFrame:
-    """One row per claim of a study: its text, when it was locked and after how many results, and edits and looks."""
+    """Return a row per claim: its text, its lock and the results by then, edits, looks."""
     rows: list[dict[str, Any]] = []
     for study in reader.studies()["name"]:
         history = read_history(reader.study(study))
@@ -162,7 +158,7 @@ _COLUMNS = {
 
 
 def note_query(reader: Reader, url: str, sql: str, command: str) -> list[str]:
-    """Record a query as a look at all studies that it may show results of; a line for each."""
+    """Record a query as a look at each study whose results it may show; return a line for each."""
     if not _RESULTS.search(sql):
         return []
     open_ones = reader.studies().filter(pl.col("state") != "finished")["name"]
@@ -170,19 +166,18 @@ def note_query(reader: Reader, url: str, sql: str, command: str) -> list[str]:
 
 
 _RESULTS = re.compile(r"\b(trials|metrics|checkpoints)\b", re.IGNORECASE)
-"""Tables with results of trials."""
 
 
 def note_look(reader: Reader, url: str, study: str, command: str) -> str | None:
-    """Record that a command shows results of a study that has a claim and is not finished; a line that says so.
+    """Record a look at results of an unfinished study with a claim; return a line about it.
 
-    None where there is nothing to record. Raises StorageError where a look cannot be recorded, so that none is hidden.
+    Raises StorageError if the look cannot be recorded, so that none is hidden.
     """
     one = reader.study(study)
     if not claims_in(read_history(one)):
         return None
     if one.row["state"] == "finished":
-        take_waiting_requests(url)  # looks while a launch alone could write
+        take_waiting_requests(url)  # looks that were recorded while only a launch could write
         return None
     ended = sum(count for state, count in one.counts().items() if state in TERMINAL)
     record_look(url, study, command, version(), ended)

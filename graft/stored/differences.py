@@ -1,4 +1,4 @@
-"""In what two spaces differ, whatever their comments, layout and order."""
+"""The differences of two spaces, whatever their comments, layout and order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spaces.reading import content_of
 
 
 class Difference(NamedTuple):
-    """A place in which two spaces differ; None: there is nothing."""
+    """A place in which two spaces differ; None for a missing value."""
 
     path: str
     before: Any
@@ -28,7 +28,7 @@ def compare_spaces(before: str, after: str) -> list[Difference]:
 
 
 def describe_differences(differences: Sequence[Difference]) -> str:
-    """Return the first few in a line."""
+    """Return the first few differences in a line."""
     return list_some([str(one) for one in differences])
 
 

@@ -18,26 +18,25 @@ from storage.frames.study import StudyReader
 
 
 def metrics_file(output: Path) -> Path:
-    """`trials.metrics.csv` beside `trials.csv`."""
+    """Return `trials.metrics.csv` for `trials.csv`."""
     return output.with_name(f"{output.stem}.metrics{output.suffix}")
 
 
 def export_study(reader: Reader, study: str, output: Path) -> Mapping[Path, int]:
-    """Write the trials to `output`, params as columns, and the metrics beside it; rows of each
-    file.
+    """Write the trials to `output`, params as columns, and the metrics beside it; count their rows.
 
-    The ending, .parquet, .csv or .json, says in which format. Both are read as of one moment, some
-    rows at a time.
+    The format is by the ending: .parquet, .csv or .json. Both tables are read as of one moment,
+    some rows at a time.
     """
     rows: dict[Path, int] = {}
     with reader.moment():
         stored = reader.study(study)
         tables = {output: _trial_table(stored), metrics_file(output): stored.metric_batches()}
-        # All files are written aside and renamed only then, so that no file is ever half written.
+        # All files are written under other names and then renamed, so that none is half written.
         asides = {path: path.with_name(f".{path.name}.part") for path in tables}
         try:
             for path, batches in tables.items():
-                # Closed before the reader is, also where a disk is full.
+                # Batches are closed before the reader, even if the disk is full.
                 with writing(path), asides[path].open("wb") as file, closing(batches):
                     rows[path] = write_batches(batches, output.suffix.removeprefix("."), file)
             for path, aside in asides.items():
@@ -58,10 +57,9 @@ def write_table(
     where: str | None = None,
     sort: str | None = None,
 ) -> int:
-    """Write one of the two tables of `export_study` to an open file, as of one moment; its rows.
+    """Write a table of `export_study` as csv, json or parquet to an open file; return its rows.
 
-    `form`: csv, json or parquet. `where` and `sort` choose and order the trials, as
-    `StudyReader.trials` takes them.
+    `where` and `sort` choose and order the trials, as in `StudyReader.trials`.
     """
     with reader.moment():
         stored = reader.study(study)
@@ -71,11 +69,12 @@ def write_table(
 
 def _trial_table(study: StudyReader, where: str | None = None, sort: str | None = None) -> Generator[pl.DataFrame]:
     """Yield the trials of a condition, params as columns, some at a time."""
-    # What one trial draws, another may not: the columns are those of all.
+    # Trials may draw different params: the table has the columns of all of them.
     params = StoredParams(study)
     batches = (params.unpack(batch).clear() for batch in study.trial_batches(columns=("number", "params")))
     found = align_batches(batches).schema
     known = {name: dtype for name, dtype in TRIALS.items() if name != "params"}
-    schema = pl.Schema({**known, **{name: dtype for name, dtype in found.items() if name.startswith(PARAMS_PREFIX)}})
+    drawn = {name: dtype for name, dtype in found.items() if name.startswith(PARAMS_PREFIX)}
+    schema = pl.Schema(known | drawn)
     for batch in study.trial_batches(where, sort):
         yield align_batches([schema.to_frame(), params.unpack(batch)])

@@ -1,4 +1,4 @@
-"""What determined the numbers of a study's trials beside their configurations, and what of it is another now."""
+"""The conditions that determined the numbers of a study's trials, and their changes since."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SOURCES = "sources"
 SURROGATE = "surrogate"
 """The kind of step of a trial that was answered from a table, not trained."""
 _DECIDING = {"numerics": "numerics", "torch": "torch"}
-"""What moves numbers by more than their last bits, or may."""
+"""The columns that may move numbers by more than their last bits -> words for them."""
 _OTHER = {"version": "Graft", "processor": "processor", "compiler": "compiler"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFingerprint:
-    """A row of `fingerprints`, or what would be such a row now; None stands for what is not known."""
+    """A row of `fingerprints`, or the row that would be written now; None if not known."""
 
     number: int | None = None
     previous: int | None = None
@@ -34,23 +34,23 @@ class StoredFingerprint:
     processor: str | None = None
     compiler: str | None = None
     step_kind: str | None = None
-    """Several with commas, of trials that moved between machines."""
+    """Several kinds with commas if trials moved between machines."""
     sources: Mapping[str, str | None]
-    """Plug-in -> SHA-256 of its source, None: there is no such plug-in; `data NAME` -> SHA-256 of what trials read."""
+    """Plug-in -> SHA-256 of its source, None without a source; `data NAME` -> SHA-256."""
 
     @property
     def is_known(self) -> bool:
-        """Whether all of it was stored."""
+        """True if the code and torch were stored."""
         return self.code is not None and self.torch is not None
 
     @property
     def methods(self) -> frozenset[str]:
-        """How the steps were computed, without the processor that did: `native`, `traced`, `traced cuda`."""
+        """The methods of the steps, without the processor: `native`, `traced`, `traced cuda`."""
         kinds = (self.step_kind or "").split(", ")
         return frozenset(" ".join(word for word in kind.split() if word.islower()) for kind in kinds) - {""}
 
     def describe(self) -> str:
-        """In a line, for people."""
+        """Return the fingerprint as a line for people."""
         facts = {
             "Graft": self.version,
             "numerics": self.numerics,
@@ -69,13 +69,13 @@ def of_fingerprint(fingerprint: Fingerprint) -> StoredFingerprint:
 
 
 def read_fingerprints(reader: Reader, study: str) -> list[StoredFingerprint]:
-    """Those of a study's trials, by number."""
+    """Return the fingerprints of a study's trials, by number."""
     rows = reader.study(study).fingerprints().drop("study_id", "created_at").iter_rows(named=True)
     return [StoredFingerprint(**{**row, _SOURCES: json.loads(row[_SOURCES])}) for row in rows]
 
 
 def follow(rows: Sequence[StoredFingerprint], number: int | None) -> list[StoredFingerprint]:
-    """Return the conditions under which a trial was trained, the last ones first; `number`: its `fingerprint`.
+    """Return the conditions of a trial's training, the last ones first, given its `fingerprint`.
 
     Raises RowError for rows that were edited by hand, and that lead nowhere or in a circle.
     """
@@ -91,23 +91,23 @@ def follow(rows: Sequence[StoredFingerprint], number: int | None) -> list[Stored
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What is another now, each in a few words."""
+    """The changed conditions, each in a few words."""
 
     deciding: tuple[str, ...] = ()
-    """What moves a trial's numbers: numerics, torch, sources of plug-ins, data, the kind of step."""
+    """Changes that move numbers: numerics, torch, sources of plug-ins, data, the kind of step."""
     other: tuple[str, ...] = ()
-    """What may move a last bit, or nothing."""
+    """Changes that may move a last bit, or nothing."""
     voids_promise: bool = False
-    """Whether unequal bits are no failure: another version of the numerics or torch, but not another processor."""
+    """True if unequal bits are no failure: other numerics or torch, not another processor."""
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Both, the deciding ones first."""
+        """All changes, the deciding ones first."""
         return (*self.deciding, *self.other)
 
 
 def compare_fingerprints(before: Sequence[StoredFingerprint], now: StoredFingerprint) -> Changes:
-    """Return the conditions that differ now from all those before; what is unknown on either side counts as equal."""
+    """Return the conditions that differ from all those before; unknown ones count as equal."""
     deciding = [*_name_values(_DECIDING, before, now)]
     voids_promise = bool(deciding)
     methods = [method for one in before for method in sorted(one.methods)]
@@ -147,7 +147,7 @@ def _name_sources(before: Sequence[StoredFingerprint], now: StoredFingerprint) -
 
 
 def describe_gpu_rates(config: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> Iterator[str]:
-    """Yield how fast the fused and the traced step trained such a trial where this machine timed both on its GPU."""
+    """Yield the rates of the fused and the traced step of a trial, if this machine timed both."""
     processors = [one.processor or "" for one in conditions]
     names = {processor.partition(", ")[2] for processor in processors if processor.startswith("cuda")}
     if not names:

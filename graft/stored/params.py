@@ -1,7 +1,7 @@
 """The params of stored trials, by the names that this version has for plug-ins.
 
 Graft 0.1 wrote a choice among plug-ins by their names, so that softmax at three temperatures was
-one `softmax`. What was chosen is in the stored draws, and the space says what they mean.
+one `softmax`. The chosen one follows from the stored draws and the space.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ import polars as pl
 from packaging.version import InvalidVersion, Version
 
 from graft.plugins.families import families
+from spaces import parse_stored
 from spaces.errors import GraftError
 from spaces.space import Space
 from storage.frames.columns import JSON_COLUMNS
 from storage.frames.study import StudyReader
 
 PARAMS_PREFIX = "params."
-"""The beginning of the name of each column that holds one of `params`."""
+"""The beginning of the name of each column of a param."""
 _SINCE = Version("0.2.0.dev0")
-"""From this version on, params tell plug-ins of one name apart."""
+"""The first version whose params tell plug-ins of one name apart."""
 
 
 @final
 class StoredParams:
-    """Reads the params of a study's trials in batches; each batch has number and params among its columns."""
+    """Reads the params of a study's trials in batches, whose columns include number and params."""
 
     def __init__(self, study: StudyReader) -> None:
         self._study = study
@@ -45,10 +46,9 @@ class StoredParams:
         return unpack_params(self.renew(trials))
 
     def renew(self, trials: pl.DataFrame) -> pl.DataFrame:
-        """Return a batch with each choice in `params` by the name that it has now.
+        """Return a batch with each choice in `params` by its present name.
 
-        Trials of a study that is new enough, or that chose among nothing but numbers, are left as
-        they are.
+        Trials of a newer study, and trials that chose only numbers, stay as they are.
         """
         values = (value for params in trials["params"] for value in json.loads(params).values())
         has_choice = self._is_old and any(isinstance(value, str) for value in values)
@@ -61,7 +61,7 @@ class StoredParams:
         for number, params in rows:
             known: dict[str, Any] = json.loads(params)
             found: Mapping[str, Any] = {}
-            with suppress(GraftError):  # a trial that this version makes no more is shown as it was stored
+            with suppress(GraftError):  # a trial that this version cannot make is shown as stored
                 found = space.resolve(number, json.loads(draws[number])).params
             for path, value in known.items():
                 if isinstance(value, str):
@@ -79,14 +79,12 @@ class StoredParams:
     @cached_property
     def _space(self) -> Space | None:
         """The study's space; None if this version cannot read it any more."""
-        from spaces import parse_stored
-
         with suppress(GraftError):
             return parse_stored(self._study.row, families())
 
 
 def unpack_params(trials: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with the JSON of `params` as one typed column per path, null where a trial does not have it."""
+    """Return the frame with the JSON of `params` as one typed column per path, null if missing."""
     params = trials["params"]
     if params.is_empty():
         return trials.drop("params")

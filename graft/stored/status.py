@@ -1,4 +1,4 @@
-"""Where a study stands, by its database alone."""
+"""The status of a study, read from its database alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from storage.frames.study import StudyReader
 from storage.row_values import read_time
 
 WINDOW = timedelta(minutes=10)
-"""The rate at which trials end is that of the last minutes."""
+"""The time over which the rate of ending trials is taken."""
 _OF_RUNNING = ("number", "steps", "parent_step", "fence", "started_at")
 _OWN_STEPS = "steps - coalesce(parent_step, 0) AS own_steps"
 _PLANNED = "CAST(config->'training'->>'steps' AS integer) AS planned"
@@ -28,45 +28,45 @@ _PLANNED = "CAST(config->'training'->>'steps' AS integer) AS planned"
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """Where a study stands, by its database."""
+    """The status of a study by its database."""
 
     study: str
     state: str
-    """`running`, `stopped`, `finished`, `failed`; `interrupted`: called running, but no process controls it."""
+    """`running`, `stopped`, `finished`, `failed`, or `interrupted` if its process is gone."""
     direction: str
     progress: Progress
-    """Of all launches together."""
+    """The progress of all launches together."""
     running: tuple[int, ...]
     """Numbers of the running trials."""
     trials_per_minute: float | None
     steps_per_second: float | None
-    """Of the running trials, since each was started."""
+    """The rate of the running trials since each was started."""
     seconds: float | None
-    """From its launch until now, or until its last trial ended; None before a trial has ended."""
+    """Seconds from the launch until now, or until the last trial ended; None before that."""
     workers: tuple[str, ...]
-    """The running workers: name, host, device, and where the log is."""
+    """The running workers: name, host, device and log."""
     note: str
     tags: tuple[str, ...]
     changes: tuple[str, ...]
-    """What was changed in its space since the launch, a line each."""
+    """A line for each change of the space since the launch."""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the status that a server sends, in which every tuple is a list."""
-        told: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
-        progress = Progress(**values["progress"])
+        fields: dict[str, Any] = dict(values)
+        fields |= {name: tuple(one) for name, one in values.items() if isinstance(one, list)}
+        progress = Progress(**fields.pop("progress"))
         left = progress.time_left and TimeLeft(*progress.time_left)
-        told["progress"] = replace(progress, time_left=left)
-        return cls(**told)
+        return cls(progress=replace(progress, time_left=left), **fields)
 
     @property
     def eta_seconds(self) -> float | None:
-        """Seconds until all trials have ended: the middle of `progress.time_left`; `None` where nothing tells."""
+        """Seconds until all trials have ended, the middle of `progress.time_left`, or None."""
         left = self.progress.time_left
         return None if left is None else (left.least + left.most) / 2
 
     def to_frame(self) -> pl.DataFrame:
-        """One row for programs."""
+        """Return the status as one row for programs."""
         progress = self.progress
         row = {
             "study": self.study,
@@ -97,7 +97,7 @@ _NULLABLE = {"best_number": pl.Int64()} | dict.fromkeys(("best", *_RATES, *_ETAS
 
 
 def read_status(reader: Reader, name: str) -> Status:
-    """Where the study stands now; raises StudyError if there is none of that name."""
+    """Return the present status of a study; raises StudyError if there is none of that name."""
     study = reader.study(name)
     row = study.row
     now = read_clock(reader)
@@ -134,7 +134,7 @@ def read_status(reader: Reader, name: str) -> Status:
 
 
 def read_running(reader: Reader, row: Mapping[str, Any], most: int) -> pl.DataFrame:
-    """Return worker, number, steps and planned (steps) of the running trials of a row of `studies`, by worker."""
+    """Return worker, number, steps and planned (steps) of a study's running trials, by worker."""
     return reader.query(
         f"SELECT worker, number, steps, {_PLANNED} FROM trials WHERE study_id = {row['id']} AND state = 'running'"
         f" ORDER BY worker, number LIMIT {most}"
@@ -149,14 +149,14 @@ def _describe_changes(study: StudyReader) -> Iterator[str]:
 
 
 def _describe_workers(study: StudyReader, now: datetime) -> Iterator[str]:
-    """Yield the workers whose lease holds: name, host, device and log, a line each."""
+    """Yield a line for each worker with a valid lease: name, host, device and log."""
     living = study.workers().filter(pl.col("state") == "running", pl.col("lease_until") > now)
     for worker, host, device, log in living["id", "host", "device", "log"].iter_rows():
         yield f"{worker} on {host} ({device})" + (f", log {log}" if log else "")
 
 
 def read_last_ends(reader: Reader, study: int | None = None) -> pl.DataFrame:
-    """Return name and last of all studies, or of one by its id: when its last trial ended, null before that."""
+    """Return name and `last`, the end of the last trial or null, of all studies or of one id."""
     ends = "SELECT max(finished_at) FROM trials WHERE study_id = studies.id"
     chosen = "" if study is None else f" WHERE id = {study}"
     found = reader.query(f"SELECT name, ({ends}) AS last FROM studies{chosen}")
@@ -165,7 +165,7 @@ def read_last_ends(reader: Reader, study: int | None = None) -> pl.DataFrame:
 
 
 def _ending_rate(reader: Reader, study_id: int, running: pl.DataFrame, now: datetime) -> float | None:
-    """Trials that ended per minute of the last minutes; None if none did."""
+    """Return the trials that ended per minute of the last minutes; None if none ended."""
     since = now - WINDOW
     [(ended, first)] = reader.query(
         "SELECT count(*) AS ended, min(started_at) AS first FROM trials"
@@ -179,12 +179,11 @@ def _ending_rate(reader: Reader, study_id: int, running: pl.DataFrame, now: date
 
 
 def _estimate_time_left(reader: Reader, study: StudyReader, now: datetime) -> TimeLeft | None:
-    """Estimate the time until all trials have ended, as `estimate_time_left` does, from what is stored.
+    """Estimate the time until all trials have ended from stored rows (`estimate_time_left`).
 
-    The speed is that of the newest trials that ended after one start; while there is none, nothing tells it, as no row
-    says when a report came. A trial that resumed counts as if it had had its lane from the step that it last reported.
-    Trials that were never started are taken to be as long as the newest ones. `None` in stage one of a transfer while
-    trials wait.
+    The speed is that of the newest trials that ended after one start, else unknown. A resumed trial
+    counts as if it had had its lane from its last reported step, and trials that were never started
+    as long as the newest ones. None in stage one of a transfer while trials wait.
     """
     of_study = f"FROM trials WHERE study_id = {study.row['id']}"
     newest = f"ORDER BY id DESC LIMIT {REMEMBERED}"
@@ -216,10 +215,7 @@ def _seconds(start: str | datetime, end: str | datetime) -> float:
 
 
 def _training_rate(running: pl.DataFrame, now: datetime) -> float | None:
-    """Optimizer steps per second of all running trials, as those train that were started once.
-
-    Of one that resumed, no row says at which step it did.
-    """
+    """Return the steps per second of all running trials, by those that were started only once."""
     once = running.filter(pl.col("fence") == 1)
     own_steps = pl.col("steps") - pl.col("parent_step").fill_null(0)
     seconds = (pl.lit(now) - pl.col("started_at")).dt.total_microseconds() / 1e6
@@ -228,5 +224,5 @@ def _training_rate(running: pl.DataFrame, now: datetime) -> float | None:
 
 
 def read_clock(reader: Reader) -> datetime:
-    """Return the database's own clock: all stored times are by it."""
+    """Return the time by the database's own clock, which all stored times are by."""
     return read_time(reader.query("SELECT CURRENT_TIMESTAMP AS now").item())

@@ -1,4 +1,4 @@
-"""The studies of a database: which there are, whether they run, what each of them optimizes."""
+"""The studies of a database: their list, their states and their objectives."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import polars as pl
 
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
+from spaces import parse_stored
 from spaces.plugins.active import using
 from spaces.reading.claim_section import claims_of_text
-from spaces.reading.transfer_section import has_one_objective
+from spaces.reading.transfer_section import has_one_objective, is_transfer_text
 from spaces.records import TERMINAL
 from spaces.settings import Objective
+from spaces.transfer import TransferSpace
 from storage.frames import Reader
 
 LISTED_STUDY = {
@@ -34,9 +36,9 @@ LISTED_STUDY = {
 
 
 def read_studies(reader: Reader, *, archived: bool = True, tag: str | None = None) -> pl.DataFrame:
-    """One row per study: how far it is, and its best objective; `tags` separated by spaces.
+    """Return a row per study with its progress and best objective, tags separated by spaces.
 
-    `archived`: those in the archive too; `tag`: only those that have it.
+    `archived` includes the archive, and `tag` chooses the studies that have it.
     """
     rows: list[dict[str, Any]] = []
     for row in reader.studies().iter_rows(named=True):
@@ -53,10 +55,10 @@ def read_studies(reader: Reader, *, archived: bool = True, tag: str | None = Non
 
 
 def read_best(reader: Reader, row: Mapping[str, Any]) -> tuple[float, int] | tuple[None, None]:
-    """Return the best objective of a row of `studies`, and whose it is.
+    """Return the best objective of a row of `studies`, and the number of its trial.
 
-    Both are None where trials have different objectives, and before the end of a study with a claim: a person who asks
-    for the progress of a study must not see its results.
+    Both are None if trials have different objectives, and before the end of a study with a claim,
+    whose results must not be seen.
     """
     is_told = row["state"] == "finished" or not claims_of_text(row["space"])
     return (is_told and has_one_objective(row["space"]) and reader.study(row["name"]).best()) or (None, None)
@@ -72,18 +74,14 @@ class TransferTask:
     """A task of a transfer."""
 
     objective: Objective
-    """Of its trials of stage two."""
+    """The objective of the task's trials of stage two."""
     config: Mapping[str, Any]
-    """Of the baseline on it; what is drawn has the middle of its distribution."""
+    """The configuration of the task's baseline, each draw at the middle of its distribution."""
     is_target: bool
 
 
 def read_transfer_tasks(reader: Reader, row: Mapping[str, Any]) -> dict[str, TransferTask]:
-    """Return the tasks of the row of a study that is a transfer, in their order; of any other study nothing."""
-    from spaces import parse_stored
-    from spaces.reading.transfer_section import is_transfer_text
-    from spaces.transfer import TransferSpace
-
+    """Return the tasks of a transfer, given its row, in their order; none for any other study."""
     if not is_transfer_text(row["space"]):
         return {}
     with using(read_outside(reader, row["name"])):
@@ -100,5 +98,5 @@ def read_transfer_tasks(reader: Reader, row: Mapping[str, Any]) -> dict[str, Tra
 
 
 def read_target_objectives(reader: Reader, row: Mapping[str, Any]) -> dict[str, Objective]:
-    """Target task -> its objective, of the row of a study that is a transfer; of any other study nothing."""
+    """Map each target task of a transfer, given its row, to its objective."""
     return {name: task.objective for name, task in read_transfer_tasks(reader, row).items()}

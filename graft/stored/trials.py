@@ -1,4 +1,4 @@
-"""The trials of a study as the database has them, one by one and as frames."""
+"""The stored trials of a study, one by one and as frames."""
 
 from __future__ import annotations
 
@@ -22,21 +22,18 @@ LISTED = tuple(name for name in TRIALS if name not in ("id", "study_id", "fence"
 """Columns of a list of trials; `params` becomes one column per path."""
 
 _LOOKED_AT = 100
-"""Trials by which a param is known to differ: those shown, a selection, may all have one value."""
+"""Trials that are read to learn which params differ; a shown selection may have one value."""
 
 
 def read_trial(reader: Reader, study: str, number: int) -> tuple[dict[str, Any], pl.DataFrame]:
-    """Return a whole row of `trials`, its JSON columns as values, and the trial's metrics, as `read_metrics` does.
-
-    Raises StudyError if the study has no such trial.
-    """
+    """Return a trial's row, JSON as values, and its metrics; raises StudyError without a trial."""
     stored = reader.study(study)
     [row] = StoredParams(stored).decode(_find_trial(stored, number))
     return row, read_metrics(reader, row["id"])
 
 
 def read_lineage(reader: Reader, study: str, number: int) -> list[dict[str, Any]]:
-    """Return the stored rows of the trial and of those whose states it took over, the first of them first."""
+    """Return the rows of a trial and of the trials whose states it took over, the oldest first."""
     stored = reader.study(study)
     rows = [_find_trial(stored, number).row(0, named=True)]
     while (parent := rows[-1]["parent"]) is not None:
@@ -62,10 +59,7 @@ def read_metrics(reader: Reader, trial: int) -> pl.DataFrame:
 
 
 def summarise_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
-    """One row per metric, variant and condition: its lowest, highest and last value, each with its step.
-
-    Lowest and highest: which of them is the better one, a metric does not say.
-    """
+    """Return the lowest, highest and last value, with their steps, of each metric."""
     value, step = pl.col("value"), pl.col("step")
     return metrics.group_by("name", "variant", "condition", maintain_order=True).agg(
         validations=pl.len(),
@@ -87,7 +81,7 @@ def read_table(
     top: int | None = None,
     name: Sequence[str] | None = None,
 ) -> pl.DataFrame:
-    """Return a table of a study; `where`, `sort` and `top` choose trials as in `list_trials`, `name` metrics."""
+    """Return a table of a study; `where`, `sort` and `top` choose trials, and `name` metrics."""
     match table:
         case "trials":
             return list_trials(reader, study, where, sort, top)
@@ -100,10 +94,10 @@ def read_table(
 
 
 def list_trials(reader: Reader, study: str, where: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
-    """Return the trials that `StudyReader.trials` gives, columns LISTED, with a typed column for each of `params`.
+    """Return the columns LISTED of `StudyReader.trials`, with a typed column for each of `params`.
 
-    They are read and unpacked some at a time: as JSON, the params are most of them. Raises StudyError for a `top`
-    below 1.
+    Trials are unpacked in batches, since their JSON is large. Raises StudyError for a `top` below
+    1.
     """
     if top is not None and top < 1:
         raise StudyError(f"top: {top} must be at least 1")
@@ -112,16 +106,13 @@ def list_trials(reader: Reader, study: str, where: str | None, sort: str | None,
 
 
 def find_varying_params(stored: StudyReader) -> set[str]:
-    """Return the columns of `list_trials` that hold `params` and differ among the study's first _LOOKED_AT trials."""
+    """Return the columns of params that differ among the study's first _LOOKED_AT trials."""
     first = StoredParams(stored).unpack(stored.trial_page(None, None, -1, _LOOKED_AT, ("number", "params")))
     return {name for name in first.columns if name.startswith(PARAMS_PREFIX) and first[name].n_unique() > 1}
 
 
 def list_front(reader: Reader, study: str) -> pl.DataFrame:
-    """Return the trials on the study's Pareto front, as `list_trials` gives them, the best objective first.
-
-    Raises StudyError for a study of one objective.
-    """
+    """Return the Pareto front's trials, the best first; raises StudyError for one objective."""
     stored = reader.study(study)
     row = stored.row
     if not row["second_objective"]:
@@ -133,16 +124,16 @@ def list_front(reader: Reader, study: str) -> pl.DataFrame:
 
 
 def read_front(stored: StudyReader) -> pl.DataFrame:
-    """Return number and both objectives of the trials on a study's Pareto front, the best objective first."""
+    """Return number and both objectives of the Pareto front's trials, the best objective first."""
     row = stored.row
     maximize = row["direction"] == "maximize", str(row["second_objective"]).startswith("maximize")
     return pareto_front(stored.contenders(), maximize)
 
 
 def pick_params(batches: Iterable[pl.DataFrame], pattern: str) -> pl.DataFrame:
-    """Return number, and a column for each of `params` whose path matches a regular expression, null if missing.
+    """Return number, and a column for each of `params` whose path matches a regular expression.
 
-    The batches have number and params.
+    The batches have number and params; a missing param is null.
     """
     wanted = re.compile(pattern)
     found = [pl.DataFrame(schema={"number": pl.Int64()})]
@@ -155,5 +146,5 @@ def pick_params(batches: Iterable[pl.DataFrame], pattern: str) -> pl.DataFrame:
 
 
 def align_batches(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """One frame of frames whose columns and types may differ: null where a column is missing."""
+    """Join frames whose columns and types may differ; a missing column is null."""
     return pl.concat(list(batches), how="diagonal_relaxed")

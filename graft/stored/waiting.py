@@ -1,4 +1,4 @@
-"""Waiting until a study is no longer being run, by its database alone, whatever process runs it."""
+"""Waiting until a study no longer runs, in whatever process, by its database alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spaces.errors import StudyError
 from storage.frames import Reader
 
 LOOK_SECONDS = 1.0
-"""Between two looks at the database."""
+"""Seconds between two looks at the database."""
 
 WaitResult = Literal["finished", "failed", "stopped", "interrupted", "timeout"]
 
@@ -24,12 +24,11 @@ def wait_for_study(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> WaitResult:
-    """Wait until the study is finished, failed or stopped, at most `timeout` seconds; return which it is.
+    """Wait until the study is finished, failed or stopped, at most `timeout` seconds; return which.
 
-    A study in the queue of a service is waited for while its entry waits, runs or is paused; `stopped` stands for an
-    entry that was cancelled, too. `interrupted` is a study whose process is gone before it ended, and `timeout` one
-    that is still being run. A study that nobody runs and that no queue has returns at once. Raises StudyError if there
-    is no such study, or it is deleted meanwhile.
+    A study in a service's queue is waited for while its entry waits, runs or is paused; a cancelled
+    one is `stopped`. `interrupted` is a study whose process is gone, and `timeout` one that still
+    runs. Raises StudyError if the study does not exist, or is deleted meanwhile.
     """
     if timeout is not None and not timeout >= 0:
         raise StudyError(f"timeout: {timeout!r} must be at least 0 seconds")
@@ -37,8 +36,8 @@ def wait_for_study(
     before: WaitResult | None = None
     while True:
         found = _look(reader, name)
-        # A process that ends writes the state before it gives the study back. One look may fall between the two rows
-        # that it reads, so that a study counts as interrupted only if the next look says so again.
+        # An ending process writes the state before it releases the study. A look may fall between
+        # the two, so that a study counts as interrupted only if the next look agrees.
         if found is not None and (found != "interrupted" or before == found):
             return found
         before = found

@@ -1,1 +1,1 @@
-"""A study that was launched is changed: its space, trials by hand, its name and its notes; or it is deleted."""
+"""Changes of a study that was launched: its space, trials by hand, name, notes, deletion."""

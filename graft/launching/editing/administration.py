@@ -1,4 +1,4 @@
-"""A study gets another name, a note, tags; it goes to the archive, or is deleted. Its trials get stars, tags, notes."""
+"""Renames, annotates, archives and deletes studies, and gives trials stars, tags and notes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from storage import annotate_study, check_name, open_reader, open_store
 
 _TAG = re.compile(r"[\w.:+-]{1,60}")
 LONGEST_NOTE = 10_000
-"""Characters."""
+"""The most characters of a note."""
 
 
 def rename_study(url: str, study: str, name: str) -> None:
-    """Give a study another name; raises StudyError if the name is taken or no word, or if a process runs the study."""
+    """Rename a study; raises StudyError for a taken or invalid name, or if the study runs."""
     check_name(name)
     with open_store(url) as store, open_reader(url) as reader:
         row = reader.study(study).row
@@ -32,7 +32,7 @@ def rename_study(url: str, study: str, name: str) -> None:
 
 
 def delete_study(url: str, study: str) -> None:
-    """Delete a study with all of its trials, and its checkpoints; raises StudyError if a process runs it."""
+    """Delete a study, its trials and its checkpoints; raises StudyError if a process runs it."""
     with open_store(url) as store, open_reader(url) as reader:
         row = reader.study(study).row
         store.edit(row["id"]).delete()
@@ -40,7 +40,7 @@ def delete_study(url: str, study: str) -> None:
 
 
 def remove_checkpoints(url: str, row: Mapping[str, Any]) -> None:
-    """Remove the checkpoint files of a study that is deleted, by its row; what cannot be removed stays."""
+    """Remove the checkpoint files of a deleted study, given its row; other files stay."""
     saving = Checkpoints(url=None, seconds=0).saving(url, row)
     if saving is None:
         return
@@ -56,7 +56,7 @@ def remove_checkpoints(url: str, row: Mapping[str, Any]) -> None:
 
 
 def write_note(url: str, study: str, text: str) -> None:
-    """Replace a study's note; on a server, or by the service of a file, it may run meanwhile."""
+    """Replace a study's note. The study may run, on a server or by the service of a file."""
     annotate_study(url, study, note=_check_note(text))
 
 
@@ -70,9 +70,9 @@ def mark_trials(
     removed: Collection[str] = (),
     note: str | None = None,
 ) -> None:
-    """Star trials or not, add and remove tags, and replace the note; None leaves what is there.
+    """Star trials or not, add and remove tags, and replace the note; None changes nothing.
 
-    The study may run meanwhile, as for `write_note`. Raises StudyError for a trial that the study does not have.
+    The study may run. Raises StudyError for a trial that it does not have.
     """
     _check_tags(added, removed)
     asked: dict[str, Any] = {"numbers": [*numbers], "added": [*added], "removed": [*removed]}
@@ -91,7 +91,7 @@ def _check_note(text: str) -> str:
 
 def _check_tags(*several: Collection[str]) -> None:
     for texts in several:
-        if isinstance(texts, str):  # whose letters would be tags
+        if isinstance(texts, str):  # its letters would be tags
             raise StudyError(f"tags: {texts!r} is one text; write [{texts!r}]")
         for tag in texts:
             if not _TAG.fullmatch(tag):
@@ -101,7 +101,7 @@ def _check_tags(*several: Collection[str]) -> None:
 
 
 def tag_study(url: str, study: str, added: Collection[str], removed: Collection[str] = ()) -> list[str]:
-    """Add and remove tags of a study; the tags that it has now, sorted."""
+    """Add and remove tags of a study, and return all its tags, sorted."""
     _check_tags(added, removed)
     with open_reader(url) as reader:
         before = read_tags(reader.study(study).row)
@@ -113,7 +113,7 @@ def tag_study(url: str, study: str, added: Collection[str], removed: Collection[
 
 
 def archive_study(url: str, study: str, *, archived: bool) -> None:
-    """Move a study to the archive, or back: what is in the archive is not listed unless it is asked for."""
+    """Move a study to the archive, which is listed only on request, or back."""
     annotate_study(url, study, archived=archived)
 
 

@@ -1,4 +1,4 @@
-"""Trials by hand: a study trains configurations that a person chose, beside those of its sampler."""
+"""Trials by hand: configurations that a person adds to those of a study's sampler."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ MOST = 100_000
 
 
 def enqueue(url: str, study: str, settings: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Add a trial for each of the settings to a study that does not run; their numbers.
+    """Add a trial for each of the settings to a study that does not run; return their numbers.
 
-    A setting gives values by path (`spaces.inversion.find_trial`); what it leaves open is what the
-    study's sampler draws for that number. They are trained when the study is resumed, and what
-    comes of them teaches the sampler. Raises StudyError or SpaceError, one line, before anything is
-    written.
+    A setting gives values by path (`spaces.inversion.find_trial`), and the study's sampler draws
+    the others. The trials are trained when the study is resumed, and their results teach the
+    sampler. Raises StudyError or SpaceError, one line, before anything is written.
     """
     if not 0 < len(settings) <= MOST:
         raise StudyError(f"{len(settings):,} trials by hand; there must be 1 to {MOST:,}")
@@ -57,7 +56,7 @@ def enqueue(url: str, study: str, settings: Sequence[Mapping[str, Any]]) -> list
 
 
 def read_settings(file: Path) -> list[dict[str, Any]]:
-    """Read settings from a csv: paths in the first line, then a trial a line; an empty cell leaves a value open."""
+    """Read settings from a csv: paths in the first line, then a trial a line, with empty cells."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             table = csv.DictReader(lines, strict=True)
@@ -75,7 +74,7 @@ def read_settings(file: Path) -> list[dict[str, Any]]:
 
 
 def parse_value(text: str) -> Any:
-    """Return a value as YAML has it, and 1e-3 as the number that it is."""
+    """Return a value as YAML has it, but 1e-3 as a number."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -117,7 +116,7 @@ def _make_trials(
 
 
 class _Coordinates:
-    """The coordinates of a number by the study's sampler, and others for draws that the sampler did not make."""
+    """The coordinates that the sampler draws for a number, and random ones for its other draws."""
 
     def __init__(self, space: Space, strategy: Strategy, number: int) -> None:
         asked = strategy.ask(range(number, number + 1))  # none beyond the end of a grid

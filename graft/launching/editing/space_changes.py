@@ -1,4 +1,4 @@
-"""A study that exists is given another space: what differs, whether its trials stay valid, and the change itself."""
+"""Another space for a study that exists: the differences, and whether its trials stay valid."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from spaces.space import Space
 
 _RATING_PATHS = ("search.objective", "search.feasible")
-"""What a trial's rating follows from, beside its validations."""
+"""Paths that decide a trial's rating, beside its validations."""
 CHANGEABLE = ("search.trials", "search.stopping", *_RATING_PATHS, "search.history", "study", "plugins", "claim")
-"""What may change in the space of a study that has results. All else says what a trial is, or how it is chosen."""
+"""Paths that may change in a study with results; all others define its trials or their choice."""
 _RESTARTING = ("search.stopping", *_RATING_PATHS)
-"""Changes after which a checkpoint is of no use: with it stands what the controller knew of its trial."""
+"""Paths whose change invalidates checkpoints, since they have the controller's state of a trial."""
 _NAMED = 3
 """Files that a line names."""
 
 
 def plan_change(reader: Reader, row: Mapping[str, Any], space: Space) -> SpaceChange:
-    """Plan how a stored study, given its row, takes this space; the plug-ins in use are the space's.
+    """Plan the change of a stored study, given its row, to this space, whose plug-ins are in use.
 
-    Raises StudyError, one line that says what differs, if its trials would not be the same any more.
+    Raises StudyError with the differences if its trials would not stay the same.
     """
     name: str = row["name"]
     differences = compare_spaces(row["space"], space.text)
@@ -73,7 +73,7 @@ def _is_below(path: str, roots: Sequence[str]) -> bool:
 
 
 def _check_numbers(reader: Reader, name: str, space: Space, paths: set[str]) -> None:
-    """Raise StudyError if a trial's number would mean another trial, or would be beyond the study's end."""
+    """Raise StudyError if a stored number would mean another trial, or exceed the trials."""
     there = reader.study(name).trials(columns=("number", "parent"))
     if there.is_empty():
         return
@@ -99,7 +99,7 @@ def _check_numbers(reader: Reader, name: str, space: Space, paths: set[str]) -> 
 
 
 def _check_same_trials(reader: Reader, name: str, space: Space) -> None:
-    """Raise StudyError unless every stored trial is the same in the new space, where its number says what it is."""
+    """Raise StudyError unless each number means the same trial as before in the new space."""
     for number, seed, draws, config in (
         reader.study(name).trials(columns=("number", "seed", "draws", "config")).iter_rows()
     ):
@@ -118,10 +118,9 @@ def _check_same_trials(reader: Reader, name: str, space: Space) -> None:
 def _compute_ratings(
     reader: Reader, name: str, space: Space
 ) -> dict[int, tuple[float | None, float | None, Constraints | None]]:
-    """Return the trials that ended with a result -> the new rating of each, from the validations that are kept.
+    """Return the new rating of each trial with a result, from its stored validations.
 
-    Raises StudyError where they do not tell: a metric was not reported, or the best of all validations counts and not
-    all are kept.
+    Raises StudyError if a metric was not reported, or a validation that may count is not stored.
     """
     search = space.search
     columns = ("number", "steps", "draws", "config")
@@ -130,7 +129,7 @@ def _compute_ratings(
         return {}
     named = {metric.name for _, metric in list_metrics(search)}
     wanted = pl.col("number").is_in(ended["number"].implode())
-    # The training loss is in reports that are no validation.
+    # Reports that are no validation have the training loss.
     metrics = reader.study(name).metrics().filter(wanted, (pl.col("name") != "loss") | pl.lit("loss" in named))
     reports: dict[int, dict[int, list[Metric]]] = defaultdict(lambda: defaultdict(list))
     for number, step, *metric, value in metrics.iter_rows():

@@ -1,1 +1,1 @@
-"""Before a launch: what it would draw, what it would take, whether it can work, and what earlier studies teach it."""
+"""Before a launch: the draws of a space, its cost, its mistakes, and lessons of earlier studies."""

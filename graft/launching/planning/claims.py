@@ -1,4 +1,4 @@
-"""Claims before a launch: written into a space, and whether its seeds can find what is claimed."""
+"""Claims before a launch: adding one to a space, and the power of the space's seeds."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from storage.frames import Reader, open_reader
 
 
 def add_claim(origin: str, fields: Mapping[str, str]) -> tuple[str, tuple[Claim, ...]]:
-    """Return the text of a space with one claim at its end, given the fields as YAML values; and the claim, read.
+    """Add a claim, its fields given as YAML values, to a space; return the new text and its claims.
 
-    Raises SpaceError as reading the space does, which may have a claim already.
+    Raises SpaceError if it cannot be read, as when the space has a claim already.
     """
     written = ", ".join(f"{name}: {value}" for name, value in fields.items())
     text = f"{catalogue.read_text(origin).rstrip()}\nclaim: {{{written}}}\n"
@@ -43,9 +43,9 @@ class Advice(NamedTuple):
     studies: Sequence[str]
     """Finished studies of the same arms."""
     known: Sequence[str]
-    """Those of them whose `search.seed` is the claim's too, so that its results are known."""
+    """The studies among them with the claim's `search.seed`, so that its results are known."""
     found: ClaimAdvice | None
-    """None where these have too few trials."""
+    """None if these studies have too few trials."""
 
     def __str__(self) -> str:
         claim, found = self.claim, self.found
@@ -60,46 +60,49 @@ class Advice(NamedTuple):
         )
 
     def to_row(self) -> dict[str, Any]:
-        """Return the claim and what is known of it as the row of a table; null for what is not known."""
-        claim, found = self.claim, self.found
+        """Return the claim and the known facts as the row of a table; unknown ones are null."""
+        claimed = ("arm", "than", "metric", "difference", "seeds")
         known = ("spread", "freedom", "detectable", "power", "seeds_needed")
-        asked = {name: getattr(claim, name) for name in ("arm", "than", "metric", "difference", "seeds")}
-        return {**asked, **{name: getattr(found, name, None) for name in known}, "studies": " ".join(self.studies)}
+        row = {name: getattr(self.claim, name) for name in claimed}
+        row |= {name: getattr(self.found, name, None) for name in known}
+        return row | {"studies": " ".join(self.studies)}
 
     @property
     def falls_short(self) -> bool:
-        """Whether results are known, or the seeds find the difference less often than four times in five."""
+        """True if results are known, or the power of the seeds is below 80 %."""
         return bool(self.known) or (self.found is not None and self.found.seeds_needed > self.claim.seeds)
 
 
 def advise(reader: Reader, space: Space, study: str) -> list[Advice]:
-    """Say of each claim of a space, launched as `study`, what its seeds can find, by other studies of the same arms."""
-    claims = space.claims if isinstance(space, ExperimentSpace) else ()
+    """Estimate the power of a space's claims, launched as `study`, by other studies of its arms."""
+    if not isinstance(space, ExperimentSpace) or not space.claims:
+        return []
     content = content_of(space.text, "the space")
-    rows = reader.studies().filter(pl.col("name") != study, pl.col("state") == "finished") if claims else pl.DataFrame()
+    # Interim results of a study that has not finished must not be seen.
+    finished = reader.studies().filter(pl.col("name") != study, pl.col("state") == "finished")
     stored = [
         (row["name"], row["seed"], content_of(row["space"], row["name"]))
-        for row in rows.iter_rows(named=True)  # of a study that has not finished it would be a look at interim results
+        for row in finished.iter_rows(named=True)
         if "arms" in row["space"]
     ]
     advice: list[Advice] = []
-    for claim in claims:
-        same = [
-            (name, seed) for name, seed, other in stored if _comparable(content, claim) == _comparable(other, claim)
-        ]
-        names, known = [name for name, _ in same], [name for name, seed in same if seed == space.search.seed]
-        results = [read_scores(reader.study(name), claim) for name in names]
-        advice.append(Advice(claim, names, known, advise_claim(claim, results, SURE / len(claims))))
+    for claim in space.claims:
+        wanted = _comparable(content, claim)
+        same = {name: seed for name, seed, other in stored if _comparable(other, claim) == wanted}
+        known = [name for name, seed in same.items() if seed == space.search.seed]
+        results = [read_scores(reader.study(name), claim) for name in same]
+        found = advise_claim(claim, results, SURE / len(space.claims))
+        advice.append(Advice(claim, list(same), known, found))
     return advice
 
 
 def _comparable(content: Any, claim: Claim) -> Any:
-    """Return what of a space's content decides the spread of a claim's difference: all but names, seeds and counts."""
+    """Return all of a space that decides a difference's spread: no names, seeds and counts."""
     arms = content.get("arms") or {}
     search = {key: value for key, value in content.get("search", {}).items() if key not in ("seed", "history")}
     rest = {key: value for key, value in content.items() if key not in _FREE}
     confirmed = content["confirm"]["top"] if "confirm" in content else None
-    return rest | {"search": search, "arms": [arms.get(claim.arm, _ABSENT), arms.get(claim.than, _ABSENT)]}, confirmed
+    return rest, search, arms.get(claim.arm, _ABSENT), arms.get(claim.than, _ABSENT), confirmed
 
 
 _FREE = ("study", "seeds", "confirm", "claim", "plugins", "arms", "search")
@@ -107,14 +110,14 @@ _ABSENT = "absent"
 
 
 def note_claims(url: str, space: Space, study: str) -> list[str]:
-    """Return a line for each claim of a space, launched as `study`, that falls short; none without stored trials."""
+    """Return a line for each claim of a space, launched as `study`, that falls short."""
     with suppress(StorageError), open_reader(url) as reader:  # a new database has none
         return [str(one) for one in advise(reader, space, study) if one.falls_short]
     return []
 
 
 def plan_pilot(space: Space, seeds: int) -> Space:
-    """Return a space of the same arms without claims, with so many seeds that the claims' own study does not have.
+    """Return a space of the same arms without claims, with `seeds` seeds that the space lacks.
 
     Raises SpaceError for arms that are tuned first, whose pilot would be the search itself.
     """

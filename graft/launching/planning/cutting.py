@@ -1,22 +1,21 @@
-"""`--steps` on any space: what has to be set so that its trials train for so many steps.
+"""`--steps` on any space: the overrides with which its trials train for so many steps.
 
 All that counts optimizer steps is cut in proportion: validation, warm-up, a curriculum, resets, and
-what a stopping policy waits for. Which fields these are, the plug-ins say (`step_count`).
+what a stopping policy waits for. The plug-ins mark these fields (`step_count`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
+from graft.launching.planning.reading import draw_trials
 from graft.plugins.families import families
 from spaces.experiment import Arm, ExperimentSpace
 from spaces.grammar.formulas import Level
 from spaces.grammar.nodes import Node
 from spaces.plugins import build, canonical_json, config_of, step_counts
-from spaces.records import Trial
 from spaces.settings import Training
 from spaces.space import DrawnSpace, Space
 from spaces.transfer import TransferSpace
@@ -33,20 +32,30 @@ class Cut:
     overrides: Mapping[str, str]
     """Path -> YAML value."""
     kept: tuple[str, ...] = ()
-    """Paths that count steps too, and stay as they are: no path leads into an option of a choice."""
+    """Paths that count steps and are not cut: no path leads into an option of a choice."""
 
 
 def cut_steps(space: Space, steps: int) -> Cut:
     """Find the overrides that give a space's trials so many steps.
 
-    Where trials, the tasks of a transfer or the arms of an experiment train for different lengths,
-    the longest gets `steps`, and all others in proportion; but trials of one space that draw their
-    steps all get `steps`.
+    The longest task of a transfer or arm of an experiment gets `steps`, the others in proportion.
+    Trials that draw their steps all get `steps`.
     """
     if steps < 1:
         return Cut(overrides={_STEPS: str(steps)})
-    if isinstance(space, TransferSpace):
-        return Cut(overrides=dict(_cut_transfer(space, steps)))
+    if isinstance(space, TransferSpace):  # every count of both stages of each task
+        configs = {domain.name: _config(domain.baseline) for domain in space.domains}
+        share = steps / max(config["training"]["steps"] for config in configs.values())
+        values: dict[str, str] = {}
+        for domain in space.domains:
+            parts = {"set": configs[domain.name]}
+            if domain.searched:
+                parts["learn"] = _config(domain.searched)
+            for part, config in parts.items():
+                below = f"transfer.tasks.{domain.name}.{part}"
+                counts = [(path, value) for path, value, _ in _counts(config) if value > 1]
+                values |= {f"{below}.{path}": str(_scale(value, share)) for path, value in counts}
+        return Cut(overrides=values)
     if isinstance(space, ExperimentSpace):
         return _cut_arms(space.arms, steps)
     assert isinstance(space, DrawnSpace), "there are three kinds of spaces"
@@ -54,8 +63,8 @@ def cut_steps(space: Space, steps: int) -> Cut:
 
 
 def _cut_arms(arms: Sequence[Arm], steps: int) -> Cut:
-    """Cut each arm in proportion; what an arm sets itself is cut there."""
-    longest = [max(trial.config["training"]["steps"] for trial in _sample(arm.space)) for arm in arms]
+    """Cut each arm in proportion, and under `arms` the values that the arm sets itself."""
+    longest = [max(one.config["training"]["steps"] for one in draw_trials(arm.space, _DRAWS)) for arm in arms]
     share = steps / max(longest)
     values: dict[str, str] = {}
     kept: dict[str, None] = {}
@@ -81,10 +90,10 @@ def _cut_arms(arms: Sequence[Arm], steps: int) -> Cut:
 
 
 def _cut_counts(space: DrawnSpace, share: float) -> Cut:
-    """Cut what counts steps in the trials of one space, their length apart."""
+    """Cut the step counts in the trials of one space, except for their length."""
     rows = {row.path: row for row in space.describe()}
     chosen = [path for path, row in rows.items() if row.level is not Level.CONSTANT]
-    counts = {path: count for trial in _sample(space) for path, *count in _counts(trial.config)}
+    counts = {path: count for trial in draw_trials(space, _DRAWS) for path, *count in _counts(trial.config)}
     values: dict[str, str] = {}
     kept: list[str] = []
     for path, (value, least) in counts.items():
@@ -102,7 +111,7 @@ def _cut_counts(space: DrawnSpace, share: float) -> Cut:
 
 
 def _as_expression(node: Node) -> str:
-    """Return a value as an expression, also one that is written as `{uniform: [0, 100]}`."""
+    """Return a value as an expression, even if it is written as `{uniform: [0, 100]}`."""
     if not isinstance(node.content, Mapping):
         return str(node.content)
     [(kind, arguments)] = node.content.items()
@@ -110,31 +119,12 @@ def _as_expression(node: Node) -> str:
     return f"{kind}({', '.join(map(_as_expression, arguments.content))})"
 
 
-def _cut_transfer(space: TransferSpace, steps: int) -> Iterator[tuple[str, str]]:
-    """Yield path and value of every count, of both stages of each task."""
-    configs = {domain.name: _config(domain.baseline) for domain in space.domains}
-    share = steps / max(config["training"]["steps"] for config in configs.values())
-    for domain in space.domains:
-        parts = {"set": configs[domain.name]}
-        if domain.searched:
-            parts["learn"] = _config(domain.searched)
-        for part, config in parts.items():
-            for path, value, _ in _counts(config):
-                if value > 1:
-                    yield f"transfer.tasks.{domain.name}.{part}.{path}", str(_scale(value, share))
-
-
-def _sample(space: Space) -> list[Trial]:
-    uniform = Random(0).random
-    return [space.sample(number, lambda _: uniform()) for number in range(_DRAWS)]
-
-
 def _config(space: Space) -> Mapping[str, Any]:
     return space.sample(0, lambda _: 0.5).config
 
 
 def _counts(config: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """Path, value and least value of everything in a trial's configuration that counts steps."""
+    """Return path, value and least value of everything in a configuration that counts steps."""
     parts = {name: build(family, config[name]) for name, family in families().items() if name in config}
     parts["training"] = Training(**config["training"])
     return [count for name, part in parts.items() for count in step_counts(part, name)]

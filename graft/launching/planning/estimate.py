@@ -1,12 +1,11 @@
-"""What a launch would be, without running it: groups, packs, steps, size of the database, and the rate of training."""
+"""An estimate of a launch without running it: groups, packs, steps, database size and rate."""
 
 from __future__ import annotations
 
 import math
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,9 +22,9 @@ SAMPLED_GROUPS = 20
 SAMPLED_TRIALS = 20
 """Trials that are looked at in each sampled group."""
 PACK_SECONDS = 0.15
-"""For which a pack is timed."""
+"""Seconds for which a pack is timed."""
 SECONDS = 10.0
-"""After which an estimate begins to time no further pack."""
+"""Seconds after which an estimate begins to time no further pack."""
 TIMED = 4
 """Structures that are trained for a moment, to measure the rate."""
 
@@ -39,9 +38,9 @@ class Estimate:
     """The first trials of a few groups."""
     groups: int
     structures: Sequence[int]
-    """In each sampled group: how many structures its trials have."""
+    """The number of structures among the trials of each sampled group."""
     steps: Sequence[int]
-    """Of each sampled trial."""
+    """The steps of each sampled trial."""
     validate_every: int
     rows: int
     """Rows of metrics that a trial leaves in the database."""
@@ -70,33 +69,33 @@ def estimate_study(space: Space) -> Estimate:
         start = group * search.group
         shared = {draw.name: uniform() for draw in space.group_draws}
         numbers = range(start, min(start + min(SAMPLED_TRIALS, search.group), search.trials))
-        trials = [space.sample(n, lambda draw: shared.get(draw.name, uniform())) for n in numbers]  # noqa: B023 - used at once
+        trials = [space.sample(n, lambda d: shared.get(d.name, uniform())) for n in numbers]  # noqa: B023
         sample.append(trials)
     first = sample[0][0]
     steps = [trial.config["training"]["steps"] for group in sample for trial in group]
     every: int = first.config["training"]["validate_every"]
+    validations = math.ceil(max(steps) / every)
     return Estimate(
         space=space,
         sample=sample,
         groups=groups,
-        structures=[len(Counter(trial.structure for trial in group)) for group in sample],
+        structures=[len({trial.structure for trial in group}) for group in sample],
         steps=steps,
         validate_every=every,
-        rows=predict_rows(search.history, math.ceil(max(steps) / every), len(reported_metrics(first))),
+        rows=predict_rows(search.history, validations, len(reported_metrics(first))),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackPlan:
-    """How packs of one structure would be trained."""
+    """The plan of the packs of one structure."""
 
     width: int
     reason: str
-    """Why they would have this width."""
     step: str
-    """How they would train: `native`, or `traced` and why."""
+    """The step they would train by: `native`, or `traced` and why."""
     evaluation: str
-    """How they would be evaluated, in the same words."""
+    """The evaluation they would have, in the same words."""
     rate: float
     """Model-steps per second of the whole device."""
 
@@ -104,11 +103,11 @@ class PackPlan:
 def plan_packs(
     estimate: Estimate, placement: Placement, show: Callable[[str], None] = lambda _: None, seconds: float = SECONDS
 ) -> list[PackPlan]:
-    """Train a few sampled packs for a moment each, to see how a launch would train them and how fast.
+    """Train a few sampled packs for a moment each, and report how and how fast a launch would.
 
-    Where the study is long enough to pay for it, pack widths are tried for one of them. After `seconds` no further pack
-    is begun; `show` is called with what is being timed. Raises StudyError where no pack fits into memory, or none of
-    the width that `placement` asks for.
+    A study that is long enough tries other widths for one pack. No pack begins after `seconds`;
+    `show` is called with a line about each. Raises StudyError if no pack fits into memory, or none
+    of the width that `placement` asks for.
     """
     from workers.engine.machine.devices import default_width
     from workers.engine.machine.memory import Shortage, attempt
@@ -152,10 +151,9 @@ class _Timing:
     workers: int | None
     width: int | None
     model_steps: float
-    """Of the whole study."""
     show: Callable[[str], None]
     ends_at: float
-    """By the monotonic clock: then no further pack is begun."""
+    """The time on the monotonic clock after which no pack is begun."""
     is_small: bool = False
     """True if a pack has room for all trials of the study: then no width needs to be found."""
 
@@ -183,13 +181,16 @@ class _Timing:
         finder.explore(self.trials[0])
         # All widths are found before any is timed; `found` may try one, and `rates` then knows it.
         found = [(trial, finder.find(trial), finder.rates(trial)) for trial in self.trials[: len(plans)]]
-        return [
-            self._plan(trial, width, _explain_width(rates)) if width and time.monotonic() < self.ends_at else plan
-            for (trial, width, rates), plan in zip(found, plans, strict=True)
-        ]
+        for index, (trial, width, rates) in enumerate(found):
+            if width and time.monotonic() < self.ends_at:
+                curve = ", ".join(f"{rate:,.0f} with {tried:,}" for tried, rate in rates.items())
+                curve = curve or "no width fits in memory"
+                reason = f"the fewest within 5 % of the fastest tried; model-steps/s of one worker: {curve}"
+                plans[index] = self._plan(trial, width, reason)
+        return plans
 
     def _plan_each(self, width: int, reason: str) -> list[PackPlan]:
-        """Plans for packs of the trials, as many as there is time for; at least one."""
+        """Plan packs of the trials, as many as there is time for and at least one."""
         plans: list[PackPlan] = []
         for number, trial in enumerate(self.trials, 1):
             if plans and time.monotonic() >= self.ends_at:
@@ -210,10 +211,3 @@ class _Timing:
         evaluation = describe_evaluation(trial.config, self.device)
         reason = f"{width:,} lanes a pack, {reason}"
         return PackPlan(width=width, reason=reason, step=step, evaluation=evaluation, rate=rate)
-
-
-def _explain_width(rates: Mapping[int, float]) -> str:
-    curve = ", ".join(f"{rate:,.0f} with {width:,}" for width, rate in rates.items())
-    return (
-        f"the fewest within 5 % of the fastest tried; model-steps/s of one worker: {curve or 'no width fits in memory'}"
-    )

@@ -1,4 +1,4 @@
-"""What a GPU that is not here would take for a study, estimated from the step (`workers.engine.speed.cost`)."""
+"""An estimate of a study on a GPU that is not here, from its step (`workers.engine.speed.cost`)."""
 
 from __future__ import annotations
 
@@ -22,29 +22,26 @@ if TYPE_CHECKING:
     from workers.engine.speed.fused_cost import FusedCost
 
 LANES = 128
-"""Of the pack whose kernels are listed: what they do is in proportion to its lanes."""
+"""Lanes of the pack whose kernels are listed; their work is in proportion to the lanes."""
 DRAWN = 1_000
-"""Trials that are drawn at most to see which structures a study has."""
+"""The most trials that are drawn to see which structures a study has."""
 COUNTED, COUNTED_OF_TRANSFER = 6, 32
-"""Structures whose kernels are listed at most, which takes a second or two each."""
+"""The most structures whose kernels are listed, which takes a second or two each."""
 _NAMED = 4
 """Arms, and parts of a structure, that tell it from the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TracedRate:
-    """How fast packs of one width train by the traced step, and what bounds them."""
+    """The rate of packs of one width by the traced step; bytes and flops are per lane and step."""
 
     lanes: int
     model_steps_per_second: float
     kernels: int
-    """Of a step."""
     bytes: float
-    """Moved for a lane and step."""
     flops: float
-    """Of a lane and step."""
     launch_share: float
-    """The share of the time that is spent in kernels too small to take longer than `LAUNCH_SECONDS`."""
+    """The share of the time that is spent in kernels shorter than `LAUNCH_SECONDS`."""
     occupancy: float
 
     def __str__(self) -> str:
@@ -57,27 +54,27 @@ class TracedRate:
 
 @dataclass(frozen=True, kw_only=True)
 class StructureEstimate:
-    """What the GPU would take for the trials of one structure."""
+    """An estimate for the trials of one structure."""
 
     name: str
-    """What tells it from the others; empty where the study has one alone."""
+    """The parts that differ from the other structures; empty if there is only one structure."""
     trials: int
-    """Of the study, as far as a sample of its draws tells."""
+    """Trials of the study with this structure, by a sample of its draws."""
     model_steps: float
-    """Of all of them."""
+    """Steps of all these trials together."""
     narrowest: TracedRate
     best: TracedRate
-    """Of the width that a search for widths would find."""
+    """The rate at the width that a search for widths would find."""
     used: TracedRate
-    """Of the widest pack up to that width which these trials can fill: what the time follows from."""
+    """The rate at that width, or at the width that these trials fill if they are fewer."""
     fused: str
     """The rate of the fused step in words, or why there is none."""
     fused_rate: float | None
-    """Model-steps per second of a pack that these trials fill; None where they have no fused step."""
+    """Model-steps per second of a pack that these trials fill; None without a fused step."""
     full_rate: float
     """Model-steps per second of the whole GPU, by the faster step, if enough lanes fill it."""
     blocks: int | None
-    """The most blocks of the fused step that the GPU runs at once, one a lane; None without a fused step."""
+    """The most blocks (one a lane) of the fused step that run at once; None without one."""
 
     @property
     def step(self) -> str:
@@ -101,21 +98,20 @@ class StructureEstimate:
 
     @property
     def filled(self) -> float:
-        """The share of the GPU that such a pack uses: of its blocks, or of its threads by the traced step."""
+        """The share of the GPU's blocks (traced step: threads) that a pack uses."""
         return self.lanes / self.blocks if self.step == "fused" and self.blocks else self.used.occupancy
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuEstimate:
-    """What the GPU would take for a study."""
+    """An estimate for a whole study."""
 
     device: str
     counted: Sequence[StructureEstimate]
     """The structures whose step was looked at."""
     structures: int
-    """How many were drawn."""
+    """The number of structures that were drawn."""
     model_steps: float
-    """The model-steps of the whole study."""
     packs: int
     """The number of packs that train side by side; each has a structure of its own."""
 
@@ -123,20 +119,16 @@ class GpuEstimate:
     def seconds(self) -> tuple[float, float]:
         """Seconds that one GPU takes for the study, at the least and at the most.
 
-        Structures that were not looked at are taken to train as fast as the fastest of the others, and as the slowest.
+        Other structures are assumed to be as fast as the fastest counted one, or as the slowest.
+        Each pack is as fast as alone, until together they do what a full GPU does.
         """
         known = sum(one.seconds for one in self.counted)
         rest = max(self.model_steps - sum(one.model_steps for one in self.counted), 0.0)
         rates = [one.model_steps_per_second for one in self.counted]
-        return self._side_by_side(known + rest / max(rates)), self._side_by_side(known + rest / min(rates))
-
-    def _side_by_side(self, seconds: float) -> float:
-        """Return the seconds that packs need beside one another which need so many one after another.
-
-        Each is taken to be as fast as alone, until together they make what a full GPU does.
-        """
-        full = sum(one.model_steps / one.full_rate for one in self.counted) / sum(one.seconds for one in self.counted)
-        return max(seconds * max(1 / self.packs, full), *(one.seconds for one in self.counted))
+        full = sum(one.model_steps / one.full_rate for one in self.counted) / known
+        share, longest = max(1 / self.packs, full), max(one.seconds for one in self.counted)
+        low, high = (max((known + rest / rate) * share, longest) for rate in (max(rates), min(rates)))
+        return low, high
 
     @property
     def filled(self) -> float:
@@ -147,10 +139,10 @@ class GpuEstimate:
 def estimate_gpu(
     space: Space, device: str, show: Callable[[str], None] = lambda _: None, packs: int | None = None
 ) -> GpuEstimate:
-    """Estimate what a GPU would take for a study of this space; nothing is trained.
+    """Estimate a study of this space on a GPU, without training anything.
 
-    `show` is called with what is being looked at; `packs`: how many train side by side, None: as a launch has it.
-    Raises StudyError for a task whose data cannot be drawn without numbers.
+    `show` is called with a line about each structure. `packs` train side by side; with None, as
+    many as in a launch. Raises StudyError for a task whose data cannot be drawn without numbers.
     """
     from workers.engine.machine.memory import least_bytes
     from workers.engine.machine.side_by_side import PACKS
@@ -180,7 +172,7 @@ def estimate_gpu(
 
 
 def estimated_as(device: str) -> str | None:
-    """Return the name by which a device of this machine is estimated; None for a CPU, and for a GPU that is not."""
+    """Return the name in `GPUS` of a device of this machine; None for a CPU or an unknown GPU."""
     from workers.engine.machine.devices import device_name
     from workers.engine.speed.cost import GPUS
 
@@ -189,7 +181,7 @@ def estimated_as(device: str) -> str | None:
 
 
 def describe_gpu_estimate(estimate: GpuEstimate) -> Iterator[tuple[str, str]]:
-    """Yield label and text of each line that tells a person what a GPU would take."""
+    """Yield label and text of each line of an estimate, for people."""
     from graft.launching.progress_text import duration
 
     if len(estimate.counted) == 1:
@@ -208,7 +200,7 @@ def describe_gpu_estimate(estimate: GpuEstimate) -> Iterator[tuple[str, str]]:
     short, long = (duration(seconds) for seconds in estimate.seconds)
     span = short if short == long else f"{short} to {long}"
     slow, fast = (f"{estimate.model_steps / seconds:,.0f}" for seconds in reversed(estimate.seconds))
-    rate = f"{fast} model-steps/s in all" if slow == fast else f"{slow} to {fast} model-steps/s in all"
+    rate = f"{fast if slow == fast else f'{slow} to {fast}'} model-steps/s in all"
     yield "time", f"{span} on one {estimate.device}, {rate}, if every trial trains to its end (an estimate)"
 
 
@@ -230,21 +222,21 @@ def _describe_choice(one: StructureEstimate) -> str:
 
 
 def describe_structure(one: StructureEstimate) -> dict[str, Any]:
-    """Return what a program is told of a structure."""
-    rate = one.model_steps_per_second
-    own = {"step": one.step, "lanes": one.lanes, "filled": one.filled, "model_steps_per_second": rate}
-    return {**asdict(one), **own, "seconds": one.seconds}
+    """Return the fields and the properties of a structure's estimate, as JSON shows them."""
+    computed = ("step", "lanes", "filled", "model_steps_per_second", "seconds")
+    return asdict(one) | {name: getattr(one, name) for name in computed}
 
 
 def _draw_structures(space: Space) -> list[list[Trial]]:
-    """Draw trials spread evenly over the study, at random whatever its sampler is; return them by structure."""
+    """Draw trials at random, spread evenly over the study, and group them by structure."""
     planned = space.search.trials
-    numbers = range(planned) if planned <= DRAWN else [index * planned // DRAWN for index in range(DRAWN)]
+    drawn = min(planned, DRAWN)
     uniform = random.Random(0).random
     shared: dict[tuple[int, str], float] = {}
     groups: defaultdict[str, list[Trial]] = defaultdict(list)
     of_groups = {draw.name for draw in space.group_draws}
-    for number in numbers:
+    for index in range(drawn):
+        number = index * planned // drawn
         group = number // space.search.group
         trial = space.sample(
             number,
@@ -261,12 +253,12 @@ def _steps_of(trial: Trial) -> int:
 
 
 def _name_structures(groups: Sequence[Sequence[Trial]]) -> list[str]:
-    """Name each structure by its task, its arms, and the first few parts in which the structures differ."""
+    """Name each structure by its task, its arms, and a few parts in which the structures differ."""
     leaves = [list_leaves(json.loads(group[0].structure)) for group in groups]
     parts = [{path: shorten(str(value)) for path, value in found} for found in leaves]
     paths = dict.fromkeys(path for one in parts for path in one if path != "task.name")
     telling = [path for path in paths if len({one.get(path) for one in parts}) > 1]
-    telling.sort(key=lambda path: any(path not in one for one in parts))  # first what every structure has
+    telling.sort(key=lambda path: any(path not in one for one in parts))  # paths of all structures first
     names: list[str] = []
     for group, own in zip(groups, parts, strict=True):
         arms = dict.fromkeys(str(trial.params[ARM]) for trial in group if ARM in trial.params)
@@ -319,7 +311,7 @@ def _estimate_structure(group: Sequence[Trial], name: str, trials: int, device: 
 
 
 def _estimate_fused(trial: Trial, gpu: Gpu, lanes: int) -> tuple[str, FusedCost | None]:
-    """Say how fast a structure's lanes, at most so many, train by the fused step, or why not; return its cost, too."""
+    """Describe the fused step of at most `lanes` lanes, or its obstacle; return its cost, too."""
     from workers.engine.fused.step import find_obstacle
     from workers.engine.speed.fused_cost import count_fused_step
     from workers.training.recipe import Recipe
@@ -330,11 +322,12 @@ def _estimate_fused(trial: Trial, gpu: Gpu, lanes: int) -> tuple[str, FusedCost 
     cost = count_fused_step(recipe, gpu)
     if cost is None:
         return "no fused step: its arrays do not fit into the GPU's shared memory", None
-    room, lanes = cost.lanes_at_once(gpu), min(lanes, cost.lanes_at_once(gpu))
-    rate = cost.rate(gpu, lanes)
+    room = cost.lanes_at_once(gpu)
+    lanes = min(lanes, room)
+    rate, full = cost.rate(gpu, lanes), cost.rate(gpu)
     idle = f", which leave {1 - lanes / room:.0%} of the GPU idle" if lanes < room else ""
     said = (
-        f"fused step, {lanes:,} lanes{idle}: {rate:,.0f} model-steps/s, and {cost.rate(gpu):,.0f} with {room:,} lanes "
+        f"fused step, {lanes:,} lanes{idle}: {rate:,.0f} model-steps/s, and {full:,.0f} with {room:,} lanes "
         f"(an estimate, not measured); {2 * cost.multiplications / 1e6:.3g} MFLOP and {cost.phases:,} phases a lane, "
         f"{cost.workspace.shared_bytes / 1024:.0f} KB in shared memory, "
         f"{4 * cost.workspace.scratch_floats / 1024:.0f} KB in the GPU's own"

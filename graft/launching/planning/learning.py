@@ -16,7 +16,7 @@ from spaces.settings import sign_of
 from storage import open_reader
 
 _SECTIONS = ("model", "optimizer", "averaging", "training.batch")
-"""Sections of a stored configuration that a prior learns from; a table of trials keeps no others."""
+"""Sections of a stored configuration that a prior learns from; a table has no others."""
 _FEWEST = 8
 """Trials of a study or a task below which nothing is learnt from it."""
 
@@ -34,7 +34,7 @@ def sources_of_table(table: TrialTable) -> Iterator[Source]:
 
 
 def sources_of_database(url: str) -> Iterator[Source]:
-    """Yield the trials of each study that has one objective; those answered from a table are left out."""
+    """Yield the trained trials of each study that has one objective; a surrogate's are left out."""
     with open_reader(url) as reader:
         for row in reader.studies().iter_rows(named=True):
             if row["second_objective"] is not None:

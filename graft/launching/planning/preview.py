@@ -1,8 +1,6 @@
-"""A space looked at before anything runs: its values, its draws, and trials as a launch would start
-them.
+"""A space before anything runs: its values, its draws, and trials as a launch would start them.
 
-Polars, which takes a third of a second, is imported where a frame is made: `search space check`
-makes none.
+Polars takes a third of a second, so that only functions that make a frame import it.
 """
 
 from __future__ import annotations
@@ -25,15 +23,16 @@ _DRAWN = {Level.CONSTANT: None, Level.GROUP: "per group", Level.TRIAL: "per tria
 
 
 def sample_trials(space: Space, count: int) -> list[Trial]:
-    """Trials by the space's own sampler, at most so many, spread evenly over the study."""
+    """Return at most `count` trials by the space's own sampler, spread evenly over the study."""
     planned = space.search.trials
-    numbers = [index * planned // count for index in range(count)] if count < planned else range(planned)
+    count = min(count, planned)
+    numbers = [index * planned // count for index in range(count)]
     strategy = begin(space, [])
     return [trial for number in numbers for trial in strategy.ask(strategy.ready(range(number, number + 1)))]
 
 
 def summarise(space: Space) -> str:
-    """Return the size of a study in a line: groups, trials, steps, validations, what is optimised and how."""
+    """Return a study in a line: its groups, trials, steps, validations, objectives and sampler."""
     search = space.search
     training = space.sample(0, lambda _: 0.5).config["training"]
     steps, every = training["steps"], training["validate_every"]
@@ -59,7 +58,7 @@ def describe_space(space: Space) -> pl.DataFrame:
 
 
 def list_packaged_spaces() -> pl.DataFrame:
-    """Name of every packaged space, and the first comment of its file."""
+    """Return the name of every packaged space and the first comment of its file."""
     import polars as pl
 
     names = catalogue.packaged_spaces()

@@ -1,13 +1,13 @@
-"""A space looked at before anything trains: what would fail at the first validation, and what is likely not meant."""
+"""A space reviewed before training: errors of the first validation, and likely mistakes."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from graft.launching.planning.reading import draw_trials
 from graft.launching.process.memory_limits import describe_shortage
 from graft.plugins.families import family_of
 from search.objectives import list_metrics, no_such_metric
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DRAWS = 64
 """Trials that are looked at in each part of a space."""
 MOST_SEEN = 0.1
-"""Share of a test set that may be in the validation set by chance, as where sequences are few."""
+"""The largest share of a test set that may be in the validation set by chance."""
 EVALUATED = 2
 """Structures of which a validation of two sequences is made."""
 LARGEST_EVALUATED = 100_000_000
@@ -43,12 +43,10 @@ class Part(NamedTuple):
 
 
 def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]:
-    """Return notes on what a person may not have meant, a line each; `lanes` is the width of a
-    pack, if it was given.
+    """Return a line for each likely mistake in a space; `lanes` is a given width of packs.
 
-    Raises SpaceError, one line, where no validation would report the objective, and where a single
-    trial needs more memory than `device` has free. None: where it will run is not known, so that a
-    trial too large for this machine is worth a line, and is not evaluated.
+    Raises SpaceError if no validation would report the objective, or a trial needs more memory than
+    `device` has free. Without a device, such a trial is noted and not evaluated.
     """
     # What stands in for a task that reads a corpus is no data of the study.
     with using(replace(current(), data=dict(current().data))):
@@ -63,23 +61,23 @@ def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]
                 part.space.search.sampler.begin(part.space, [])
             except PluginError as error:
                 raise SpaceError(f"{part.space.name}: {part.label}{error}") from error
+            found: list[str] = []
             with _blaming_plug_ins(part):
-                notes += [f"{part.label}{note}" for note in estimate_shortage(part, device, lanes)]
+                found += estimate_shortage(part, device, lanes)
             _check_variant(part)
-            notes += [f"{part.label}{note}" for note in _check_paths(part)]
-            notes += [f"{part.label}{note}" for note in _look_at_lengths(part)]
+            found += [*_check_paths(part), *_look_at_lengths(part)]
             with _blaming_plug_ins(part):
-                notes += [f"{part.label}{note}" for note in _check_objective(part)]
-                notes += [f"{part.label}{note}" for note in _look_at_steps(part, device)]
+                found += [*_check_objective(part), *_look_at_steps(part, device)]
+            notes += [f"{part.label}{note}" for note in found]
         _check_claims(space)
         return list(dict.fromkeys(notes))
 
 
 @contextmanager
 def _blaming_plug_ins(part: Part) -> Generator[None]:
-    """Say in one line that a trial cannot be computed, where plug-ins from outside are in use.
+    """Raise SpaceError for any error of a trial, and name the plug-ins from outside in use.
 
-    What one of them returns, of a wrong shape perhaps, may be noticed later, in Graft's own code.
+    A result of a wrong shape may be noticed only later, in Graft's own code.
     """
     try:
         yield
@@ -103,12 +101,11 @@ def list_parts(space: Space) -> Iterator[Part]:
     else:
         members = [("", space)]
     for label, member in members:
-        uniform = Random(0).random
-        yield Part(label, member, [member.sample(number, lambda _: uniform()) for number in range(DRAWS)])  # noqa: B023
+        yield Part(label, member, draw_trials(member, DRAWS))
 
 
 def _look_at_lengths(part: Part) -> Iterator[str]:
-    """Yield a note for a warm-up that lasts as long as training does, and for training with a single validation."""
+    """Yield a note for a warm-up as long as training, and for training with a single validation."""
     training = [trial.config["training"] for trial in part.trials]
     warmups = [trial.config["optimizer"].get("schedule", {}).get("warmup", 0) for trial in part.trials]
     lasts = [warmup >= one["steps"] for warmup, one in zip(warmups, training, strict=True)]
@@ -127,20 +124,20 @@ def _look_at_lengths(part: Part) -> Iterator[str]:
 
 
 def _describe_share(found: Sequence[bool]) -> str | None:
-    """`all trials have`, `about 31 % of the trials have`; None for none."""
+    """Return `all trials have` or `about 31 % of the trials have`; None if nothing was found."""
     if not any(found):
         return None
     return "all trials have" if all(found) else f"about {100 * sum(found) / len(found):.0f} % of the trials have"
 
 
 def _look_at_steps(part: Part, device: str | None) -> Iterator[str]:
-    """Yield a note for trials with outside plug-ins that do not train by a compiled step: the reason and its mend."""
+    """Yield a note for trials with outside plug-ins that train by no compiled step, and why."""
     if not current().bundles:
         return
     from workers.engine.step import describe_step
 
-    steps = {trial.structure: describe_step(trial.config, device or "cpu") for trial in _structures(part)}
-    for step in dict.fromkeys(steps.values()):
+    steps = (describe_step(trial.config, device or "cpu") for trial in _structures(part))
+    for step in dict.fromkeys(steps):
         method, _, reason = step.partition(": ")
         if method == "traced":
             yield f"trials train by recorded operations, several times slower than by a compiled step: {reason}"
@@ -154,7 +151,7 @@ def _structures(part: Part) -> list[Trial]:
 
 
 def _find_shortage(part: Part, device: str | None) -> str | None:
-    """Why a trial does not fit into the memory of a device; None if each does, as far as its state tells."""
+    """Return why a trial's state alone does not fit into a device's memory; None if it fits."""
     from workers.engine.machine.devices import default_device
     from workers.engine.machine.memory import free_bytes, least_bytes
 
@@ -176,7 +173,7 @@ def _describe_sizes(trial: Trial) -> str:
 
 
 def estimate_shortage(part: Part, device: str | None, lanes: int) -> Iterator[str]:
-    """Yield a note if a trial, or as many lanes as were asked for, will hardly fit with all that a step holds."""
+    """Yield a note if a trial, or a pack of so many lanes, hardly fits with its activations."""
     from workers.engine.machine.devices import default_device
     from workers.engine.machine.memory import estimate_lane_bytes, free_bytes, least_bytes
 
@@ -197,9 +194,16 @@ def estimate_shortage(part: Part, device: str | None, lanes: int) -> Iterator[st
 
 
 def _sketch(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration with a task of the same metrics that reads no corpus, which may have to be fetched."""
+    """Return the configuration with a task of the same metrics that needs no corpus."""
     task: Any = plugins.build(family_of("task"), config["task"])
     return {**config, "task": plugins.config_of(task.sketch())}
+
+
+def _reported(part: Part) -> list[list[tuple[str, str, str]]]:
+    """Return the metrics that each of a few trials reports, a corpus replaced by a small one."""
+    from workers.engine.reported_metrics import reported_metrics
+
+    return [reported_metrics(replace(trial, config=_sketch(trial.config))) for trial in _structures(part)]
 
 
 def _check_variant(part: Part) -> None:
@@ -214,28 +218,20 @@ def _check_variant(part: Part) -> None:
 
 
 def _check_objective(part: Part) -> Iterator[str]:
-    """Raise SpaceError if none of a few trials reports the objective; a note if some do not.
-
-    A task of a corpus is checked with a small one.
-    """
-    from workers.engine.reported_metrics import reported_metrics
-
-    trials = _structures(part)
-    reported = [reported_metrics(replace(trial, config=_sketch(trial.config))) for trial in trials]
+    """Raise SpaceError if none of a few trials reports the objective; note if some do not."""
+    reported = _reported(part)
     for path, wanted in list_metrics(part.space.search):
         lacking = sum(wanted not in found for found in reported)
-        if lacking == len(trials):
+        if lacking == len(reported):
             reason = no_such_metric(wanted, dict.fromkeys(metric for found in reported for metric in found))
             raise SpaceError(f"{part.space.name}: {part.label}{path}: {reason}")
         if lacking:
             what = "the objective" if path == "search.objective" else "what search.feasible asks for,"
-            yield f"{lacking} of the {len(trials)} structures looked at will not report {what} {wanted}"
+            yield f"{lacking} of the {len(reported)} structures looked at will not report {what} {wanted}"
 
 
 def _check_claims(space: Space) -> None:
-    """Raise SpaceError if no trial of an arm reports the metric of a claim about it, or has no test sets of its own."""
-    from workers.engine.reported_metrics import reported_metrics
-
+    """Raise SpaceError if an arm lacks the metric of its claim, or validates on its test set."""
     if not isinstance(space, ExperimentSpace):
         return
     if space.is_tested:
@@ -246,18 +242,14 @@ def _check_claims(space: Space) -> None:
             continue
         wanted = MetricName.of(claim.metric)
         for arm in (claim.arm, claim.than):
-            found = [
-                metric
-                for trial in _structures(parts[arm])
-                for metric in reported_metrics(replace(trial, config=_sketch(trial.config)))
-            ]
+            found = dict.fromkeys(metric for metrics in _reported(parts[arm]) for metric in metrics)
             if wanted not in found:
-                reason = no_such_metric(wanted, dict.fromkeys(found))
+                reason = no_such_metric(wanted, found)
                 raise SpaceError(f"{space.name}: claim.metric: arm {arm}: {reason}")
 
 
 def _check_test_sets(space: ExperimentSpace) -> None:
-    """Raise SpaceError if the validation sets show more than a little of what a claim on test sets is decided by."""
+    """Raise SpaceError if more than a little of a test set is in the validation sets."""
     from workers.engine.test_sets import share_seen
 
     trial = space.sample(0, lambda _: 0.5)
@@ -276,7 +268,7 @@ def _check_test_sets(space: ExperimentSpace) -> None:
 
 
 def _check_paths(part: Part) -> Iterator[str]:
-    """Raise SpaceError for a path of a second objective or a constraint that no trial has a number at."""
+    """Raise SpaceError for a path, in an objective or constraint, where no trial has a number."""
     search = part.space.search
     quantities = [("search.feasible", constraint) for constraint in search.feasible]
     if search.second:

@@ -1,4 +1,4 @@
-"""What the database knows of a task, before it is searched again: read, and put into words."""
+"""A database's knowledge of a task, read and put into words before the task is searched again."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ _SHOWN = 3
 _KNOBS_NAMED = 3
 """Knobs that a dry run names."""
 MOST = 5_000
-"""Trials of a study that are read: any are as good, and a configuration takes some thousand bytes."""
+"""The most trials that are read of a study; a configuration has some thousand bytes."""
 _COLUMNS = ("seed", "objective", "task", "model", "config", "params")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Known:
-    """The knowledge that a database has of a task. Its `repr` is the text that `search advise TASK` prints."""
+    """A database's knowledge of a task. Its `repr` is the text that `search advise TASK` prints."""
 
     task: str
     tasks: tuple[str, ...]
-    """The tasks whose trials were read: the task itself, or others of its family where it has none."""
+    """The tasks whose trials were read: the task itself, or others of its family if it has none."""
     family: str | None
-    """The kind of task that these share with it; None for the task itself."""
+    """The family that these tasks share with it; None for the task itself."""
     found: TaskAdvice
 
     def __repr__(self) -> str:
@@ -61,10 +61,10 @@ class Known:
 
 
 def read_task_advice(reader: Reader, task: str, difference: float | None = None) -> Known:
-    """Return what the database knows of a task, or of its family where the task has no trials.
+    """Return what the database knows of a task, or of its family if the task has no trials.
 
-    `difference`: of two arms, that seeds are counted for, above 0. Raises GraftError for another one, PluginError for
-    what is no task, and StudyError where neither has trials.
+    Seeds are counted for a `difference` of two arms. Raises GraftError if it is not above 0,
+    PluginError for an unknown task, and StudyError if neither the task nor its family has trials.
     """
     if difference is not None and not 0 < difference < math.inf:
         raise GraftError(f"difference {difference:g}: must be a number above 0")
@@ -84,7 +84,7 @@ def read_task_advice(reader: Reader, task: str, difference: float | None = None)
 
 
 def _list_kin(task: str, stored: Collection[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the kinds of task that the task shares with some of the `stored`, and those, the narrowest kind first."""
+    """Yield each family that the task shares with `stored` ones, the narrowest first, and those."""
     family = family_of("task")
     members: dict[str, type] = {}
     for name in {task, *stored}:
@@ -98,10 +98,10 @@ def _list_kin(task: str, stored: Collection[str]) -> Iterator[tuple[str, list[st
 
 
 def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
-    """Return the trials of some tasks, by study and setting; those that a table answered are left out.
+    """Return the trained trials of some tasks by study and setting, the first MOST of each study.
 
-    So are those of a claim's study that has not finished, whose interim results are not to be seen, and of a transfer
-    the trials that got an architecture. Of a study the first MOST are read.
+    Unfinished studies with a claim, and trials of a transfer that got an architecture, are left
+    out.
     """
     names = ", ".join("'" + task.replace("'", "''") + "'" for task in tasks)
     where = (
@@ -132,7 +132,7 @@ def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
 
 
 def _is_random(content: Any) -> bool:
-    """Return whether a study's trials are random draws of one space that all train to their end."""
+    """Return True if a study's trials are random draws of one space that all train to their end."""
     search = content.get("search", {})
     sampler = search.get("sampler", "random")
     name = sampler if isinstance(sampler, str) else sampler.get("name", next(iter(sampler), None))
@@ -140,11 +140,8 @@ def _is_random(content: Any) -> bool:
     return is_plain and name in _RANDOM and not search.get("stopping")
 
 
-# ---------------------------------------------------------------------------------------------------------- for people
-
-
 def describe(known: Known) -> Iterator[str]:
-    """Yield what is known in lines for people."""
+    """Yield the facts about a task in lines for people."""
     if known.family:
         yield f"{known.task} has no trials here; of its family ({known.family}): {', '.join(known.tasks)}"
     settings = known.found.settings
@@ -166,23 +163,27 @@ def _describe_setting(one: SettingAdvice) -> Iterator[str]:
         )
     yield f"  noise   {noise}"
     if one.seeds:
-        pairs = ", ".join(f"{difference:.3g}: {seeds:,}" for difference, seeds in one.seeds)
         yield (
             f"  seeds   of each of two arms, to find a difference with a probability of {100 * WANTED_POWER:.0f} % at "
-            f"level {SURE:g}: {pairs}"
+            f"level {SURE:g}: {_list_seeds(one)}"
         )
     if not one.random:
         yield "  best    not known: no trial was drawn at random and trained to its end"
         return
-    told, minimize = [best for best in one.best if best.expected is not None], one.setting.direction == "minimize"
+    minimize = one.setting.direction == "minimize"
+    told = [best for best in one.best if best.expected is not None]
     yield f"  best    of N new random trials, by {one.random:,} that were drawn (expected; 95 % interval)"
     yield from (f"          {best.trials:>6,}  {_describe_best(best, minimize=minimize)}" for best in told)
     if len(told) < len(one.best):
         yield f"          {one.best[len(told)].trials:>6,}  not known: more than were drawn"
 
 
+def _list_seeds(one: SettingAdvice) -> str:
+    return ", ".join(f"{difference:.3g}: {seeds:,}" for difference, seeds in one.seeds)
+
+
 def _describe_best(best: Best, *, minimize: bool) -> str:
-    """Return `0.27 (0.2 to 0.39)`; without a better end `0.27 (at most 0.39)`, of what is minimized."""
+    """Return `0.27 (0.2 to 0.39)`, or `0.27 (at most 0.39)` if the better end is not known."""
     if best.worse is None:
         return f"{best.expected:.4g} (no interval)"
     if best.better is None:
@@ -207,9 +208,9 @@ def _describe_knobs(knobs: Sequence[Knob]) -> Iterator[str]:
         if verdict and not knob.is_told:
             verdict = f"not told from chance ({verdict})"
         rows.append((knob.path, _spell_range(knob), whole, verdict))
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    widths = [*(max(len(row[at]) for row in rows) for at in range(3)), 0]
     for row in rows:
-        yield "  " + "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]])
+        yield "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
 
 
 def _spell_range(knob: Knob) -> str:
@@ -219,11 +220,8 @@ def _spell_range(knob: Knob) -> str:
     return ", ".join(f"{option} {knob.options[option][0]}" for option in ranked[:_KNOBS_NAMED])
 
 
-# --------------------------------------------------------------------------------------------------------- for programs
-
-
 def to_json(known: Known) -> dict[str, Any]:
-    """Return what is known as docs/schemas/advise-task.json says."""
+    """Return the facts about a task as docs/schemas/advise-task.json describes them."""
     return {
         "format": 1,
         "task": known.task,
@@ -233,12 +231,8 @@ def to_json(known: Known) -> dict[str, Any]:
         "power": WANTED_POWER,
         "settings": [
             {
+                **one.setting._asdict(),
                 "task": json.loads(one.setting.task),
-                "model": one.setting.model,
-                "objective": one.setting.objective,
-                "direction": one.setting.direction,
-                "at": one.setting.at,
-                "steps": one.setting.steps,
                 "studies": list(one.studies),
                 "trials": one.trials,
                 "diverged": one.diverged,
@@ -260,11 +254,8 @@ def to_json(known: Known) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------------------------------------------------- a dry run
-
-
 def note_task(url: str, space: Space) -> list[str]:
-    """Return in two or three lines what the database knows of a space's task; none where it has no such trials."""
+    """Return two or three lines about a space's task; none if the database has no trials of it."""
     config = space.sample(0, lambda _: 0.5).config
     name = config["task"]["name"]
     try:
@@ -272,29 +263,24 @@ def note_task(url: str, space: Space) -> list[str]:
             evidence = _read_evidence(reader, [name])
     except GraftError:  # a dry run tells what runs, whatever the database is
         return []
-    search, steps = space.search, config["training"]["steps"]
-    goal = search.objective
-    setting = Setting(
-        canonical_json(config["task"]), config["model"]["name"], str(goal), goal.direction, goal.at, steps
-    )
+    goal, steps = space.search.objective, config["training"]["steps"]
+    task, model = canonical_json(config["task"]), config["model"]["name"]
+    setting = Setting(task, model, str(goal), goal.direction, goal.at, steps)
     same = [one for one in evidence if one.setting == setting]
     if not same:
         count = sum(one.trials.height for one in evidence)
         return [f"{count:,} trials of {name} in other settings: search advise {name}"] if count else []
-    planned = max(1, search.trials)
+    planned = max(1, space.search.trials)
     found = advise_task(same, counts=sorted({*COUNTS, planned}))
-    return list(_note(found, planned))
-
-
-def _note(found: TaskAdvice, planned: int) -> Iterator[str]:
     [one] = found.settings
-    told = [best for best in one.best if best.expected is not None and best.trials <= planned]
-    best = _describe_best(told[-1], minimize=one.setting.direction == "minimize") if told else ""
-    words = f"; the best of {told[-1].trials:,} random ones is {best}" if told else ""
-    yield f"{one.trials:,} trials of this setting{words}"
+    lines = [f"{one.trials:,} trials of this setting"]
+    if told := [best for best in one.best if best.expected is not None and best.trials <= planned]:
+        best = _describe_best(told[-1], minimize=goal.direction == "minimize")
+        lines[0] += f"; the best of {told[-1].trials:,} random ones is {best}"
     if one.noise and one.seeds:
-        pairs = ", ".join(f"{difference:.3g}: {seeds:,}" for difference, seeds in one.seeds)
-        yield f"standard deviation over seeds {one.noise.spread:.3g}; seeds that find a difference: {pairs}"
-    clear = [knob for knob in found.knobs if knob.is_told][:_KNOBS_NAMED]
-    if clear:
-        yield "the best tenth had " + ", ".join(f"{knob.path} {_spell_range(knob)}" for knob in clear)
+        spread, pairs = f"{one.noise.spread:.3g}", _list_seeds(one)
+        lines.append(f"standard deviation over seeds {spread}; seeds that find a difference: {pairs}")
+    if clear := [knob for knob in found.knobs if knob.is_told][:_KNOBS_NAMED]:
+        ranges = ", ".join(f"{knob.path} {_spell_range(knob)}" for knob in clear)
+        lines.append(f"the best tenth had {ranges}")
+    return lines

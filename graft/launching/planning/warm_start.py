@@ -35,20 +35,18 @@ AUTO = "auto"
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStart:
-    """A space after what earlier studies teach it."""
+    """A space with the prior of earlier studies in its sampler."""
 
     space: Space
     finding: str
-    """What was found, in a line."""
+    """The candidates that were found and the studies they are from, in a line."""
 
 
 def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
-    """Return the space with a prior in its sampler, from all earlier studies (`auto`) or from those
-    listed, `a,b`.
+    """Return the space with a prior in its sampler, from all earlier studies (`auto`) or `a,b`.
 
-    A study of this name that exists keeps the prior that it started with, whatever was learned
-    since. Raises StudyError for an unknown study and for a transfer, PluginError for a sampler that
-    does not go with a prior.
+    If a study of this name exists, it keeps the prior that it started with. Raises StudyError for
+    an unknown study and for a transfer, PluginError for a sampler that does not go with a prior.
     """
     if isinstance(space, TransferSpace):
         raise StudyError("warm start: a transfer compares what is found on each task, so its searches start cold")
@@ -91,7 +89,7 @@ def _with_sampler(space: Space, sampler: Warm) -> Space:
 
 
 def _parse_stored(reader: Reader, row: Mapping[str, Any]) -> Space | None:
-    """Return a stored study's space; None for one in the language of another version of this program."""
+    """Return a stored study's space; None if only another version of Graft can read it."""
     try:
         with using(read_outside(reader, row["name"])):
             return parse_stored(row, families())
@@ -100,7 +98,7 @@ def _parse_stored(reader: Reader, row: Mapping[str, Any]) -> Space | None:
 
 
 def _read_earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Earlier]:
-    """Return the studies that have finished trials, with the best of these."""
+    """Return the studies that have finished trials, with their best trials."""
     # A copy of population-based training has the result of its whole lineage, not of its draws.
     ended = "state = 'finished' AND objective IS NOT NULL AND parent IS NULL AND feasible IS NOT FALSE"
     found: list[Earlier] = []
@@ -127,10 +125,9 @@ def _read_earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Ear
 def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
     """Return a study's compatibility matrix; None if trials lack architecture, task or pair."""
     name, space = row["name"], _parse_stored(reader, row)
-    of_targets: dict[str, Direction] = {
-        name: one.direction for name, one in read_target_objectives(reader, row).items()
-    }
-    directions: Mapping[str, Direction] | Direction = of_targets or row["direction"]
+    directions: Mapping[str, Direction] | Direction = {
+        target: one.direction for target, one in read_target_objectives(reader, row).items()
+    } or row["direction"]
     try:
         # The last trial tells what kind of study it is: configurations are most of its size.
         results(reader.study(name).trials(sort="number DESC", top=1, columns=OF_STAGE_TWO), directions)
@@ -139,7 +136,7 @@ def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
         return None
     if not isinstance(space, TransferSpace):
         return matrix
-    # The tasks' own names stand instead of those that the transfer gives them.
+    # The names that the transfer gives to its tasks are replaced by the tasks' own.
     names = {domain.name: task for domain in space.domains if (task := task_of(domain.baseline))}
     columns = [pl.col(side).replace(names) for side in ("source", "target")]
     return replace(matrix, cells=matrix.cells.with_columns(columns))

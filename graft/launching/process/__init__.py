@@ -1,1 +1,1 @@
-"""The process that launches: how it is interrupted, watched and limited, and what it leaves behind."""
+"""The process of a launch: its interruption, its observation, its limits and its files."""

@@ -1,4 +1,4 @@
-"""Whether the last launch of a study crashed of itself, or was ended from outside: what it wrote as it went down."""
+"""A file that tells whether the last launch of a study crashed or was ended from outside."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ _FATAL = "Fatal Python error: "
 
 @final
 class CrashRecord:
-    """A file that the interpreter writes to when a signal of its own code's making ends it. A context manager.
+    """A file that the interpreter writes to when a fault inside it ends the process.
 
-    SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT come from what runs in the process: a trial's step, or a library. A kill
-    from outside (by a person, by the kernel when memory runs out, by a power cut) leaves no time to write anything, and
-    is no trial's fault.
+    SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT come from a trial's step or a library. A kill from
+    outside, as when memory runs out, leaves no time to write, and is no trial's fault.
     """
 
     def __init__(self, path: Path) -> None:
@@ -30,10 +29,10 @@ class CrashRecord:
 
     @classmethod
     def of(cls, database: str, study: Mapping[str, Any]) -> Self:
-        """Return the record of a study, by its row: beside a SQLite file, else in this machine's cache of Graft."""
-        file = file_of(database)
-        created = f"{study['created_at']:%Y%m%d%H%M%S%f}"
-        return cls(Path(f"{file}.crash-{study['id']}") if file else cache_folder() / f"crash-{study['id']}-{created}")
+        """Return the record of a study, by its row: beside a SQLite file, else in Graft's cache."""
+        if file := file_of(database):
+            return cls(Path(f"{file}.crash-{study['id']}"))
+        return cls(cache_folder() / f"crash-{study['id']}-{study['created_at']:%Y%m%d%H%M%S%f}")
 
     @classmethod
     def of_service(cls, database: str) -> Self:
@@ -41,7 +40,7 @@ class CrashRecord:
         return cls(path_beside(database, "crash-service"))
 
     def read(self) -> str | None:
-        """Return how the last launch crashed, `Segmentation fault`; None if it did not, or left no record."""
+        """Return how the last launch crashed (`Segmentation fault`); None without a record."""
         with suppress(OSError):
             first = self._path.read_text(errors="replace").partition("\n")[0]
             return first.removeprefix(_FATAL) or None
@@ -53,7 +52,7 @@ class CrashRecord:
             self._path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
-        """Forget the last launch, and note how this process goes down, if the disk lets us."""
+        """Forget the last launch and record a crash of this one, if the disk can be written."""
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("w")

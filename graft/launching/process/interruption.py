@@ -15,17 +15,17 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """Turns the first signal into a request to stop; a second Ctrl-C or SIGTERM makes the process leave at once."""
+    """Turns the first signal into a request to stop; a second Ctrl-C or SIGTERM leaves at once."""
 
     def __init__(self, announce: Callable[[], None], leave: Callable[[], None]) -> None:
-        """`announce` is called at the first one, in a thread: what a signal interrupts may be
-        writing, too.
+        """Keep the two functions that are called at the first and the second signal.
 
-        `leave` is called at the second, where the signal arrives, and should not return.
+        `announce` runs in a thread, since the interrupted code may be writing, too. `leave` runs in
+        the signal's handler and should not return.
         """
         self.requested = False
         self._leave = leave
-        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()  # the one that a handler may put into
+        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()  # a handler may put into it
         self._announcer = threading.Thread(target=self._announce, args=(announce,), daemon=True)
         self._before: dict[int, Any] = {}
 
@@ -48,7 +48,7 @@ class Interruption:
         if not self.requested:
             self.requested = True
             self._asked.put(True)
-        elif number != signal.SIGHUP:  # a shell that ends sends it again, and a service manager after SIGTERM
+        elif number != signal.SIGHUP:  # a shell sends it again, a service manager after SIGTERM
             self._leave()
 
     def _announce(self, announce: Callable[[], None]) -> None:
@@ -57,12 +57,12 @@ class Interruption:
 
 
 def _forget_terminal() -> None:
-    """Write to nowhere what would be written to a terminal: it is closed, and writing to it is an error."""
+    """Redirect the closed terminal to os.devnull, since writing to it raises an error."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         with suppress(OSError):
-            # A terminal that is closed answers no question, but is still a console or a pseudo-terminal
-            # (Linux, devices.txt).
+            # A closed terminal fails isatty, but is still a console or a pseudo-terminal by its
+            # number (Linux, devices.txt).
             if os.isatty(stream) or os.major(os.fstat(stream).st_rdev) in (4, 5, *range(136, 144)):
                 os.dup2(nowhere, stream)
     os.close(nowhere)

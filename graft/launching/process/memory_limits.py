@@ -1,4 +1,4 @@
-"""Whether a limit of this process's memory leaves enough for a launch."""
+"""A check that this process's memory limit is enough for a launch."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import resource
 from spaces.errors import StudyError
 
 BASE_BYTES, WORKER_BYTES = 3 << 29, 1 << 28
-"""Address space that the libraries need, and what each worker's thread does beyond them; measured on a CPU."""
+"""Bytes of address space for the libraries, and for each worker's thread; measured on a CPU."""
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use; all of the machine's where the system does not say, as macOS."""
+    """Return the number of cores that this process may use; on macOS, all of the machine's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_address_space(workers: int | None) -> None:
-    """Raise StudyError if `ulimit -v` is less than a launch with so many workers needs (None: one per core)."""
+    """Raise StudyError if `ulimit -v` is too low for so many workers (None: one per core)."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     workers = workers or usable_cores()
     needed = BASE_BYTES + workers * WORKER_BYTES
@@ -36,7 +36,7 @@ def describe_shortage(error: BaseException) -> str | None:
         or (isinstance(error, OSError) and error.errno == 12)
         or (isinstance(error, ImportError) and ("failed to map" in text or "allocate memory" in text))
         or (isinstance(error, RuntimeError) and ("start new thread" in text or "allocate memory" in text))
-        or (isinstance(error, SystemError) and "without exception set" in text)  # no memory for the error itself
+        or (isinstance(error, SystemError) and "without exception set" in text)  # no memory for an error
     )
     if not is_short:
         return None

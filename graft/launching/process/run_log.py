@@ -1,9 +1,8 @@
-"""The last lines of what ran the studies of a database: when each began, what went wrong, how it
-ended.
+"""A log of the runs of a database's studies: when each began, what went wrong, how it ended.
 
-A file beside a SQLite database; for one on a server, in this machine's cache of Graft, so that each
-machine has the lines of its own runs. A line is JSON. It is opened for each of them, which are few,
-so that several processes can write it; one that writes while another cuts it short may lose a line.
+The file lies beside a SQLite database, else in each machine's cache of Graft. It is opened for each
+line of JSON, so that several processes can write it; a line that is written while another process
+cuts the file short may be lost.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from storage import file_of
 from workers.numerics.native import cache_folder
 
 _LONGEST = 1 << 20
-"""Bytes of a file, which is then cut to a quarter."""
+"""Bytes of a file above which it is cut to a quarter."""
 _LOGGERS = ("graft.launching", "graft.pool", "search", "storage", "workers")
 
 
 def path_beside(database: str, kind: str) -> Path:
-    """Return the path of a file for a database: beside a SQLite file, else in this machine's cache of Graft."""
+    """Return the path of a database's file: beside a SQLite file, else in Graft's cache."""
     if file := file_of(database):
         return Path(f"{file}.{kind}")
     return cache_folder() / f"{kind}-{hashlib.sha256(database.encode()).hexdigest()[:16]}"
@@ -56,10 +55,11 @@ class RunLog:
         return cls(path_beside(database, "log"))
 
     def write(self, study: str, text: str) -> None:
-        """Add a line, if the disk lets us: no run fails for it."""
+        """Add a line; a disk that cannot be written is ignored."""
         entry = LogLine(datetime.now(UTC).isoformat(timespec="seconds"), study, " ".join(text.split()))
         with suppress(OSError):
-            if self._path.parent == cache_folder():  # that of a database is there, or was taken away on purpose
+            # A database's own folder is never made: it is there, or was removed on purpose.
+            if self._path.parent == cache_folder():
                 self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8", errors="replace") as file:
                 file.write(json.dumps(entry._asdict()) + "\n")
@@ -72,18 +72,18 @@ class RunLog:
                 os.replace(part, self._path)
 
     def read(self, study: str, lines: int) -> list[LogLine]:
-        """Return the last lines of a study, the oldest first; none where there is no file."""
+        """Return the last lines of a study, the oldest first; none if there is no file."""
         found: list[LogLine] = []
         with suppress(OSError):
             for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
-                with suppress(ValueError, KeyError, TypeError):  # half a line, of a full disk
+                with suppress(ValueError, KeyError, TypeError):  # a full disk leaves half a line
                     entry: Any = json.loads(line)
-                    found.append(LogLine(str(entry["time"]), str(entry["study"]), str(entry["text"])))
+                    found.append(LogLine(*(str(entry[name]) for name in LogLine._fields)))
         return [line for line in found if line.study == study][-lines:]
 
     @contextmanager
     def recording(self, study: str) -> Generator[None]:
-        """Add what is logged as a warning, in this thread and those it starts, and an error that ends the block."""
+        """Add the warnings of this thread and those it starts, and an error that ends the block."""
         if _handler not in logging.getLogger(_LOGGERS[0]).handlers:
             for name in _LOGGERS:
                 logging.getLogger(name).addHandler(_handler)
@@ -98,7 +98,7 @@ class RunLog:
 
 
 _recording: contextvars.ContextVar[tuple[RunLog, str] | None] = contextvars.ContextVar("graft_run_log", default=None)
-"""Where a thread's warnings go, and for which study; threads of workers begin with the context of who starts them."""
+"""The log and the study of a thread's warnings. A thread begins with the context of its starter."""
 
 
 @final
@@ -109,7 +109,7 @@ class _Handler(logging.Handler):
         if found := _recording.get():
             log, study = found
             log.write(study, record.getMessage())
-        # A logger that has a handler is not shown by Python itself any more: it still has to be.
+        # Python itself no longer shows the warnings of a logger that has a handler.
         if logging.lastResort and not logging.getLogger().handlers:
             logging.lastResort.handle(record)
 

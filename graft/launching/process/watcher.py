@@ -1,6 +1,6 @@
-"""A small process beside a launch that says in a line that the launch was killed, which cannot say so itself.
+"""A small process beside a launch that reports in a line that the launch was killed.
 
-It is run by its path and imports next to nothing, so that it takes few megabytes and lives when memory runs out.
+It is run by its path and imports next to nothing, so that it survives when memory runs out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self, final
 
 LOG_VARIABLE = "SEARCH_LOG_FORMAT"
-"""The environment variable that says in which format a launch says what it says: `text` or `json`."""
+"""The environment variable with the format of a launch's lines: `text` or `json`."""
 _KILLED = "error: this launch was killed, or crashed"
 _SHORT = "error: the kernel killed this launch, as it seems because memory ran out: give it more, or less by --pack"
 _KEPT = "; what was recorded is kept, and the study can be resumed"
@@ -22,15 +22,16 @@ _KEPT = "; what was recorded is kept, and the study can be resumed"
 
 @final
 class Watcher:
-    """Watches this process until it is closed. A context manager; where it cannot be started nobody watches."""
+    """Watches this process until it is closed (context manager). Failing to start is ignored."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         with suppress(OSError):
-            # The write end of the pipe is this process's alone: the kernel closes it however the process ends.
-            self._process = subprocess.Popen([sys.executable, "-I", "-S", __file__], stdin=subprocess.PIPE)
+            # Only this process has the pipe's write end: the kernel closes it however it ends.
+            command = [sys.executable, "-I", "-S", __file__]
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -47,7 +48,7 @@ class Watcher:
 
 
 def _out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory so far, on the machine or in one cgroup."""
+    """Return the number of processes on this machine that the kernel killed for lack of memory."""
     with suppress(OSError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):
@@ -67,7 +68,8 @@ def _watch() -> None:
             import time
 
             now = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
-            line = json.dumps({"time": now, "level": "error", "message": line.removeprefix("error: ")})
+            message = line.removeprefix("error: ")
+            line = json.dumps({"time": now, "level": "error", "message": message})
         with suppress(OSError):
             os.write(2, f"{line}\n".encode())
 
