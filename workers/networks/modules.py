@@ -188,7 +188,7 @@ def _given(values: Tensor) -> Start:
     return Given(numbers=tuple(values.double().flatten().tolist()))
 
 
-# -- what no pack can train --------------------------------------------------------------------------------------------
+# -- what no pack can train ------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=64)

@@ -152,7 +152,7 @@ class Tape(TorchDispatchMode):
         return replay
 
 
-# -- operations that torch's interpreter cannot list -------------------------------------------------------------------
+# -- operations that torch's interpreter cannot list -----------------------------------------------
 
 
 class _Numbered:

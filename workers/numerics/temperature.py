@@ -86,7 +86,7 @@ def sweep(path: str, temperatures: str) -> Mapping[str, float]:
     return found
 
 
-# -- closed forms ----------------------------------------------------------------------------------------------------
+# -- closed forms ----------------------------------------------------------------------------------
 
 _SMALL = 1e-6
 """As in the paper v is shrunk and M grown by as much, so that the plain mean of the u_i is lost in the prediction."""

@@ -94,7 +94,7 @@ def _activation_of(model: Layered) -> Activation | None:
 _POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoidal, Alibi)
 
 
-# -- the gradient -----------------------------------------------------------------------------------------------------
+# -- the gradient ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def _of_layer(offsets: Mapping[str, int], layer: int, name: str) -> int:
     return offsets.get(f"layers.{layer}.{name}", offsets.get(name, -1))
 
 
-# -- what knobs give --------------------------------------------------------------------------------------------------
+# -- what knobs give -------------------------------------------------------------------------------
 
 
 def _tensors_of(model: Layered) -> list[Tensor]:

@@ -82,7 +82,7 @@ class Layered(Model):
     weight_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     """Rate for single attention weights, after the scorer; GPT-2's code calls it attention dropout."""
 
-    # -- checks, parameters and dropout sites ------------------------------------------------------------------------
+    # -- checks, parameters and dropout sites ------------------------------------------------------
 
     def check(self, task: Task) -> None:
         """Raise PluginError if sizes or parts do not fit each other or the task."""
@@ -142,7 +142,7 @@ class Layered(Model):
         weights = Site(shape=(batch, self.heads, length, length), rate=self.weight_dropout)
         return sites | {f"layers.{layer}.weights": weights for layer in range(self.depth)}
 
-    # -- parts of a layer --------------------------------------------------------------------------------------------
+    # -- parts of a layer --------------------------------------------------------------------------
 
     @property
     def starts(self) -> Initialisation:
@@ -190,7 +190,7 @@ class Layered(Model):
     def _canon(self, letter: str, channels: int) -> Canon:
         return Canon(name=f"canon_{letter}", channels=channels, present=letter in self.canon)
 
-    # -- computation -------------------------------------------------------------------------------------------------
+    # -- computation -------------------------------------------------------------------------------
 
     @abstractmethod
     def read(self, parameters: Parameters, batch: Batch) -> Tensor:

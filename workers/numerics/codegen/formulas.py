@@ -1,4 +1,4 @@
-"""Operations on numbers, one by one: as ATen names them -> as C++ has them.
+"""The C++ formula of each of ATen's pointwise operations, by the operation's name.
 
 `{0}`, `{1}` ... stand for the operands, in the type `{T}` that is computed with.
 """
@@ -60,7 +60,7 @@ ARITHMETIC = {
     "clone": "{0}",
     "_to_copy": "{0}",
 }
-"""Computed in the type of the result."""
+"""Formulas that are computed in the result's type."""
 
 COMPARISONS = {
     "eq": "{0} == {1}",
@@ -76,7 +76,7 @@ COMPARISONS = {
     "logical_or": "{0} != {T}(0) || {1} != {T}(0)",
     "logical_not": "{0} == {T}(0)",
 }
-"""Computed in the type that the operands have in common; true or false."""
+"""Formulas that are true or false, computed in the type that the operands have in common."""
 
 _POWERS = {
     0.0: "{T}(1)",
@@ -92,11 +92,11 @@ _COSTLY = ("exp", "log", "sin", "cos", "tanh", "erf", "pow", "sqrt", "left_over"
 
 
 Formula = tuple[str, list[Any]]
-"""A template, and the operands that it has places for."""
+"""A template and its operands."""
 
 
 def formula_of(name: str, positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
-    """Return the formula of an operation, computed in its result's type, and its operands; raises CannotGenerate."""
+    """Return an operation's formula in its result's type, and its operands; raises CannotGenerate."""
     if name in ARITHMETIC:
         return ARITHMETIC[name], take_operands(ARITHMETIC[name], positional)
     if name in _LONGER:
@@ -199,12 +199,12 @@ _LONGER: dict[str, Callable[[list[Any], dict[str, Any], torch.dtype], Formula]] 
 
 
 def common_type(operands: list[Any], kinds: Mapping[Slot, Kind]) -> torch.dtype:
-    """Return the type in which operands are compared: torch's promotion, by shapes and types alone."""
+    """Return the type in which torch's promotion compares operands, from shapes and types alone."""
     known = [Kind.of(one) if isinstance(one, Tensor) else kinds.get(one) for one in operands]
-    typed = [
-        (kind.dtype, bool(kind.shape)) if kind else (_type_of(one), False)
-        for one, kind in zip(operands, known, strict=True)
-    ]
+    typed: list[tuple[torch.dtype, bool]] = []
+    for one, kind in zip(operands, known, strict=True):
+        number = torch.bool if isinstance(one, bool) else torch.int64 if isinstance(one, int) else torch.float32
+        typed.append((kind.dtype, bool(kind.shape)) if kind else (number, False))
     found = typed[0][0]
     for dtype, has_axes in typed[1:]:
         ranks = [_CATEGORIES.index((one.is_floating_point, one == torch.bool)) for one in (found, dtype)]
@@ -218,8 +218,5 @@ def common_type(operands: list[Any], kinds: Mapping[Slot, Kind]) -> torch.dtype:
 
 
 _CATEGORIES = [(False, True), (False, False), (True, False)]
-"""Truth values, whole numbers, others: a number, or a tensor without axes, changes a tensor's type if it is above."""
-
-
-def _type_of(number: Any) -> torch.dtype:
-    return torch.bool if isinstance(number, bool) else torch.int64 if isinstance(number, int) else torch.float32
+"""Truth values, whole numbers, others. A number, or a tensor without axes, changes another tensor's
+type only from a later category."""

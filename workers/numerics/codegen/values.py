@@ -1,4 +1,4 @@
-"""The values of generated code: types, kinds of tensors, numbers to the bit, and the refusal of what has no code."""
+"""The values of generated code: types, kinds of tensors, exact numbers, and `CannotGenerate`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES = {
 
 
 class CannotGenerate(Exception):  # noqa: N818 - nothing is wrong: the operation stays what it is
-    """An operation that generated code does not do, or on a GPU a place that another block may write."""
+    """Generated code does not support an operation, or on a GPU another block may write an element."""
 
 
 class Kind(NamedTuple):
@@ -38,7 +38,7 @@ class Kind(NamedTuple):
 
     @property
     def numel(self) -> int:
-        """The number of its elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 

@@ -1,8 +1,9 @@
 """The partition of a recording into operations that become one kernel.
 
-What no generated kernel does (large products above all) parts the others into levels: an operation's is one above
-that of the last of these it needs, at least. All operations of a level are one fusion, which is a kernel, whatever lies
-between them in the recording. What is cheap and made of arguments alone is computed in each fusion that needs it.
+Operations that no generated kernel supports, large products above all, divide the others into
+levels: an operation is at least one level above the last such operation that it needs. All
+operations of a level are one fusion, whatever lies between them in the recording. A cheap operation
+on arguments alone is computed in each fusion that needs it.
 
 Legend: L lanes.
 """
@@ -25,7 +26,7 @@ from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Operation, Slot, find_written, slots_in
 
 MOST = 160
-"""Operations of a fusion: a compiler takes long for larger kernels."""
+"""The most operations of a fusion: a compiler takes long for larger kernels."""
 
 
 @dataclass
@@ -44,13 +45,13 @@ class _Known:
     """The levels at which a tensor exists."""
 
     level: int
-    """The level after whose fusion an operation that is not fused may read it."""
+    """The level after whose fusion an operation outside of fusions may read it."""
     fused_level: int
-    """The level in whose fusion an operation that is fused may read it."""
+    """The level in whose fusion a fused operation may read it."""
     inside: bool = False
-    """True if that fusion itself makes it."""
+    """True if the fusion of `fused_level` makes it."""
     cost: int | None = 0
-    """The cost of computing it again from arguments alone; None if it is not."""
+    """The cost of computing it again from arguments alone; None if that is not done."""
 
 
 @dataclass
@@ -67,7 +68,8 @@ class Partition:
     makers: dict[Slot, int] = field(default_factory=dict)
     """Slot -> the number of the operation that makes it."""
     owners: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Operation -> level and number of its fusion; cheap ones have one if they must be stored."""
+    """Operation -> level and number of its fusion; of the cheap operations only those that are
+    stored."""
 
     def part(self, results: Sequence[Any]) -> list[Operation | Part]:
         """Return what to run, in order, for the slots among `results`."""
@@ -79,8 +81,9 @@ class Partition:
             used = {id(one) if isinstance(one, Tensor) else one for one in leaves if isinstance(one, Slot | Tensor)}
             is_apart = bool(written & used)
             if is_apart or not self._try_fusing(operation):
-                level = max([0, *(self._known(slot).level for slot in slots_in(operation.arguments))])
-                if is_apart:  # what writes, and what reads that, stays in its order
+                needed = [self._known(slot).level for slot in slots_in(operation.arguments)]
+                level = max([0, *needed])
+                if is_apart:  # an operation that writes, or reads what is written, stays in its order
                     level = last_written = max(level, last_written)
                 for slot in slots_in(operation.results):
                     self.known[slot] = _Known(level, level + 1, cost=None)
@@ -92,12 +95,13 @@ class Partition:
     def _known(self, slot: Slot) -> _Known:
         return self.known.setdefault(slot, _Known(0, 0))
 
-    # -- levels ------------------------------------------------------------------------------------------------------
+    # -- levels ------------------------------------------------------------------------------------
 
     def _try_fusing(self, operation: Operation) -> bool:
-        """Note rules and levels of an operation's results; False if no generated kernel does it."""
+        """Note an operation's rules and levels; return False if it cannot be fused."""
         try:
-            rules = {slot: rule_of(operation, number, self.kinds) for number, slot in enumerate(operation.results)}
+            results = enumerate(operation.results)
+            rules = {slot: rule_of(operation, number, self.kinds) for number, slot in results}
             edges = {slot: self._edges(slot, rule) for slot, rule in rules.items()}
         except CannotGenerate:
             return False
@@ -109,14 +113,14 @@ class Partition:
         return True
 
     def _edges(self, slot: Slot, rule: Rule) -> dict[Slot, bool]:
-        """Return for each operand whether a block reads only its own part; raises CannotGenerate."""
+        """Return, for each operand, True if a block reads only its own part; raises CannotGenerate."""
         kind, cut = self.kinds[slot], Cut(self.lanes)
         if not kind.numel or kind.numel >= 1 << 31:
             raise CannotGenerate("too many numbers, or none")
         if not isinstance(rule, View) and cut.depth(kind.shape) is None:
             raise CannotGenerate("it is not made of lanes")
         if isinstance(rule, Product) and kind.shape[0] == self.lanes:
-            # A sum over the lane behind a product has that effect, too, and is not looked for.
+            # A sum over the lane behind a product has that effect, too; it is not looked for.
             raise CannotGenerate("one product a lane: fused, it would leave all that follows to one block")
         found: dict[Slot, bool] = {}
 
@@ -124,8 +128,8 @@ class Partition:
             found[other] = found.get(other, True) and place.aligned
             return True
 
-        operands = [one for one in operands_of(rule) if isinstance(one, Slot)]
-        writer = Writer(cut, dict.fromkeys(operands, rule), self.kinds, load=lambda operand, offset: "0", stored=look)
+        operands: dict[Slot, Rule] = {one: rule for one in operands_of(rule) if isinstance(one, Slot)}
+        writer = Writer(cut, operands, self.kinds, load=lambda operand, offset: "0", stored=look)
         rule.write(writer, Scope(), Place(kind.shape, None, "f", aligned=True))
         return found
 
@@ -147,7 +151,7 @@ class Partition:
             cost = None
         return _Known(max(needed), max(needed), inside=True, cost=cost)
 
-    # -- fusions -----------------------------------------------------------------------------------------------------
+    # -- fusions -----------------------------------------------------------------------------------
 
     def _arrange(self, results: set[Slot]) -> list[Operation | Part]:
         needed, views = self._needed_outside(results)
@@ -163,8 +167,9 @@ class Partition:
         return [one for _, one in sorted(arranged, key=lambda item: item[0])]
 
     def _needed_outside(self, results: set[Slot]) -> tuple[dict[Slot, int], set[int]]:
-        """Return the slots needed outside of fusions, by level, and the views that must be made for them."""
-        needed = dict.fromkeys(results, max([0, *self.levels, *(one.level for one in self.known.values())]))
+        """Return the slots needed outside of fusions, by level, and the views to make for them."""
+        last = max([0, *self.levels, *(one.level for one in self.known.values())])
+        needed = dict.fromkeys(results, last)
         views: set[int] = set()
         for number in reversed(range(len(self.operations))):
             operation, level = self.operations[number], self.levels[number]
@@ -210,9 +215,9 @@ class Partition:
         parts: dict[tuple[int, int], Part] = {}
         for owner, reached in numbers.items():
             chosen = [self.operations[number] for number in sorted(reached)]
-            slots = [slot for operation in chosen for slot in operation.results]
-            own = [slot for slot in slots if slot in results and self.owners.get(self.makers[slot]) == owner]
-            parts[owner] = Part(chosen, {slot: self.rules[slot] for slot in slots}, own)
+            rules = {slot: self.rules[slot] for operation in chosen for slot in operation.results}
+            made = [slot for slot in rules if self.owners.get(self.makers[slot]) == owner]
+            parts[owner] = Part(chosen, rules, [slot for slot in made if slot in results])
         return parts
 
     def _reach(self, own: set[int], owner: tuple[int, int]) -> set[int]:
@@ -223,9 +228,9 @@ class Partition:
                 maker = self.makers.get(slot)
                 if maker is None or maker in reached or slot not in self.rules:
                     continue
-                is_view = isinstance(self.rules[slot], View)
-                is_elsewhere = self.owners.get(maker, owner) != owner and self.known[slot].cost is None
-                if is_view or not is_elsewhere:
+                is_own = self.owners.get(maker, owner) == owner
+                is_again = isinstance(self.rules[slot], View) or self.known[slot].cost is not None
+                if is_own or is_again:
                     reached.add(maker)
                     left.append(maker)
         return reached

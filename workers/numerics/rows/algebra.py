@@ -175,7 +175,7 @@ class Algebra:
             raise NotOfRows("it mixes rows, or has axes that are none of rows and keys")
         return formula
 
-    # -- sums and extremes -------------------------------------------------------------------------------------------
+    # -- sums and extremes -------------------------------------------------------------------------
 
     def reduce(self, how: str, source: TensorFormula, axes: Any = None, keepdim: bool = False) -> TensorFormula:
         """Return the `sum`, `mean`, `amax` or `amin` along axes; None or [] are all axes."""

@@ -101,7 +101,7 @@ class RecordingReader:
         starts = [sum(sizes[:n]) for n in range(len(sizes))]
         return [self.algebra.select(source, -1, start, start + size) for start, size in zip(starts, sizes, strict=True)]
 
-    # -- loops -------------------------------------------------------------------------------------------------------
+    # -- loops -------------------------------------------------------------------------------------
 
     def _begin_loop(self, state: list[TensorFormula], steps: int) -> list[TensorFormula]:
         if self._loops:

@@ -184,7 +184,7 @@ class _Block:
             self.row(source)
         return self._writer.names.declare(operand, scope)
 
-    # -- which pass --------------------------------------------------------------------------------------------------
+    # -- which pass --------------------------------------------------------------------------------
 
     def _nodes_here(self, roots: Sequence[Operand]) -> list[Node]:
         """Return the nodes that this block computes for the roots, operands first; loops compute others."""
@@ -237,7 +237,7 @@ class _Block:
             self._price(source, seen) for source in operands_of(node)
         )
 
-    # -- the text ----------------------------------------------------------------------------------------------------
+    # -- the text ----------------------------------------------------------------------------------
 
     def _write_pass(
         self,
