@@ -14,16 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
-from torch.utils import _pytree as pytree
-
 from workers.numerics.codegen.values import CannotGenerate, Kind
 from workers.numerics.fusion.cuts import Cut, Place
 from workers.numerics.fusion.kernels import CHEAP, operands_of
 from workers.numerics.fusion.operations import rule_of
 from workers.numerics.fusion.rules import Product, Summed, View
 from workers.numerics.fusion.writing import Rule, Scope, Writer
-from workers.numerics.simplifying import Operation, Slot, find_written, slots_in
+from workers.numerics.simplifying import Operation, Slot, find_written, names_in, slots_in
 
 MOST = 160
 """The most operations of a fusion: a compiler takes long for larger kernels."""
@@ -77,9 +74,7 @@ class Partition:
         last_written = 0
         for number, operation in enumerate(self.operations):
             self.makers |= dict.fromkeys(slots_in(operation.results), number)
-            leaves = pytree.tree_leaves((operation.arguments, operation.results))
-            used = {id(one) if isinstance(one, Tensor) else one for one in leaves if isinstance(one, Slot | Tensor)}
-            is_apart = bool(written & used)
+            is_apart = not written.isdisjoint(names_in((operation.arguments, operation.results)))
             if is_apart or not self._try_fusing(operation):
                 needed = [self._known(slot).level for slot in slots_in(operation.arguments)]
                 level = max([0, *needed])

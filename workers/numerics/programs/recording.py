@@ -1,4 +1,4 @@
-"""The computation of one lane as a list of tensor operations that programs know, if possible."""
+"""One lane's computation as a list of tensor operations that programs know, if possible."""
 
 from __future__ import annotations
 

@@ -86,8 +86,7 @@ class LaneProgram:
         return True
 
     def __call__(self, leaves: Sequence[Tensor], *, spoil: bool = False) -> list[Tensor]:
-        """Return the results [L, ...] from all lanes' tensors [L, ...]; raises IndexError as torch
-        does.
+        """Return the results [L, ...] from all lanes' tensors; raises IndexError as torch does.
 
         With `spoil` all memory is NaN before, so that a check finds what is read before it is
         written.
