@@ -70,7 +70,7 @@ class Layout:
         return self.join(named)
 
     def crop(self, own: Layout, flat: Tensor) -> dict[str, Tensor]:
-        """Return by name the part of [P] that belongs to `own`, whose tensors are nowhere larger."""
+        """Return by name the part of [P] that `own`, with smaller or equal tensors, has."""
         named = self.split(flat)
         return {name: named[name][_corner(one.shape)] for name, one in own.parameters.items()}
 

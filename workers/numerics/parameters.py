@@ -28,7 +28,7 @@ class Start(ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Normal(Start):
-    """A normal distribution, truncated at `bound` standard deviations; infinity does not truncate."""
+    """A normal distribution, truncated at `bound` standard deviations; infinity: untruncated."""
 
     deviation: float = 0.02
     bound: float = 2.0
@@ -96,11 +96,11 @@ class Parameter:
 
 
 def within(prefix: str, named: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the entries of a part under its own names: `scorer.b` is `b` for the prefix `scorer`."""
+    """Return a part's entries by their own names: `scorer.b` is `b` for the prefix `scorer`."""
     start = f"{prefix}."
     return {name.removeprefix(start): value for name, value in named.items() if name.startswith(start)}
 
 
 def under(prefix: str, named: Mapping[str, Value]) -> dict[str, Value]:
-    """Return a part's entries under the whole's names: `b` is `scorer.b` for the prefix `scorer`."""
+    """Return a part's entries by the whole's names: `b` is `scorer.b` for the prefix `scorer`."""
     return {f"{prefix}.{name}": value for name, value in named.items()}

@@ -1,5 +1,4 @@
-"""Random numbers of `workers.numerics.randomness` on a GPU, by one kernel each in place of 10 to
-40.
+"""Random numbers of `workers.numerics.randomness` on a GPU: one kernel each, not 10 to 40.
 
 NVRTC compiles the kernels, which are used once they have reproduced numbers computed here in
 Python's integers. If they do not, or without NVRTC, one line says so, and torch's operations draw.

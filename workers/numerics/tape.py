@@ -114,7 +114,7 @@ class Tape(TorchDispatchMode):
         return f"{place}, in the gradient of what follows from {name}"
 
     def slots(self, tree: Any) -> Any:
-        """Return the tree with slots in place of tensors; constants, neither given nor made, stay."""
+        """Return the tree with slots for tensors; constants, neither given nor made, stay."""
         return replace(Tensor, lambda tensor: self._slots.get(tensor, tensor), tree)
 
     def replayer(self, results: list[Any]) -> Callable[..., list[Tensor]]:

@@ -128,7 +128,7 @@ class Curve(NamedTuple):
 
     @property
     def optimum(self) -> Tensor:
-        """The temperature of least error (theorem 4.7); infinity if `cross` <= 0: higher is better."""
+        """The temperature of least error (theorem 4.7); infinity if `cross` <= 0."""
         return torch.where(self.cross > 0, self.second / self.cross, float("inf"))
 
 

@@ -91,9 +91,7 @@ class Traced:
         return recording
 
     def unscripted(self, *arguments: Any) -> Callable[..., Any]:
-        """Return a replay's operations for arguments of these shapes, started one by one from
-        Python.
-        """
+        """Return a replay's operations for these shapes, started one by one from Python."""
         leaves, form = pytree.tree_flatten(arguments)
         replay, form_out = self._list(leaves, form)
         return lambda *others: pytree.tree_unflatten(replay(*pytree.tree_leaves(others)), form_out)

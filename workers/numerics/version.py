@@ -10,8 +10,8 @@ an initialisation. Stored with each study; only equal numbers promise equal bits
 2  second moments and averages in float64, subnormal numbers are zero, compiled steps (transformers)
 3  compiled evaluation; compiled steps fuse products and sums where they say so, with any compiler
 4  compiled updates of Muon
-5  compiled steps compute the first layer's queries, keys and values once per distinct row of a batch
-6  prompts of linear regression are drawn in one pass, labels summed from the first input to the last;
+5  compiled steps compute the first layer's queries, keys and values once per distinct row
+6  prompts of linear regression are drawn in one pass, labels summed from first input to last;
    compiled steps of linearised attention add up prompts side by side, and take parts as a whole
 7  the default of BEMA's eta is 0.6, before 0.2, which studies of earlier versions keep
 8  compiled steps compute activations by functions that are generated from them

@@ -1,6 +1,7 @@
-"""Diagnostics: what a model's attention does on a validation set, written for ONE trial; the engine stacks lanes.
+"""Diagnostics of attention on a validation set, written for ONE trial; the engine stacks lanes.
 
-A study asks for them with `training.diagnostics: true`; each is reported like a metric, under its own name.
+A study asks for them with `training.diagnostics: true`; each is reported like a metric, under its
+own name.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ class Diagnostic(ABC):
 
     @abstractmethod
     def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:
-        """Name within the diagnostic (`layer=0 head=1`; empty: over all) -> one value [N] per sequence.
+        """Return name (`layer=0 head=1`; empty: over all) -> one value [N] per sequence.
 
-        `layers`: what each layer's attention did with the batch [N, ...]; `outputs` of the model. Empty where the
-        diagnostic says nothing of such a batch.
+        `layers`: each layer's attention for the batch [N, ...]; `outputs`: the model's. The result
+        is empty if the diagnostic does not apply to such a batch.
         """
 
 
@@ -36,6 +37,7 @@ def diagnose(model: Model, parameters: Parameters, batch: Batch, outputs: Tensor
     layers = model.attention(parameters, batch)
     found: dict[str, Tensor] = {}
     for name in plugins.names(Diagnostic):
-        for part, values in plugins.build(Diagnostic, {"name": name}).values(layers, batch, outputs).items():
+        diagnostic = plugins.build(Diagnostic, {"name": name})
+        for part, values in diagnostic.values(layers, batch, outputs).items():
             found[f"{name} {part}".strip()] = values
     return found

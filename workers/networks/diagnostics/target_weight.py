@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetWeight(Diagnostic):
-    """Share of attention on the keys that hold the answer, mean over the queries that ask for it; by head and over all.
+    """Share of attention on the keys that hold the answer, by head and over all.
 
-    For tasks that know: their batches have `relevant` [N, k], true at such keys, and `wanted` [N, q] at such queries,
-    without which all of them ask. Weights that do not sum to 1 are divided by the sum of their absolute values. Source:
-    paper 001, Figures 2 and 7.
+    It is a mean over queries. For tasks whose batches have `relevant` [N, k], true at such keys;
+    `wanted` [N, q], if there, is true at the queries that count. Weights that do not sum to 1 are
+    divided by the sum of their absolute values. Source: paper 001, Figures 2 and 7.
     """
 
     def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
-"""Loss and gradient of the layered transformers in C++, and outputs, on a CPU; layered.hpp says how it is laid out.
+"""Loss, gradient and outputs of the layered transformers in C++ on a CPU (layered.hpp).
 
-The same function as `workers.networks.models._layers` differentiated by torch, to 1e-10 in float64, from the same
-random bytes (tests/workers/engine/test_native_layered.py). It covers most plug-ins; `find_obstacle` says what it does
-not.
+The same function as `workers.networks.models._layers` differentiated by torch, to 1e-10 in float64,
+from the same random bytes (tests/workers/engine/test_native_layered.py). It covers most plug-ins;
+`find_obstacle` has the exceptions.
 
 Legend: L lanes, P parameters, N sequences, s positions, d width, h heads, c channels of a head.
 """
@@ -50,30 +50,30 @@ from workers.networks.positions.sinusoidal import Sinusoidal
 from workers.numerics.randomness import Streams, dropout_streams_and_thresholds
 from workers.numerics.tensors import Versions, are_of, versions_of
 
-# Parameters in the order of plan.hpp, which is told where each starts in the flat vector; -1: nowhere.
+# Parameters in the order of plan.hpp, which gets the start of each in the flat vector, else -1.
 _LAYER_PARAMETERS = (
-    *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value", "query_key_value_bias", "canon_B"),
-    *("output", "output_bias", "mlp_norm", "mlp_norm_bias", "canon_C", "mlp_in", "mlp_in_bias", "canon_D"),
-    *("mlp_out", "mlp_out_bias"),
+    *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value", "query_key_value_bias"),
+    *("canon_B", "output", "output_bias", "mlp_norm", "mlp_norm_bias", "canon_C", "mlp_in"),
+    *("mlp_in_bias", "canon_D", "mlp_out", "mlp_out_bias"),
 )
 _END_PARAMETERS = (
     *(("embedding", "read_in"), ("read_in_bias",), ("position.table",), ("norm",), ("norm_bias",)),
     *(("unembedding", "read_out"), ("read_out_bias",)),
 )
 _SIZES = (
-    *("lanes", "batch", "length", "width", "heads", "depth", "hidden", "gates", "outputs", "features", "total"),
-    *("causal", "pre_norm", "centred", "query_key_norm", "canon", "tied"),
+    *("lanes", "batch", "length", "width", "heads", "depth", "hidden", "gates", "outputs"),
+    *("features", "total", "causal", "pre_norm", "centred", "query_key_norm", "canon", "tied"),
     *("capped", "loss", "own_knobs", "own_offsets", "dropout"),
 )
 _TENSORS = (
     *("layers", "ends", "scorers", "phi", "activation", "learned", "parameters", "gradient"),
-    *("loss_values", "inputs", "targets", "weights"),
-    *("lengths", "placed", "cosines", "sines", "slopes", "placing", "knobs", "states", "thresholds", "outputs_values"),
+    *("loss_values", "inputs", "targets", "weights", "lengths", "placed", "cosines", "sines"),
+    *("slopes", "placing", "knobs", "states", "thresholds", "outputs_values"),
 )
 
 
 def find_obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Compile its scorer and activation; return why the gradient on this task is not computed here, or None."""
+    """Compile the scorer and activation; return why the gradient is not native, or None."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
         activating.begin_compiling(_activation_of(model), dtype)
@@ -83,7 +83,8 @@ def find_obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.
         return unknown_loss(task)
     if type(model.position) not in _POSITIONS:
         return f"positions of {name_of(model.position)} are not in the native step"
-    return activating.find_obstacle(_activation_of(model), dtype) or find_scorer_obstacle(model.scorer, dtype)
+    obstacle = activating.find_obstacle(_activation_of(model), dtype)
+    return obstacle or find_scorer_obstacle(model.scorer, dtype)
 
 
 def _activation_of(model: Layered) -> Activation | None:
@@ -99,11 +100,11 @@ _POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoida
 
 @dataclass(frozen=True)
 class _Tables:
-    """The tensors that depend on knobs and lengths alone, for one set of lanes."""
+    """The tensors of a set of lanes that depend on knobs and lengths alone."""
 
     model: Layered
     seen: Versions
-    """The model's knobs: a trial that takes a lane writes into them."""
+    """The model's knobs, with versions: a trial that takes a lane writes into them."""
     lanes: int
     length: int
     rates: Tensor  # [4, L] float64
@@ -111,7 +112,7 @@ class _Tables:
     """`knobs`, `placed`, `cosines`, `sines` and `placing` of plan.hpp."""
 
     def serve(self, model: Layered, lanes: int, length: int) -> bool:
-        """Return whether they are those of this model's knobs."""
+        """Return whether these are the tables of this model's knobs."""
         if (lanes, length) != (self.lanes, self.length):
             return False
         # The same model has the same tensors; another one may have them too.
@@ -129,20 +130,23 @@ class NativeLayered(PlannedModel):
         layers = range(model.depth)
         phi, activation = features_of(model.scorer), _activation_of(model)
         learned = [one for names in learned_by(model.scorer, model.heads) for one in names]
-        learned += activating.learned_by(phi, "scorer.phi") + activating.learned_by(activation, "activation")
+        learned += activating.learned_by(phi, "scorer.phi")
+        learned += activating.learned_by(activation, "activation")
         own = [[_of_layer(offsets, layer, name) + head for name, head in learned] for layer in layers]
         ends = [next((offsets[name] for name in names if name in offsets), -1) for names in _END_PARAMETERS]
+        starts = [[_of_layer(offsets, layer, name) for name in _LAYER_PARAMETERS] for layer in layers]
+        has_slopes = isinstance(model.position, Alibi)
         self._tensors = {
-            "layers": torch.tensor([[_of_layer(offsets, one, name) for name in _LAYER_PARAMETERS] for one in layers]),
+            "layers": torch.tensor(starts),
             "ends": torch.tensor(ends),
             "scorers": described(scorers_of_heads(model.scorer, model.heads), dtype),
             "phi": activating.described(phi, dtype),
             "activation": activating.described(activation, dtype),
             "learned": torch.tensor(own, dtype=torch.int64),
-            "slopes": torch.tensor(slopes(model.heads), dtype=dtype) if isinstance(model.position, Alibi) else None,
+            "slopes": torch.tensor(slopes(model.heads), dtype=dtype) if has_slopes else None,
         }
-        rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
-        on = [bool(rate) and (bit != 2 or model.mlp_multiple > 0) for bit, rate in enumerate(rates)]
+        on = [bool(rate) for rate in _rates_of(model)]
+        on[2] = on[2] and model.mlp_multiple > 0
         self._sites = _sites(model, task, on)
         self._sizes = {
             **_structure_of(model, task),
@@ -167,7 +171,7 @@ class NativeLayered(PlannedModel):
         return sizes, {**self._tensors, **tables.tensors, "states": states, "thresholds": thresholds}
 
     def _draw_sites(self, streams: Sequence[Streams], rates: Tensor, lanes: int) -> tuple[Tensor | None, Tensor | None]:
-        """States and thresholds [L, sites] of the dropout sites; None where all are off."""
+        """Return states and thresholds [L, sites] of the dropout sites; None if all are off."""
         if not self._sites:
             return None, None
         used = torch.stack([streams[site.stream].state for site in self._sites])  # [k, L]
@@ -188,11 +192,11 @@ class _Site(NamedTuple):
     number: int
     """Its number in plan.hpp."""
     family: int
-    """Of its rate: embedding, attention, mlp, weights."""
+    """The number of its rate: embedding, attention, mlp, weights."""
 
 
 def _sites(model: Layered, task: Task, on: Sequence[bool]) -> list[_Site]:
-    """Those that are in use; `on`: by family."""
+    """Return the dropout sites in use; `on`: by family."""
     found = {"embedding": (0, 0)}
     for family, name in enumerate(("attention", "mlp", "weights"), 1):
         first = 1 + (family - 1) * model.depth
@@ -202,7 +206,7 @@ def _sites(model: Layered, task: Task, on: Sequence[bool]) -> list[_Site]:
 
 
 def _structure_of(model: Layered, task: Task) -> dict[str, int]:
-    """Sizes and choices as plan.hpp has them."""
+    """Return the sizes and choices of plan.hpp."""
     parameters, has_mlp = model.parameters(task), model.mlp_multiple > 0
     unembedding = parameters.get("unembedding") or parameters.get("read_out")
     assert task.position_loss, "find_obstacle() knows all others"
@@ -239,15 +243,20 @@ def _tensors_of(model: Layered) -> list[Tensor]:
     return [value for value in values if isinstance(value, Tensor)]
 
 
+def _rates_of(model: Layered) -> list[Number]:
+    return [model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout]
+
+
 def _own_knobs(model: Layered) -> list[Number]:
-    """Return what the functions of the scorers, of their features and of the activation are told."""
+    """Return the knobs of the scorers, of their features and of the activation."""
     return knobs_of_heads(model.scorer, model.heads) + activating.knobs_of(_activation_of(model))
 
 
 def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _Tables:
     """Return the tables of a model with knobs [L]."""
-    rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
-    columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
+    rates = _rates_of(model)
+    cap: Number = getattr(model, "logit_cap", 0.0)
+    columns: list[Number] = [model.norm_epsilon, cap, *(1 / (1 - rate) for rate in rates)]
     columns += _own_knobs(model)
     tensors = {
         "knobs": torch.stack([per_lane(number, lanes) for number in columns], -1).to(dtype),
@@ -259,15 +268,15 @@ def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _
 
 
 def _positions(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Return what positions add to the stream [L, s, d], or cosines and sines [L, s, c / 2] for queries and keys."""
-    position, channels = model.position, model.width // model.heads
+    """Return positions added to the stream [L, s, d], or cosines and sines [L, s, c / 2]."""
+    position, half = model.position, model.width // model.heads // 2
     if isinstance(position, Sinusoidal):
         nothing = torch.zeros(1, length, model.width, dtype=dtype)
         return {"placed": torch.cat([one.add_to(nothing, {}) for one in _of_each_lane(position, lanes)])}
     if isinstance(position, Rotary):
-        along = torch.cat([torch.ones(length, channels // 2), torch.zeros(length, channels // 2)], -1)[None, None]
-        turned = torch.cat([one.rotate(along.to(dtype))[0] for one in _of_each_lane(position, lanes)])
-        first, second = turned.split(channels // 2, dim=-1)
+        along = torch.cat([torch.ones(length, half), torch.zeros(length, half)], -1)[None, None].to(dtype)
+        turned = torch.cat([one.rotate(along)[0] for one in _of_each_lane(position, lanes)])
+        first, second = turned.split(half, dim=-1)
         return {"cosines": first.contiguous(), "sines": second.contiguous()}
     return {}
 
@@ -275,4 +284,5 @@ def _positions(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> d
 def _of_each_lane(position: Position, lanes: int) -> list[Any]:
     """Return the position with each lane's own knobs."""
     knobs = {name: per_lane(value, lanes).tolist() for name, value in plugins.knobs(position)}
-    return [plugins.replace(position, {name: values[lane] for name, values in knobs.items()}) for lane in range(lanes)]
+    by_lane = [{name: values[lane] for name, values in knobs.items()} for lane in range(lanes)]
+    return [plugins.replace(position, own) for own in by_lane]

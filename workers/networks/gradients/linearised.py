@@ -1,4 +1,4 @@
-"""Loss and gradient of linearised attention in C++, and outputs, on a CPU (workers/numerics/native/linearised.hpp).
+"""Loss, gradient and outputs of linearised attention in C++ on a CPU (linearised.hpp).
 
 Legend: L lanes, P parameters, N prompts, s positions, f features.
 """
@@ -25,8 +25,8 @@ from workers.numerics.randomness import Streams
 _PARAMETERS = ("score_of_inputs", "score_of_label", "value_of_inputs", "value_of_label")
 _SIZES = ("lanes", "batch", "length", "features", "total", "loss", "centred")
 _TENSORS = (
-    *("offsets", "parameters", "gradient", "loss_values", "inputs", "targets", "weights", "lengths"),
-    *("temperatures", "outputs_values"),
+    *("offsets", "parameters", "gradient", "loss_values", "inputs", "targets", "weights"),
+    *("lengths", "temperatures", "outputs_values"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Loss and gradient of attention pooling in C++, and outputs, on a CPU (workers/numerics/native/pooling.hpp).
+"""Loss, gradient and outputs of attention pooling in C++ on a CPU (pooling.hpp).
 
 Legend: L lanes, P parameters, N sets, n items.
 """
@@ -36,17 +36,14 @@ _MAPS = ("item_in", "item_out", "query_in", "query_out", "query", "key_value", "
 _SIZES = ("lanes", "batch", "items", "width", "features", "asked", "classes", "total")
 _TENSORS = (
     *("offsets", "scorer", "learned", "phi", "placing", "activation", "parameters", "gradient"),
-    *("loss_values", "inputs", "queries", "lengths"),
-    *("targets", "weights", "knobs", "outputs_values"),
+    *("loss_values", "inputs", "queries", "lengths", "targets", "weights", "knobs", "outputs_values"),
 )
-
-
 _ACTIVATION = Gelu(form="tanh")
-"""Of the model's own maps."""
+"""The activation of the model's own maps."""
 
 
 def find_obstacle(model: AttentionPooling, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Compile its scorer and activation; return why the gradient on this task is not computed here, or None."""
+    """Compile the scorer and activation; return why the gradient is not native, or None."""
     if device.type == "cpu":
         begin_compiling(model.scorer, dtype)
         activating.begin_compiling(_ACTIVATION, dtype)

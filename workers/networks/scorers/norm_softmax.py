@@ -15,10 +15,11 @@ _LEAST_VARIANCE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class NormSoftmax(LogitScorer):
-    """softmax(s / min(sqrt(c), sigma)), s unscaled logits, sigma their standard deviation over the visible keys.
+    """softmax(s / min(sqrt(c), sigma)), s unscaled logits of standard deviation sigma if visible.
 
-    That is softmax(z / min(1, sigma_z)) of scaled logits z = s / sqrt(c). The population's deviation, which a row with
-    one visible key has too; its weight is 1. Source: Jiang et al. 2023, "NormSoftmax", equation 4.
+    That is softmax(z / min(1, sigma_z)) of scaled logits z = s / sqrt(c). sigma is the population's
+    deviation, which one visible key has too, with weight 1. Source: Jiang et al. 2023,
+    "NormSoftmax", equation 4.
     """
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:

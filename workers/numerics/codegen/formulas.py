@@ -96,7 +96,7 @@ Formula = tuple[str, list[Any]]
 
 
 def formula_of(name: str, positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
-    """Return an operation's formula in its result's type, and its operands; raises CannotGenerate."""
+    """Return an operation's formula, in its result's type, and operands; raises CannotGenerate."""
     if name in ARITHMETIC:
         return ARITHMETIC[name], take_operands(ARITHMETIC[name], positional)
     if name in _LONGER:

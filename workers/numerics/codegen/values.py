@@ -21,7 +21,7 @@ TYPES = {
 
 
 class CannotGenerate(Exception):  # noqa: N818 - nothing is wrong: the operation stays what it is
-    """Generated code does not support an operation, or on a GPU another block may write an element."""
+    """An operation without generated code, or a place that another block of a GPU may write."""
 
 
 class Kind(NamedTuple):

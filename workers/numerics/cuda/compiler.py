@@ -45,7 +45,7 @@ def load_cubin(source: Path, architecture: str, options: Sequence[str] = ()) -> 
 
 
 def cubin_key(source: Path, architecture: str, options: Sequence[str] = ()) -> str:
-    """Return a digest of the source, its headers, the options, the compiler and the architecture."""
+    """Return a digest of source, headers, options, compiler and architecture."""
     texts = [f"{path.name}\0{path.read_text()}" for path in (*_headers(source), source)]
     key = "\0".join([*texts, *OPTIONS, *options, compiler_version(), architecture])
     return hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -108,7 +108,7 @@ class Partition:
         return True
 
     def _edges(self, slot: Slot, rule: Rule) -> dict[Slot, bool]:
-        """Return, for each operand, True if a block reads only its own part; raises CannotGenerate."""
+        """Return whether a block reads only its own part, by operand; raises CannotGenerate."""
         kind, cut = self.kinds[slot], Cut(self.lanes)
         if not kind.numel or kind.numel >= 1 << 31:
             raise CannotGenerate("too many numbers, or none")

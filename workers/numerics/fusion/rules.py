@@ -164,7 +164,7 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Product:
-    """A product of small matrices, [B, m, k] by [B, k, n], which adds its k terms in their order."""
+    """A product of small matrices, [B, m, k] by [B, k, n], that adds k terms in their order."""
 
     left: Slot | Tensor
     right: Slot | Tensor

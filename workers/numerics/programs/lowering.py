@@ -159,7 +159,7 @@ class Lowering:
             self._define(slot, self._pointwise(base, positional, keywords, slot))
 
     def _operand(self, leaf: Any) -> Any:
-        """Return the value of a slot or constant tensor, also in lists; numbers stay as they are."""
+        """Return the value of a slot or constant tensor, also in lists, or the number itself."""
         if isinstance(leaf, list):
             return [self._operand(one) for one in leaf]
         if isinstance(leaf, Slot):
@@ -191,7 +191,7 @@ class Lowering:
         self._values[slot] = value
 
     def _check_in_place(self, operation: Operation, number: int) -> None:
-        """Raise CannotGenerate if an operation writes into what another view reads, or an argument."""
+        """Raise CannotGenerate if a write hits an argument, or what another view reads later."""
         [slot, *_], target = operation.results, operation.arguments[0][0]
         root = self._roots.get(slot, slot)
         alike = [other for other in self._values if self._roots.get(other, other) == root]
@@ -242,7 +242,7 @@ class Lowering:
     # -- memory ------------------------------------------------------------------------------------
 
     def store(self, value: Value, strides: Sequence[int] | None = None) -> Stored:
-        """Store a value in a new buffer, with these `strides` if they leave no gaps, else densely."""
+        """Store a value in a new buffer, by `strides` if they leave no gaps, else contiguously."""
         if strides is None or not _is_dense(value.shape, strides):
             strides = contiguous_strides(value.shape)
         target = Stored(Buffer(math.prod(value.shape), value.dtype), value.shape, tuple(strides))

@@ -225,7 +225,7 @@ def _select_gradient(lowering: Lowering, kind: Kind, source: Value, sizes: list[
 
 
 def _within(lowering: Lowering, kind: Kind, source: Value, starts: Sequence[tuple[int, int]], number: float) -> Value:
-    """Write a tensor into a larger one and a number into the rest; `starts`: start, step by axis."""
+    """Write a tensor into a larger one filled with a number; `starts`: start, step by axis."""
     if [*source.shape] == [*kind.shape]:
         return source
     inside = to = new(kind)

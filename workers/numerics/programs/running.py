@@ -36,7 +36,7 @@ class LaneProgram:
     """A function of one lane's tensors, compiled for lanes that come one after another."""
 
     def __init__(self, function: Callable[..., Any], leaves: Sequence[Tensor]) -> None:
-        """Record the function for tensors of these shapes; raises CannotGenerate or CannotRecord."""
+        """Record the function for tensors of these shapes; raises CannotGenerate, CannotRecord."""
         lowering = Lowering(record(function, leaves, knows), RULES)
         self._results = lowering.results
         results = [one.buffer for one in self._results]

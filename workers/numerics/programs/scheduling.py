@@ -190,7 +190,7 @@ def write_loops(
 
 
 def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
-    """Write a kernel's text and arguments; `unneeded`: ids of buffers that no other kernel reads."""
+    """Write a kernel's text and arguments; `unneeded`: ids of buffers that no other reads."""
     names: dict[int, str] = {}
     local: dict[int, str] = {}
     rows = frozenset(f"o{axis}" for axis in range(len(kernel.rows)))

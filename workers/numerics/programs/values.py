@@ -30,7 +30,7 @@ class Buffer:
 
     @property
     def kept_as(self) -> torch.dtype:
-        """The type in memory: truths are as wide as floats, so that loops over both fill vectors."""
+        """The type in memory: truths as wide as floats, so that loops over both fill vectors."""
         return torch.int32 if self.dtype == torch.bool and self.result is None else self.dtype
 
     @property

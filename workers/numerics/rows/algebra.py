@@ -120,7 +120,7 @@ class Algebra:
         return self.graph.formula(template, tuple(operands), is_truth=is_truth)
 
     def _dtype_of(self, name: str, operands: Sequence[Any], tensors: Mapping[int, TensorFormula]) -> torch.dtype:
-        """Return the type of a result; all numbers but truths have the type that is computed with."""
+        """Return a result's type: bool, or the type that all other numbers are computed in."""
         if name in COMPARISONS:
             return torch.bool
         condition = {"where": 0, "masked_fill": 1}.get(name)

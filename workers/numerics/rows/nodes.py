@@ -141,7 +141,7 @@ def dependents(loop: Loop) -> set[Node]:
 
 
 def prerequisites(node: Node) -> list[Node]:
-    """Return the nodes needed before a node; of a loop's result, its starts and its body's inputs."""
+    """Return the nodes needed before a node; for a loop's, its starts and its body's inputs."""
     if not node.loop:
         return [*operands_of(node)]
     inner = dependents(node.loop)

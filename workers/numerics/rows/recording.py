@@ -53,7 +53,7 @@ class Recorder(TorchDispatchMode):
         return returned
 
     def slot(self, tensor: Tensor) -> Slot | Tensor:
-        """Return the slot of a tensor, or the tensor if it is a constant: neither given nor made."""
+        """Return a tensor's slot, or the tensor if it is a constant: neither given nor made."""
         return self._slots.get(_key_of(tensor), tensor)
 
     def _note(self, tensor: Tensor) -> Slot:

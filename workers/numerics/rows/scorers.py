@@ -62,8 +62,7 @@ def write_scorer(
     dtype: torch.dtype,
     simpler: Mapping[str, Sequence[float]] | None = None,
 ) -> ScorerCode:
-    """Return the code of a scorer, of which a head learns one number of each name; raises
-    NotOfRows.
+    """Return the code of a scorer that learns a number of each name by head; raises NotOfRows.
 
     `learned` and `knobs` have example values, which are not written into the code. `simpler`: knob
     -> values that get functions of their own, recorded with the number as the knob.

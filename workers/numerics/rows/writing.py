@@ -26,7 +26,7 @@ _JOINS = {"sum": "{0} += {1};", "largest": "{0} = {1} > {0} ? {1} : {0};", "smal
 
 @dataclass(frozen=True)
 class Function:
-    """A generated function: the numbers that it computes for each row, its inputs and its outputs."""
+    """A generated function: the numbers that it computes for each row, inputs and outputs."""
 
     name: str
     parameters: str
@@ -134,7 +134,7 @@ class _Block:
         self._passes: dict[Node, int] = {}
 
     def write(self, roots: Sequence[Node]) -> None:
-        """Write all passes: the sums that the roots need and, outside of loops, outputs and totals."""
+        """Write all passes: the roots' sums and, outside of loops, outputs and totals."""
         function = self._writer.function
         outputs = function.outputs if self._parent is None else []
         totals = function.totals if self._parent is None else []
