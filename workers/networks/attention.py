@@ -21,9 +21,8 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.
 def fused_causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Return causal softmax(query . key / sqrt(c)) value; all [N, h, s, c], in float32 or float64.
 
-    It is for CPUs, and holds no [s, s] matrix: blocks of keys are met one after another (Dao et al.
-    2022). Each sequence and head is computed by itself: a lane's bits do not depend on its
-    neighbours.
+    It is for CPUs, and holds no [s, s] matrix: blocks of keys come one after another (Dao et al.
+    2022). Sequences and heads are computed apart: a lane's bits do not depend on its neighbours.
     """
     return _Attention.apply(query, key, value)[0]
 

@@ -13,8 +13,7 @@ from spaces.errors import PluginError
 from spaces.records import Component, LearnedSpline
 
 FORMS = ("spline", "symmetrised", "polynomial", "chebyshev", "polynomial_6", "polynomial_10", "polynomial_14")
-"""The spline itself, its average with its mirror image, or a polynomial of degree 18, or that in
-its name, fitted where it is active."""
+"""The spline, itself or averaged with its image, or a polynomial of degree 18 or as in the name."""
 
 PATHS: Sequence[tuple[Component, tuple[str, ...]]] = (
     ("mlp", ("activation",)),

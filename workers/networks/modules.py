@@ -67,8 +67,7 @@ class ModuleModel(Model):
         """Build the module for a task of its kind; `task.longest` is its longest input.
 
         It is called with `arguments` of a batch, and returns logits [N, s, v], numbers [N, s, o] or
-        logits [N, c]. Modules of tasks whose parameters have equal shapes may differ by length
-        only.
+        logits [N, c]. Tasks with equal shapes of parameters may differ by length only.
         """
 
     def arguments(self, batch: Batch) -> tuple[Tensor, ...]:

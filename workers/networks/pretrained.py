@@ -2,8 +2,7 @@
 
 Only this module needs Hugging Face transformers, loaded when a model is.
 
-Legend: N sequences, s positions, l layers, h heads, q queries, k keys, c channels of a head, v
-tokens.
+Legend: N sequences, s positions, l layers, h heads, q queries, k keys, c channels, v tokens.
 """
 
 from __future__ import annotations
@@ -72,19 +71,15 @@ def attention_modules(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def head_entropies(model: Any, tokens: Tensor) -> Tensor:
-    """Return the entropy [l, N, h, q] in nats of attention to tokens [N, s] (paper 001, Figure 3).
-
-    The weights must sum to 1 and not be negative.
-    """
+    """Return attention's entropy [l, N, h, q] in nats for tokens [N, s] (paper 001, Figure 3)."""
     return _for_each_layer(model, tokens, lambda weights: -torch.xlogy(weights, weights).sum(-1))
 
 
 def logit_spreads(model: Any, tokens: Tensor) -> Tensor:
     """Return the spread [l, N, h, q] of softmax's logits: a query's largest less its least.
 
-    Tokens are [N, s], without padding. The least is that of the smallest weight above 0: keys
-    outside a window, and weights too small for float32, do not count. Source: paper 001, section
-    2.1.
+    Tokens are [N, s], without padding. The least is that of the smallest weight above 0, in float32
+    and within a window. Source: paper 001, section 2.1.
     """
 
     def spread(weights: Tensor) -> Tensor:

@@ -46,8 +46,8 @@ class Form:
 def form(name: str, knots: Sequence[float], whole: Range, moving: Range) -> Form:
     """Return the form `name`, one of FORMS, of the spline of values `knots` [n] over `whole`.
 
-    `moving`: the range where the spline is not constant. Polynomials of the plug-ins' usual degree
-    are fitted there, and are constant beyond.
+    Polynomials of the plug-ins' usual degree are fitted over `moving`, where the spline is not
+    constant, and are constant beyond.
     """
     exact = torch.tensor(knots, dtype=torch.float64)
     points = positions((len(knots) - 1) * FINER + 1, *whole)

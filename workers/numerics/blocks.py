@@ -1,8 +1,7 @@
-"""Memory for large tensors that is used again.
+"""Memory for large tensors that is used again once no tensor refers to it.
 
-The system clears each page that it gives, at about 10 GB/s. A step makes parameters and gradients
-anew; where they are a gigabyte, fresh pages cost a third of the step. A block is used again once no
-tensor refers to it.
+The system clears each page that it gives, at about 10 GB/s: for the gigabyte of parameters and
+gradients that a step makes anew, a third of the step.
 """
 
 from __future__ import annotations

@@ -60,9 +60,8 @@ class Layout:
     def pad(self, own: Layout, flat: Tensor) -> Tensor:
         """Return [P] of this layout from [P] of `own`, whose tensors are nowhere larger.
 
-        Each tensor goes into the corner of its larger one, and the rest is zero. Row i and column j
-        keep their numbers, so a product of two padded tensors has the product of the true ones in
-        its corner.
+        Each tensor goes into a corner of zeros: rows and columns keep their numbers, and a product
+        of padded tensors has the product of the true ones in its corner.
         """
         named = {name: flat.new_zeros(parameter.shape) for name, parameter in self.parameters.items()}
         for name, tensor in own.split(flat).items():
@@ -77,7 +76,7 @@ class Layout:
     def initial(self, seeds: Tensor, step: int = 0) -> Tensor:
         """Return initial parameters [L, P], float64, of trials with `seeds` [L].
 
-        Each entry has its own counter. `step` is the one before which they start; each has others.
+        Each entry has its own counter, others for each `step` before which trials start.
         """
         uniform = Streams.of(seeds, Purpose.INITIAL, step).uniform(self.total)
         pieces = zip(self.parameters.values(), uniform.split(_sizes(self.parameters), dim=-1), strict=True)

@@ -38,10 +38,7 @@ class Normal(Start):
 
 
 def lecun_normal(inputs: int) -> Normal:
-    """Return a normal distribution of variance 1 / inputs after truncation, as in flax.
-
-    Source: jax.nn.initializers.lecun_normal.
-    """
+    """Return flax's LeCun normal: variance 1 / inputs after truncation (jax.nn.initializers)."""
     return Normal(deviation=inputs**-0.5 / 0.8796256610342398)
 
 
@@ -87,8 +84,7 @@ class Parameter:
     start: Start = Normal()
     decay: bool = True
     matrices: int = 0
-    """The number of maps between hidden channels side by side in it, for Muon; 0 if it is no
-    matrix."""
+    """The number of maps between hidden channels side by side in it, for Muon; else 0."""
     frozen: bool = False
     """True if it keeps its initial value."""
     nonlinearity: bool = False

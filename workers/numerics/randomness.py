@@ -3,8 +3,7 @@
 The generator is SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
 2014): word i of a stream is the finalizer of state + (i + 1) * GOLDEN. A stream's state is itself
 such a hash of the trial's seed, the purpose and the step: no state is carried, and a trial draws
-the same numbers in any lane of any pack. All arithmetic is of integers, so CPU and GPU have the
-same bits.
+the same numbers in any lane of any pack, by integers alone.
 
 Legend: L lanes, n words.
 """
@@ -121,8 +120,7 @@ class Streams:
     def permutations(self, rows: int, size: int, length: int) -> Tensor:
         """Return `length` entries of permutations of 0 .. size - 1: int64 [L, rows, length].
 
-        They order `size` signed 64-bit words, of which two in a row are equal once in 2^65 / size^2
-        rows.
+        They order signed 64-bit words, two of which are equal once in 2^65 / size^2 rows.
         """
         native = library("permutations") if self.state.device.type == "cpu" else None
         if native or (stream_kernels.draws_on(self.state.device) and size <= stream_kernels.LARGEST):
@@ -187,9 +185,8 @@ def padded_keep_mask(streams: Streams, rates: Tensor, shape: Sequence[int], own:
 def dropout_streams_and_thresholds(streams: Streams, rates: Tensor) -> tuple[Tensor, Tensor]:
     """Return states [L] of the streams of dropout's bytes, and thresholds [L] uint8.
 
-    One byte decides one element: it is dropped if the byte is below floor(256 p + u), where u is
-    one uniform number per lane and call. As E[floor(256 p + u)] = 256 p, no rate is rounded to a
-    multiple of 1/256.
+    An element is dropped if its byte is below floor(256 p + u), u one uniform number per lane and
+    call. As E[floor(256 p + u)] = 256 p, no rate is rounded to a multiple of 1/256.
     """
     native = library("streams") if streams.state.device.type == "cpu" else None
     if native:

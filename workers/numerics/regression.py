@@ -20,10 +20,10 @@ def draw_prompts(
 ) -> tuple[Tensor, Tensor] | None:
     """Return prompts [L, N, s, d + 1] float32, the last label 0, and that label [L, N] float64.
 
-    `moments_of()` [L or 1, 4, d + 1]: means and deviations of a prompt's weights, then of its
-    inputs and the noise. None without native steps or on another device. The numbers are those of
-    `Streams.normal`: d for the weights, then s rows; a label sums its inputs in their order, then
-    the noise.
+    `moments_of()` [L or 1, 4, d + 1]: means and deviations of a prompt's weights, then of inputs
+    and noise. None without native steps or on another device. The numbers are those of
+    `Streams.normal`, d for the weights and then s rows; a label sums its inputs in their order,
+    then the noise.
     """
     native = library("normals") if streams.state.device.type == "cpu" else None
     if not native:

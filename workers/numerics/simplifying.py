@@ -1,9 +1,8 @@
 """The simplification of recordings: the same numbers from fewer operations at each replay.
 
-Operations that no result needs are left out, operations on constants are computed once, and
-repeated operations on the same tensors are shared. The others stay as they are, so bits stay, too.
-
-A tensor that is written into, or that is returned and so may be, is neither shared nor kept.
+Operations that no result needs are left out, those on constants are computed once, and repeated
+ones are shared; bits stay. A tensor that is or may be written into, as a result, is neither shared
+nor kept.
 """
 
 from __future__ import annotations
@@ -92,8 +91,7 @@ def join_gradients(operations: Sequence[Operation], results: Sequence[Any]) -> l
     """Return the operations with one join in place of each sum of gradients of a tensor's parts.
 
     The gradient of `q, k, v = x.unbind(1)` is a sum of three tensors of x's size, each zero but for
-    one part: five passes over memory that are largely zeros. The numbers are the same, but a
-    negative zero stays negative.
+    one part: five passes over memory. Numbers stay, but a negative zero stays negative.
     """
     written = find_written(operations)
     pieces: dict[Slot, tuple[_Whole, list[tuple[int, int, Slot]]]] = {}

@@ -35,8 +35,8 @@ class CannotRecord(Exception):  # noqa: N818 - the function may still be run
 class Tape(TorchDispatchMode):
     """While entered, lists this thread's tensor operations, as they are below vmap and autograd.
 
-    `torch.fx` does so more carefully, for unknown shapes, and takes ten times as long. Tensors are
-    numbered and not kept: recording takes no more memory than running.
+    `torch.fx` takes ten times as long. Tensors are numbered and not kept: recording takes no more
+    memory than running.
     """
 
     def __init__(self, leaves: Sequence[Tensor]) -> None:
@@ -177,10 +177,7 @@ class _Numbered:
 
 
 def _is_refused(operation: Operation) -> bool:
-    """Return whether torch.jit.trace refuses an operation: it knows no lists of booleans.
-
-    The gradients of most norms take such lists.
-    """
+    """Return whether an operation takes lists of booleans, which torch.jit.trace refuses."""
     schema: Any = getattr(operation.function, "_schema", None)
     if schema is None or schema.is_mutable:
         return False

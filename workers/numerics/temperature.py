@@ -1,7 +1,6 @@
 """The temperature of attention after training: sweeps, the adaptive one's polynomial, closed forms.
 
-Closed forms: paper 004, whose model predicts from l pairs (x_i, y_i) and an input x, with u_i = v .
-(x_i, y_i),
+Closed forms: paper 004 predicts from l pairs (x_i, y_i) and an input x, with u_i = v . (x_i, y_i),
 
     mean u + (1 / temperature) covariance(x_i . M x, u_i),
 
@@ -39,9 +38,8 @@ class BestTemperatures(NamedTuple):
 def best_temperatures(logits: Tensor, target: Tensor) -> BestTemperatures:
     """Find the best temperatures of `logits` [m, k] of m queries with the keys `target` [m].
 
-    It is the temperature of the grid at which the target's weight is largest. Queries whose largest
-    logit is the target's are left out: their best temperature is zero. Source: paper 001, Appendix
-    F.
+    The target's weight is largest there, in the grid. Queries whose largest logit is the target's
+    are left out: their best temperature is zero. Source: paper 001, Appendix F.
     """
     wrong = logits.argmax(-1) != target
     z, right = logits[wrong].double(), target[wrong]
@@ -98,8 +96,7 @@ _SMALL = 1e-6
 class Prompts:
     """The distribution of prompts of linear regression; tensors are float64, with any leading axes.
 
-    Inputs x are normal, weights w have these first two moments, and labels are w . x plus noise of
-    variance `noise` [].
+    Inputs x are normal, weights w have these two moments, labels are w . x plus noise.
     """
 
     pairs: int
@@ -123,7 +120,6 @@ class Curve(NamedTuple):
     second: Tensor
 
     def at(self, temperature: float | Tensor) -> Tensor:
-        """Return the error at a temperature."""
         return self.constant - 2 * self.cross / temperature + self.second / temperature**2
 
     @property
@@ -135,9 +131,9 @@ class Curve(NamedTuple):
 def error_curve(matrix: Tensor, value: Tensor, prompts: Prompts) -> Curve:
     """Return the error of the model with M = `matrix` [d, d] and v = `value` [d + 1] (theorem 4.6).
 
-    The last entry of v is the label's. Exact at any l for normal inputs, where the paper leaves out
-    what vanishes for large l: S, the sample covariance around the sample mean, has E[S B S] = ((l -
-    1) / l^2) (l C B C + tr(B C) C) for inputs of covariance C.
+    The last entry of v is the label's. Exact at any l for normal inputs, where the paper drops what
+    vanishes for large l: with C their covariance and S the sample covariance around the sample
+    mean, E[S B S] = ((l - 1) / l^2) (l C B C + tr(B C) C).
     """
     pairs, noise = prompts.pairs, prompts.noise
     mean, covariance = prompts.input_mean, prompts.input_covariance
@@ -173,10 +169,7 @@ def minimize_error(prompts: Prompts) -> tuple[Tensor, Tensor]:
 
 
 def mimic_bayes(prompts: Prompts) -> tuple[Tensor, Tensor]:
-    """Return matrix and value of lemma 4.1, (C + (noise / l) C_w^-1)^-1, the Bayes predictor's.
-
-    The true moments stand for those that the paper estimates from training data.
-    """
+    """Return matrix and value of lemma 4.1, the Bayes predictor's, from the true moments."""
     spread = prompts.noise[..., None, None] / prompts.pairs * torch.linalg.inv(prompts.task_covariance)
     matrix = torch.linalg.inv(prompts.input_covariance + spread)
     value = torch.zeros_like(prompts.task_mean)
@@ -186,8 +179,8 @@ def mimic_bayes(prompts: Prompts) -> tuple[Tensor, Tensor]:
 def predict_weights(matrix: Tensor, value: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
     """Return the w [L, N, d] by which the model predicts w . x at temperature 1.
 
-    Its matrix is [L, d, d], its value [L, d + 1]. Inputs [L, N, l, d] and labels [L, N, l] are all
-    pairs; the plain mean of the u_i vanishes.
+    Its matrix is [L, d, d], its value [L, d + 1]; the pairs are inputs [L, N, l, d] and labels [L,
+    N, l]. The plain mean of the u_i vanishes.
     """
     centred = inputs - inputs.mean(-2, keepdim=True)
     moments = (centred * (labels * value[:, None, None, -1])[..., None]).mean(-2)  # [L, N, d]

@@ -80,8 +80,7 @@ def gradients(
 def power(base: Tensor, exponent: Tensor | float) -> Tensor:
     """Return the power base ** exponent, for base > 0.
 
-    torch's own power rounds the last entries of a tensor differently from those that fill its
-    vector registers: a lane's bits would depend on its place in the pack.
+    torch's own rounds a tensor's last entries differently: bits would depend on a lane's place.
     """
     return (exponent * base.log()).exp()
 
@@ -105,8 +104,8 @@ def gelu(values: Tensor) -> Tensor:
 def fills_registers(values: Tensor) -> bool:
     """Return whether rows end where two of the widest vector registers do.
 
-    torch computes the rest one by one, in some operations (sigmoid, gelu, powers) with other
-    rounding: a lane's bits would depend on its place in the pack.
+    Else torch rounds the rest differently in some operations (sigmoid, gelu, powers): a lane's bits
+    would depend on its place in the pack.
     """
     return values.shape[-1] % 32 == 0
 

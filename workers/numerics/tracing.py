@@ -1,13 +1,12 @@
 """Tracing: a function of tensors becomes a flat list of tensor operations, recorded once per shape.
 
-A replay leaves out autograd, vmap and Python's work between operations. It needs torch alone, no
-compiler, and threads may record and replay side by side. Only this module touches torch's tracer
-and its trees.
+A replay leaves out autograd, vmap and Python's work between operations. It needs no compiler, and
+threads may record and replay side by side. Only this module touches torch's tracer and trees.
 
 A recording never ends a run. If torch's interpreter refuses the list, Python starts its operations;
-if there can be no list, as for a function that takes a number out of a tensor, the function is
-called at each step. One line tells of either. A function that fails when called raises PluginError,
-in one line, if an outside plug-in is part of it.
+if there can be no list, as of a function that takes a number out of a tensor, each step calls the
+function; one line tells. A function that fails when called raises PluginError, in one line, if an
+outside plug-in is part of it.
 """
 
 from __future__ import annotations
@@ -46,14 +45,12 @@ _THREAD = threading.local()
 tree_map = pytree.tree_map
 """Apply a function to every tensor of nested dicts and tuples of equal form."""
 tree_leaves = pytree.tree_leaves
-"""The tensors of nested dicts and tuples."""
 
 
 class Traced:
     """A pure function of nested tensors, replayed from its recording for each set of shapes.
 
-    `key` identifies the function: functions of equal keys share recordings, so that a pack of a
-    structure that was trained before starts at once.
+    Functions of equal `key` share recordings, so that a pack of a known structure starts at once.
     """
 
     def __init__(self, key: Hashable, function: Callable[..., Any]) -> None:
@@ -149,7 +146,7 @@ def _first_line(error: Exception) -> str:
 def _off_python(replay: Callable[..., list[Tensor]], leaves: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
     """Return the same operations in torch's interpreter, which neither fuses nor reorders them.
 
-    It runs a whole list without Python's lock, for which threads would wait at every operation: two
+    It runs a list without Python's lock, for which threads would wait at every operation: two
     workers on two cores make 1.65 times the steps of one, and made 1.25 times (BENCHMARKS.md).
     `torch.jit.trace` would keep the function and its constants as long as the process lives.
     """
@@ -164,8 +161,7 @@ def _off_python(replay: Callable[..., list[Tensor]], leaves: list[Tensor]) -> Ca
 def load_tracer() -> None:
     """Trace something small, so that loading torch's tracer is no cost of the next recording.
 
-    Nor may threads load it while others first call C++ operations: torch's modules import one
-    another.
+    Threads must not load it while others first call C++ operations: its modules are circular.
     """
     vmap(torch.neg)(torch.zeros(1))
     torch._C._jit_set_profiling_executor(False)  # pyright: ignore[reportPrivateUsage]

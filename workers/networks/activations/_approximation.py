@@ -27,9 +27,8 @@ from workers.numerics.parameters import Parameter, Parameters
 class Approximation(Activation):
     """A polynomial fitted to another activation on [low, high]; constant or zero beyond.
 
-    The coefficients are a linear function of the other's values at m points: they follow it as it
-    learns. Paper 002 has 0 beyond the range in Appendix F, and the value at the end in its Listing
-    2.
+    The coefficients are linear in the other's values at m points: they follow it as it learns.
+    Paper 002 has 0 beyond the range in Appendix F, and the value at the end in Listing 2.
     """
 
     degree: int = size(18, low=0)

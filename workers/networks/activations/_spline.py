@@ -26,7 +26,7 @@ def positions(count: int, low: Number, high: Number) -> Tensor:
 def interpolate(points: Tensor, knots: Tensor, low: Number, high: Number) -> Tensor:
     """Return the spline with values `knots` [n] at `points` [..., m]; constant beyond its ends.
 
-    On a CPU C++ does so (`workers.numerics.native.spline`), in a third of the time.
+    C++ (`workers.numerics.native.spline`) takes a third of the time on a CPU.
     """
     scale = (knots.shape[-1] - 1) / (high - low)
     if native.covers(points) and knots.dtype == points.dtype:
@@ -44,8 +44,7 @@ def gather_knots(points: Tensor, knots: Tensor, low: Number, scale: Number) -> T
     """Interpolate by torch's own operations; knots are 1 / `scale` apart.
 
     A cell of slope 0 at either end saves clamping. On a CPU gathering costs a third of indexing,
-    whose gradient is slow. Half-precision points are placed in float32: eight bits cannot tell
-    cells apart.
+    whose gradient is slow. Half-precision points are placed in float32, to tell cells apart.
     """
     place, cell, index = _cells(points, knots.shape[-1], low, scale)
     extended = torch.cat([knots[:1], knots, knots[-1:]])
@@ -64,8 +63,7 @@ def _cells(points: Tensor, count: int, low: Number, scale: Number) -> tuple[Tens
 class _Pick(torch.autograd.Function):
     """Entries of a short table by their index; the gradient is a product with a one-hot matrix.
 
-    A gather's gradient is a scatter, in which a GPU adds by atomics, in a different order each
-    time.
+    A gather's is a scatter, which on a GPU adds by atomics, in a different order each time.
     """
 
     generate_vmap_rule = True
@@ -110,8 +108,7 @@ def symmetrise(knots: Tensor) -> Symmetrised:
     """Return the average of a spline [n] and its most similar image (paper 002, Appendix D).
 
     Images are reversed along x, y or both, and moved by whole knots to the largest
-    cross-correlation with the spline (zero beyond the ends); a moved image keeps its end value
-    beyond its ends.
+    cross-correlation with the spline, zero beyond its ends; a moved image keeps its end value.
     """
     images: dict[Axis, Tensor] = {"x": knots.flip(0), "y": -knots, "xy": -knots.flip(0)}
     pad, versions = len(knots) - 1, list[Symmetrised]()

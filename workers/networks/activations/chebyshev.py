@@ -16,10 +16,9 @@ from workers.networks.activations._approximation import Approximation
 class Chebyshev(Approximation):
     """The first terms of another activation's Chebyshev series, by Gauss-Chebyshev quadrature.
 
-    It is close to the best polynomial in the largest error, without ringing at the ends; with m = n
-    + 1 points it meets the other activation there. Evaluated by Clenshaw's recurrence. Proposed in
-    paper 002, Appendix F; formulas: Mason and Handscomb 2003, "Chebyshev polynomials", sections 6.3
-    and 2.4.
+    Close to the best polynomial in the largest error, without ringing at the ends; m = n + 1 points
+    interpolate. Evaluated by Clenshaw's recurrence. Proposed in paper 002, Appendix F; formulas:
+    Mason and Handscomb 2003, "Chebyshev polynomials", sections 6.3 and 2.4.
     """
 
     def fit(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -1,7 +1,6 @@
 """Diagnostics of attention on a validation set, written for ONE trial; the engine stacks lanes.
 
-A study asks for them with `training.diagnostics: true`; each is reported like a metric, under its
-own name.
+A study asks for them with `training.diagnostics: true`; they are reported like metrics.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Diagnostic(ABC):
         """Return name (`layer=0 head=1`; empty: over all) -> one value [N] per sequence.
 
         `layers`: each layer's attention for the batch [N, ...]; `outputs`: the model's. The result
-        is empty if the diagnostic does not apply to such a batch.
+        is empty if the diagnostic does not apply.
         """
 
 

@@ -1,4 +1,4 @@
-"""How widely attention is spread."""
+"""The spread of attention over keys."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 class AttentionEntropy(Diagnostic):
     """Shannon entropy in nats of a query's weights, mean over queries; by head and over all.
 
-    Weights that do not sum to 1 are divided by the sum of their absolute values. All weights are
-    held at once; `workers.networks.entropy` streams softmax's. Source: paper 001, Figure 3 and
-    equation 16.
+    Weights are divided by the sum of their absolute values, and all held at once;
+    `workers.networks.entropy` streams softmax's. Source: paper 001, Figure 3 and equation 16.
     """
 
     def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:

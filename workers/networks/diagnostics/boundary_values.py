@@ -1,4 +1,4 @@
-"""The range that a model's numbers stay in."""
+"""The range of a model's numbers."""
 
 from __future__ import annotations
 

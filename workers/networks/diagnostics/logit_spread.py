@@ -1,4 +1,4 @@
-"""How far apart attention's logits are."""
+"""The spread of attention's logits."""
 
 from __future__ import annotations
 

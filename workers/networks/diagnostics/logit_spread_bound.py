@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class LogitSpreadBound(Diagnostic):
     """2 s_Q s_K |y| max |x_i| / sqrt(c), a bound of `logit_spread`; by head and over all.
 
-    It is a mean over queries. y and the x_i are what a query and its visible keys are made of, s_Q
-    and s_K the largest singular values of the matrices that make them. With biases, s_Q |y| + |b_Q|
-    stands for s_Q |y|, and likewise for keys. Rotations change nothing; there is no bound for
-    queries and keys that are normed or convolved. Source: paper 001, Proposition 3.1.
+    A mean over queries. y and the x_i are what a query and its visible keys are made of, s_Q and
+    s_K the largest singular values of their matrices. With biases s_Q |y| + |b_Q| stands for s_Q
+    |y|, and likewise for keys. Rotations change nothing; normed or convolved queries and keys have
+    no bound. Source: paper 001, Proposition 3.1.
     """
 
     def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:

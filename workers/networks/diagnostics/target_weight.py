@@ -1,4 +1,4 @@
-"""How much attention goes where the answer is."""
+"""The share of attention on the answer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class TargetWeight(Diagnostic):
     """Share of attention on the keys that hold the answer, by head and over all.
 
-    It is a mean over queries. For tasks whose batches have `relevant` [N, k], true at such keys;
-    `wanted` [N, q], if there, is true at the queries that count. Weights that do not sum to 1 are
-    divided by the sum of their absolute values. Source: paper 001, Figures 2 and 7.
+    A mean over queries, for batches with `relevant` [N, k], true at such keys; `wanted` [N, q], if
+    there, is true at the queries that count. Weights are divided by the sum of their absolute
+    values. Source: paper 001, Figures 2 and 7.
     """
 
     def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:

@@ -20,26 +20,8 @@ from spaces import plugins
 from spaces.plugins import name_of
 from workers.data.tasks import Batch, Task, VectorTask
 from workers.networks.activations import Activation
-from workers.networks.gradients import activating
-from workers.networks.gradients.plans import (
-    LOSSES,
-    PlannedModel,
-    find_library_obstacle,
-    per_lane,
-    starts_of,
-    unknown_loss,
-)
+from workers.networks.gradients import activating, plans, scoring
 from workers.networks.gradients.row_function_cache import Number
-from workers.networks.gradients.scoring import (
-    begin_compiling,
-    described,
-    features_of,
-    knobs_of_heads,
-    learned_by,
-    placing_of,
-    scorers_of_heads,
-)
-from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
 from workers.networks.models._layers import Layered
 from workers.networks.positions import Position
 from workers.networks.positions.alibi import Alibi, slopes
@@ -75,16 +57,16 @@ _TENSORS = (
 def find_obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Compile the scorer and activation; return why the gradient is not native, or None."""
     if device.type == "cpu":
-        begin_compiling(model.scorer, dtype)
+        scoring.begin_compiling(model.scorer, dtype)
         activating.begin_compiling(_activation_of(model), dtype)
-    if reason := find_library_obstacle("layered", dtype, device):
+    if reason := plans.find_library_obstacle("layered", dtype, device):
         return reason
     if task.position_loss is None:
-        return unknown_loss(task)
+        return plans.unknown_loss(task)
     if type(model.position) not in _POSITIONS:
         return f"positions of {name_of(model.position)} are not in the native step"
     obstacle = activating.find_obstacle(_activation_of(model), dtype)
-    return obstacle or find_scorer_obstacle(model.scorer, dtype)
+    return obstacle or scoring.find_obstacle(model.scorer, dtype)
 
 
 def _activation_of(model: Layered) -> Activation | None:
@@ -119,17 +101,17 @@ class _Tables:
         return are_of(self.seen, (tensor for tensor, _ in self.seen) if model is self.model else _tensors_of(model))
 
 
-class NativeLayered(PlannedModel):
+class NativeLayered(plans.PlannedModel):
     """A layered transformer by `Plan` of plan.hpp."""
 
     def __init__(self, model: Layered, task: Task, dtype: torch.dtype) -> None:
         super().__init__("layered", dtype, _SIZES, _TENSORS)
         self._tables: _Tables | None = None
         parameters = model.parameters(task)
-        offsets, total = starts_of(parameters)
+        offsets, total = plans.starts_of(parameters)
         layers = range(model.depth)
-        phi, activation = features_of(model.scorer), _activation_of(model)
-        learned = [one for names in learned_by(model.scorer, model.heads) for one in names]
+        phi, activation = scoring.features_of(model.scorer), _activation_of(model)
+        learned = [one for names in scoring.learned_by(model.scorer, model.heads) for one in names]
         learned += activating.learned_by(phi, "scorer.phi")
         learned += activating.learned_by(activation, "activation")
         own = [[_of_layer(offsets, layer, name) + head for name, head in learned] for layer in layers]
@@ -139,7 +121,7 @@ class NativeLayered(PlannedModel):
         self._tensors = {
             "layers": torch.tensor(starts),
             "ends": torch.tensor(ends),
-            "scorers": described(scorers_of_heads(model.scorer, model.heads), dtype),
+            "scorers": scoring.described(scoring.scorers_of_heads(model.scorer, model.heads), dtype),
             "phi": activating.described(phi, dtype),
             "activation": activating.described(activation, dtype),
             "learned": torch.tensor(own, dtype=torch.int64),
@@ -185,8 +167,6 @@ class NativeLayered(PlannedModel):
 
 
 class _Site(NamedTuple):
-    """A dropout site in use."""
-
     stream: int
     """Its number among the model's sites."""
     number: int
@@ -225,7 +205,7 @@ def _structure_of(model: Layered, task: Task) -> dict[str, int]:
         "canon": sum(1 << "ABCD".index(letter) for letter in set(model.canon) & set("ABCD")),
         "tied": int(unembedding is None),
         "capped": int(bool(getattr(model, "logit_cap", 0.0))),
-        "loss": LOSSES.index(task.position_loss),
+        "loss": plans.LOSSES.index(task.position_loss),
     }
 
 
@@ -249,7 +229,7 @@ def _rates_of(model: Layered) -> list[Number]:
 
 def _own_knobs(model: Layered) -> list[Number]:
     """Return the knobs of the scorers, of their features and of the activation."""
-    return knobs_of_heads(model.scorer, model.heads) + activating.knobs_of(_activation_of(model))
+    return scoring.knobs_of_heads(model.scorer, model.heads) + activating.knobs_of(_activation_of(model))
 
 
 def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _Tables:
@@ -259,11 +239,11 @@ def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _
     columns: list[Number] = [model.norm_epsilon, cap, *(1 / (1 - rate) for rate in rates)]
     columns += _own_knobs(model)
     tensors = {
-        "knobs": torch.stack([per_lane(number, lanes) for number in columns], -1).to(dtype),
-        "placing": placing_of(model.scorer, length, length, dtype),
+        "knobs": torch.stack([plans.per_lane(number, lanes) for number in columns], -1).to(dtype),
+        "placing": scoring.placing_of(model.scorer, length, length, dtype),
         **_positions(model, lanes, length, dtype),
     }
-    rates_of_lanes = torch.stack([per_lane(rate, lanes) for rate in rates])
+    rates_of_lanes = torch.stack([plans.per_lane(rate, lanes) for rate in rates])
     return _Tables(model, versions_of(_tensors_of(model)), lanes, length, rates_of_lanes, tensors)
 
 
@@ -283,6 +263,6 @@ def _positions(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> d
 
 def _of_each_lane(position: Position, lanes: int) -> list[Any]:
     """Return the position with each lane's own knobs."""
-    knobs = {name: per_lane(value, lanes).tolist() for name, value in plugins.knobs(position)}
+    knobs = {name: plans.per_lane(value, lanes).tolist() for name, value in plugins.knobs(position)}
     by_lane = [{name: values[lane] for name, values in knobs.items()} for lane in range(lanes)]
     return [plugins.replace(position, own) for own in by_lane]

@@ -17,17 +17,7 @@ from torch import Tensor
 from spaces import plugins
 from spaces.plugins import actual, name_of
 from workers.data.tasks import Batch, NextToken, Task
-from workers.networks.gradients import activating
-from workers.networks.gradients.plans import find_library_obstacle, function_of, per_lane, starts_of
-from workers.networks.gradients.scoring import (
-    begin_compiling,
-    described,
-    features_of,
-    knobs_of_heads,
-    learned_by,
-    placing_of,
-)
-from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
+from workers.networks.gradients import activating, plans, scoring
 from workers.networks.models.minimal import Minimal
 from workers.networks.scorers import KernelScorer
 from workers.numerics.native import address
@@ -41,12 +31,12 @@ _SITES, _WHOLE_TOKENS = (1, 2), 4
 def find_obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Compile the model's scorer; return why its gradient is not native on this task, or None."""
     if device.type == "cpu":
-        begin_compiling(model.scorer, dtype)
-    if reason := find_library_obstacle("minimal", dtype, device):
+        scoring.begin_compiling(model.scorer, dtype)
+    if reason := plans.find_library_obstacle("minimal", dtype, device):
         return reason
     if not isinstance(task, NextToken):
         return f"the loss of {name_of(task)} is not known to the native step"
-    return find_scorer_obstacle(model.scorer, dtype)
+    return scoring.find_obstacle(model.scorer, dtype)
 
 
 @dataclass(frozen=True)
@@ -72,19 +62,18 @@ class _Tables:
 class NativeMinimal:
     """One shape of the model, whose rates tell which dropout sites are in use.
 
-    A lane of smaller actual sizes is computed at these, from a copy of its parameters without
-    padding.
+    A lane of smaller actual sizes is computed at these, from parameters without padding.
     """
 
     def __init__(self, model: Minimal, task: Task, dtype: torch.dtype) -> None:
         assert isinstance(task, NextToken), "there is no obstacle"
-        self._function = function_of("minimal", dtype)
-        self._outputs = function_of("minimal", dtype, "minimal_outputs")
+        self._function = plans.function_of("minimal", dtype)
+        self._outputs = plans.function_of("minimal", dtype, "minimal_outputs")
         self._dtype = dtype
-        starts, self._total = starts_of(model.parameters(task))
-        phi, [own] = features_of(model.scorer), learned_by(model.scorer, heads=1)
+        starts, self._total = plans.starts_of(model.parameters(task))
+        phi, [own] = scoring.features_of(model.scorer), scoring.learned_by(model.scorer, heads=1)
         offsets = [starts[name] for name, _ in own + activating.learned_by(phi, "scorer.phi")]
-        of_scorer = described([model.scorer], dtype)[0]
+        of_scorer = scoring.described([model.scorer], dtype)[0]
         features = activating.described(phi, dtype)
         self._scorer = torch.cat([of_scorer, features, torch.tensor(offsets).long()])
         self._sizes = task.tokens, model.width, model.key_width, model.value_width
@@ -137,17 +126,17 @@ class NativeMinimal:
         """Return tables for `length` positions, of which a lane has `actual_length`."""
         if self._tables is None or not self._tables.serve(model, length):
             own = own_sizes(model, task, actual_length if isinstance(actual_length, Tensor) else length)
-            rates = [per_lane(rate, lanes) for rate in (model.embedding_dropout, model.residual_dropout)]
-            of_scorer = [per_lane(knob, lanes)[:, None] for knob in knobs_of_heads(model.scorer, 1)]
+            rates = [plans.per_lane(rate, lanes) for rate in (model.embedding_dropout, model.residual_dropout)]
+            of_scorer = [plans.per_lane(knob, lanes)[:, None] for knob in scoring.knobs_of_heads(model.scorer, 1)]
             seen: list[Any] = [*own, *(value for _, value in plugins.knobs(model))]
             self._tables = _Tables(
                 model=model,
                 length=length,
                 seen=versions_of(number for number in seen if isinstance(number, Tensor)),
                 knobs=torch.cat([stack_knobs(model, lanes), *of_scorer], -1).to(self._dtype),
-                sizes=torch.stack([per_lane(size, lanes) for size in own], -1).long(),
+                sizes=torch.stack([plans.per_lane(size, lanes) for size in own], -1).long(),
                 rates={site: rates[site] for site in self._on},
-                placing=placing_of(model.scorer, length, length, self._dtype),
+                placing=scoring.placing_of(model.scorer, length, length, self._dtype),
             )
         return self._tables
 
@@ -161,11 +150,11 @@ def own_sizes(model: Minimal, task: NextToken, length: int | Tensor) -> list[int
 def stack_knobs(model: Minimal, lanes: int, device: torch.device | None = None) -> Tensor:
     """Return [L, 4] float64 of a model bound to lanes.
 
-    The columns: scale of logits (1 for products of features), epsilon of the norm, scales of both
-    dropouts.
+    Columns: scale of logits (1 for products of features), epsilon of the norm, both dropouts'
+    scales.
     """
-    rates = [per_lane(rate, lanes, device) for rate in (model.embedding_dropout, model.residual_dropout)]
+    rates = [plans.per_lane(rate, lanes, device) for rate in (model.embedding_dropout, model.residual_dropout)]
     unscaled = isinstance(model.scorer, KernelScorer)
-    scale = 1 / per_lane(1 if unscaled else actual(model, "key_width"), lanes, device).sqrt()
-    epsilon = per_lane(model.norm_epsilon, lanes, device)
+    scale = 1 / plans.per_lane(1 if unscaled else actual(model, "key_width"), lanes, device).sqrt()
+    epsilon = plans.per_lane(model.norm_epsilon, lanes, device)
     return torch.stack([scale, epsilon, *(1 / (1 - rate) for rate in rates)], -1)

@@ -52,10 +52,7 @@ def function_of(name: str, dtype: torch.dtype, what: str = "") -> Callable[..., 
 
 
 class PlannedModel(ABC):
-    """A model whose native function reads a plan: sizes and tensors, as in its C++ structure.
-
-    It belongs to one structure of a model on one task, which it describes once.
-    """
+    """A model, of one structure and task, whose native function reads a plan: sizes and tensors."""
 
     def __init__(self, name: str, dtype: torch.dtype, sizes: Sequence[str], tensors: Sequence[str]) -> None:
         """`name` is the function's; `sizes` and `tensors` are the fields of its plan."""
@@ -70,7 +67,6 @@ class PlannedModel(ABC):
     def gradient(
         self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
-        """Compute gradients and losses, as `NativeModel.gradient`."""
         targets, weights = task.position_targets(batch, parameters.dtype)
         gradient, loss = self._blocks.empty_like(parameters), parameters.new_empty(len(parameters))
         wanted = {"gradient": gradient, "loss_values": loss, "targets": targets.contiguous()}
@@ -78,7 +74,6 @@ class PlannedModel(ABC):
         return gradient, loss
 
     def outputs(self, model: Any, task: Task, parameters: Tensor, batch: Batch) -> Tensor:
-        """Compute outputs, as `NativeModel.outputs`."""
         wanted = task.evaluated_positions(batch)
         outputs = parameters.new_empty(self._shape_of_outputs(batch["inputs"]))
         weights = wanted.to(self._dtype).contiguous() if wanted is not None else None

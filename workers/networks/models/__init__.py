@@ -96,10 +96,7 @@ class Model(ABC):
         return ()
 
     def evaluations(self) -> Mapping[str, Model]:
-        """Return label -> model to validate, of the same parameters; the label "" counts.
-
-        Some scorers differ in validation, and are validated both ways.
-        """
+        """Return label -> model to validate, of the same parameters; the label "" counts."""
         for field in plugins.rules(type(self)):
             scorer = getattr(self, field)
             if isinstance(scorer, Scorer):
@@ -145,8 +142,8 @@ def _suits(example: Mapping[str, Any], task: TokenTask) -> bool:
 def drop(values: Tensor, keep: Tensor) -> Tensor:
     """Return values with the dropped ones zero.
 
-    Inverted dropout (Srivastava et al. 2014) also divides by 1 - rate: `dropout_scale` is best
-    multiplied into the small matrix that makes the values.
+    The factor 1 / (1 - rate) of inverted dropout (Srivastava et al. 2014) is best multiplied into
+    the small matrix that makes the values: `dropout_scale`.
     """
     return values * keep.to(values.dtype)
 

@@ -81,8 +81,8 @@ class Norm:
 class Canon:
     """A Canon layer: x plus its causal convolution, by channel; x itself if it is not `present`.
 
-    Kernels start as those of torch.nn.Conv1d, uniform on +-1 / sqrt(kernel). Source: Allen-Zhu
-    2025, "Physics of Language Models: Part 4.1", and its code.
+    Kernels start as torch.nn.Conv1d's, uniform on +-1 / sqrt(kernel). Source: Allen-Zhu 2025,
+    "Physics of Language Models: Part 4.1", and its code.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Initial maps and embeddings of layered models, by the name of the code or paper they are from.
 
-Norms start at a gain of 1 and a bias of 0, other biases at 0 unless given. Canon layers, scorers
-and activations have starts of their own. docs/experiments/starts.md has the sources.
+Norms start at a gain of 1 and a bias of 0, other biases at 0 unless given; Canon layers, scorers
+and activations start by themselves. docs/experiments/starts.md has the sources.
 """
 
 from __future__ import annotations

@@ -29,9 +29,8 @@ class AttentionPooling(Model):
     its tanh form. All maps, the head's too, have biases and start as flax's do, LeCun normal and
     zero; weight decay applies to all. Source: paper 001, Appendix A.3 and its listing.
 
-    As a set has one query, neither keys nor values are computed item by item: h_i . (W_K q) is the
-    logit of item i, and W_V is applied to the pooled h: the same function with a third of the
-    multiplications.
+    As a set has one query, h_i . (W_K q) is the logit of item i, and W_V is applied to the pooled
+    h: the same function with a third of the multiplications.
 
     Legend: N sets, n items, d width, c classes.
     """

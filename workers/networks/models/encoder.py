@@ -13,7 +13,7 @@ from workers.networks.models._tokens import TokenTransformer
 class Encoder(TokenTransformer):
     """The transformer without the causal mask, for masked language modelling (Devlin et al. 2019).
 
-    Its head is the unembedding, which predicts masked tokens; padding is not seen.
+    The unembedding predicts masked tokens; padding is not seen.
     """
 
     @property

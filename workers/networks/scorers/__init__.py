@@ -25,10 +25,7 @@ class Scorer(ABC):
     """
 
     def parameters(self, heads: int) -> Mapping[str, Parameter]:
-        """Return the learned parameters in one layer, of shapes (heads, ...); most learn nothing.
-
-        The model names them `scorer.<name>`. A knob may set their start.
-        """
+        """Return a layer's learned parameters (heads, ...), `scorer.<name>` in the model."""
         return {}
 
     @property
@@ -140,8 +137,7 @@ def visible_keys(visible: Tensor, like: Tensor) -> Tensor:
 def masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
     """Return the softmax over visible keys, finite with its gradients if each row sees a key.
 
-    torch's own softmax leaves the vector units idle when rows are short: ten times slower at 8
-    keys.
+    torch's own leaves vector units idle when rows are short: ten times slower at 8 keys.
     """
     masked = logits.masked_fill(~visible, float("-inf"))
     powers = (masked - masked.amax(-1, keepdim=True).detach()).exp()

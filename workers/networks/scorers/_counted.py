@@ -14,9 +14,8 @@ class Counted(LogitScorer):
     """Weights kernel(z) / n, n the number of keys that the query sees; rows need not sum to 1.
 
     Paper 000 (Appendix C) names tanh, average, ReLU and x^2 as head kernels without a
-    normalisation. Dividing by n is that of Wortsman et al. 2023, "Replacing softmax with ReLU in
-    Vision Transformers": the size of what attention mixes is independent of the length, for kernels
-    of either sign.
+    normalisation. Division by n keeps the size of what attention mixes for kernels of either sign:
+    Wortsman et al. 2023, "Replacing softmax with ReLU in Vision Transformers".
     """
 
     @property

@@ -1,10 +1,9 @@
 """The alpha-entmax transformation for any alpha in [1, 4], one per row, with exact gradients.
 
 p_j = [1 + a (z_j - t)]_+ ^ (1 / a) with a = alpha - 1 and the t for which the row sums to 1
-(Peters, Niculae and Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6, with tau = a t
-- 1). Written with log1p it meets softmax as a falls to 0, where t becomes the log of softmax's sum.
-For alpha = 2 and 1.5 the power is the number itself and its square, which a plain number as alpha
-chooses.
+(Peters, Niculae and Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6, tau = a t - 1).
+Written with log1p it meets softmax as a falls to 0, where t becomes the log of softmax's sum. For
+alpha = 2 and 1.5, given as plain numbers, the power is the number and its square.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from workers.networks.scorers import visible_keys
 from workers.numerics.rows.loops import is_recording, iterate
 
 STEPS = 60
-"""The most steps of the search. A row stops after about five if alpha <= 2, later if it is steeper;
-a GPU makes all, as asking each time whether every row has stopped would cost a wait."""
+"""The most steps of the search: on a GPU all, as to ask whether rows have stopped is a wait; on a
+CPU about five if alpha <= 2, more if steeper."""
 _NEXT_TO_SOFTMAX = 1e-6
 POWERS = {1.5: 2, 2.0: 1}
 """alpha -> 1 / a, where that is a whole number."""

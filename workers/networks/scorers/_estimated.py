@@ -15,10 +15,9 @@ from workers.numerics.parameters import Parameters
 class EstimatedSoftmax(LogitScorer):
     """exp(z / temperature) with its own temperature for each head and sequence, in self-attention.
 
-    It is `factor` times the second moment of the logits of a position and another one over the mean
-    logit of a position with itself, both over all positions of the sequence, each row of logits
-    from its mean, which softmax does not see; 1 where that is no positive number. The paper leaves
-    the factor open.
+    It is `factor`, which the paper leaves open, times the second moment of logits between two
+    positions over the mean logit of a position with itself, over all positions of the sequence;
+    each row is taken from its mean, and 1 stands for a ratio that is not positive.
     """
 
     factor: float = 1.0

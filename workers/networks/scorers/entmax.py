@@ -19,8 +19,7 @@ from workers.numerics.parameters import Parameters
 class Entmax(LogitScorer):
     """Weights [(alpha - 1) z - tau]_+ ^ (1 / (alpha - 1)), with the tau for which they sum to 1.
 
-    alpha = 1 is softmax. Source: Peters, Niculae and Martins 2019, "Sparse Sequence-to-Sequence
-    Models", equation 6.
+    alpha = 1 is softmax. Source: Peters et al. 2019, "Sparse Sequence-to-Sequence Models", eq. 6.
     """
 
     SIMPLER: ClassVar[Mapping[str, Sequence[float]]] = {"alpha": tuple(POWERS)}

@@ -19,11 +19,11 @@ from workers.numerics.parameters import Parameters
 class Polynomial(LogitScorer):
     """Weights z^power / sqrt(N), of either sign; rows do not sum to 1.
 
-    The source's P1 and P3 have powers 1 and 3. N is the number of keys that the query sees
-    (`visible`), or of all keys there are (`all`): the source and paper 002 write the length of the
-    sequence, which leaves causal attention open. z is scaled by 1 / sqrt(c) as everywhere; paper
-    002 has the bare products, so its P3 is c^1.5 times as large. Source: Saratchandran et al. 2024,
-    "Rethinking Softmax: Self-Attention with Polynomial Activations", section 4.
+    The source's P1 and P3 have powers 1 and 3. N counts the keys that the query sees (`visible`),
+    or all (`all`): the source and paper 002 write the sequence's length, which leaves causal
+    attention open. Paper 002 does not scale z by 1 / sqrt(c): its P3 is c^1.5 times as large.
+    Source: Saratchandran et al. 2024, "Rethinking Softmax: Self-Attention with Polynomial
+    Activations", section 4.
     """
 
     EXAMPLES: ClassVar[Examples] = ({}, {"power": 1, "keys": "all"})

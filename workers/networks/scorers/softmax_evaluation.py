@@ -20,10 +20,9 @@ from workers.numerics.temperature import sweep
 class EvaluationSoftmax(LogitScorer):
     """Weights proportional to exp(z) in training and to exp(z / temperature) in validation.
 
-    The temperature at inference of paper 004 (section 4), chosen after training, for the
-    distribution of the test. `temperatures`: more of them at which the same weights are validated,
-    `1.5 2 4`. With `estimated` they are validated under `temperature=estimated`, too: `factor`
-    times the ratio of moments of Appendix J.
+    The temperature at inference of paper 004 (section 4), chosen after training for the test's
+    distribution. `temperatures`: more of them, `1.5 2 4`, at which the weights are validated. With
+    `estimated`, `temperature=estimated` is `factor` times the ratio of moments of Appendix J.
     """
 
     temperature: float = knob(1.0, low=0, open_low=True)

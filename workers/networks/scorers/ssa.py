@@ -18,10 +18,9 @@ from workers.numerics.parameters import Constant, Parameter, Parameters
 class SignedAveraging(LogitScorer):
     """Weights proportional to (1 + b |z|)^(sign(z) n), b > 0 and n >= 1 learned from `b` and `n`.
 
-    Each head has its own. Grows as a power where softmax grows exponentially, so that one large
-    logit cannot silence the rest. Source: Naim et al., "Scaled Signed Averaging" (paper 000),
-    equation 5; starts of Appendix B. A value that an optimizer moves out of the range is reflected
-    back: |b|, 1 + |n - 1|.
+    Each head has its own. It grows as a power, not exponentially: one large logit cannot silence
+    the rest. An optimizer's step out of the range is reflected: |b|, 1 + |n - 1|. Source: Naim et
+    al., "Scaled Signed Averaging" (paper 000), equation 5; starts of Appendix B.
     """
 
     b: float = knob(1.0, low=0, open_low=True)

@@ -218,5 +218,4 @@ def common_type(operands: list[Any], kinds: Mapping[Slot, Kind]) -> torch.dtype:
 
 
 _CATEGORIES = [(False, True), (False, False), (True, False)]
-"""Truth values, whole numbers, others. A number, or a tensor without axes, changes another tensor's
-type only from a later category."""
+"""A number or a tensor without axes changes another's type only from a later one of these."""

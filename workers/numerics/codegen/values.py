@@ -33,12 +33,10 @@ class Kind(NamedTuple):
 
     @staticmethod
     def of(tensor: Tensor) -> Kind:
-        """Return the kind of a tensor."""
         return Kind(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
     @property
     def numel(self) -> int:
-        """The number of elements."""
         return math.prod(self.shape)
 
 

@@ -1,7 +1,7 @@
-"""CUDA C++ compiled where it runs: once for each kind of GPU, kept on disk.
+"""CUDA C++ compiled where it runs, once for each kind of GPU, and kept on disk.
 
-The compiler is NVRTC, a library in torch's CUDA builds (else `pip install nvidia-cuda-nvrtc`). It
-needs neither a GPU nor a driver.
+The compiler is NVRTC of torch's CUDA builds (else `pip install nvidia-cuda-nvrtc`); no GPU is
+needed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import torch
 from workers.numerics.native import cache_folder
 
 OPTIONS = ("--std=c++17", "--fmad=false")
-"""Options of all kernels. As in torch's operations, products and sums are fused only where a source
-says so."""
+"""Options of all kernels: products and sums are fused only where a source says so, as in torch."""
 
 
 class CompilerError(RuntimeError):
@@ -54,8 +53,7 @@ def cubin_key(source: Path, architecture: str, options: Sequence[str] = ()) -> s
 def compile_cubin(source: Path, architecture: str, options: Sequence[str] = ()) -> bytes:
     """Return the machine code of a source for GPUs such as `sm_90`; raises CompilerError.
 
-    The source may include headers that lie beside it. `options` are NVRTC's, in addition to
-    `OPTIONS`.
+    The source may include the headers beside it; `options` are NVRTC's, besides `OPTIONS`.
     """
     headers = _headers(source)
     program = ctypes.c_void_p()

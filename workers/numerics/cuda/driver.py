@@ -1,7 +1,6 @@
-"""Kernels loaded and launched through CUDA's driver: the one place that calls it.
+"""Kernels loaded and launched through CUDA's driver, in torch's context and current stream.
 
-Kernels run in torch's context of the device and in its current stream: after what torch computed
-before, and before memory that is freed here is given away.
+So they run after what torch computed before, and before memory that is freed here is reused.
 """
 
 from __future__ import annotations
@@ -55,9 +54,8 @@ class Kernel:
     ) -> None:
         """Launch the kernel on the current stream; raises RuntimeError.
 
-        An int becomes the kernel's `int`. A tensor must be contiguous; one without numbers becomes
-        a null pointer. A structure is copied before this returns. `shared_bytes`: a block's, beside
-        what the kernel declares.
+        A tensor must be contiguous; one without numbers becomes a null pointer. A structure is
+        copied before this returns. `shared_bytes`: besides those that the kernel declares.
         """
         passed = [address(one) if isinstance(one, Tensor) else one for one in arguments]
         values = [ctypes.c_int(one) if isinstance(one, int) else one for one in passed]

@@ -12,10 +12,10 @@ NAME = "fused_minimal"
 
 
 def options(*, weights_in_shared: bool, tf32: bool = False) -> tuple[str, ...]:
-    """Return the compiler's options; with them, subnormal numbers are zero.
+    """Return the compiler's options, which make subnormal numbers zero.
 
     `weights_in_shared`: a lane's weights lie in shared memory. `tf32`: tensor cores multiply tiles
-    that are rounded to TF32 (tiles.hpp); only tests and `benchmarks.gpu` ask for it.
+    in TF32 (tiles.hpp); only tests and `benchmarks.gpu` ask for it.
     """
     precision = ("-DTF32=1",) if tf32 else ()
     return "--ftz=true", f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}", *precision

@@ -1,9 +1,8 @@
 """Neighbouring operations of a recording, fused into generated kernels on a GPU.
 
-Each operation between two large products (sums, softmax, dropout, norms, casts) would start a
-kernel, which reads and writes memory. Those that may run together become one: `partition` decides
-which, `operations` has each one's C++, `kernels` plans storage and order, and `fusions` runs them.
-On a CPU nothing is fused.
+Operations between large products (sums, softmax, dropout, norms, casts) would start a kernel each.
+`partition` decides which ones become one kernel, `operations` has the C++ of each, `kernels` plans
+storage and order, and `fusions` runs them.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ def fuse(
     device: torch.device,
     lanes: int,
 ) -> list[Operation]:
-    """Return operations in fewer kernels that compute `results`, equal up to rounding.
+    """Return fewer operations that compute `results`, up to rounding.
 
-    `lanes`: the length of first axes that a kernel's blocks may share out among them.
+    `lanes`: the length of first axes that a kernel's blocks may share out.
     """
     if lanes < 1:
         return [*operations]

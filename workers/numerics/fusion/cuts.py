@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Place:
-    """An element of a tensor, in expressions of C++: its axes, its number in their order, or both.
+    """An element of a tensor by its axes, its number in their order, or both, in C++.
 
     `aligned`: the element lies in the part that the block writes.
     """
@@ -37,7 +37,6 @@ class Cut:
 
     @property
     def blocks(self) -> int:
-        """The number of blocks of a launch."""
         return self.lanes * self.blocks_of_lane
 
     def depth(self, shape: Sequence[int]) -> int | None:

@@ -34,8 +34,7 @@ from workers.numerics.fusion.rules import Product, View
 from workers.numerics.simplifying import Operation, Slot, replace
 
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6
-"""The allowed error: relative to a kernel's largest result, and to the largest number that it
-reads."""
+"""The error allowed relative to a kernel's largest result, and to the largest number it reads."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -66,7 +65,6 @@ class Fusion:
 
     @property
     def results(self) -> list[Kind]:
-        """The kinds of the results."""
         return [self._kinds[slot] for slot in self.program.results]
 
     @property
@@ -136,8 +134,8 @@ class Fusion:
     def _compare(self, given: Sequence[Tensor]) -> tuple[str, list[Tensor]]:
         """Return the kernel's fault, and the operations' results.
 
-        The operations run on the CPU if the device has no memory for them: the kernel needs less,
-        and a pack that is narrowed for a comparison would stay narrow.
+        Without memory for both, the operations run on the CPU: a pack narrowed for them stays
+        narrow.
         """
         try:
             expected = self.operate(given)

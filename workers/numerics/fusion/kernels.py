@@ -1,8 +1,8 @@
 """The writer of a fused kernel: the tensors that it stores, its loops, and its text.
 
-Every block of a launch has its own run of all tensors (`Cut`). It goes through levels of loops. A
-loop reads what earlier levels have stored, and computes several tensors of as many elements. A
-value that is cheap or needed by one operation alone is not stored, but computed where it is needed.
+Every block of a launch has its own run of all tensors (`Cut`). In levels of loops, each loop reads
+what earlier levels have stored, and computes several tensors of as many elements. A value that is
+cheap or needed once is not stored.
 """
 
 from __future__ import annotations

@@ -44,7 +44,6 @@ class Call(NamedTuple):
         return Kind.of(operand) if isinstance(operand, Tensor) else self.kinds[operand]
 
     def shape(self, operand: Any) -> tuple[int, ...]:
-        """Return the shape of an operand."""
         return self.kind(operand).shape
 
     def argument(self, number: int, default: Any) -> Any:

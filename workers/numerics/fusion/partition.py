@@ -1,9 +1,9 @@
 """The partition of a recording into operations that become one kernel.
 
-Operations that no generated kernel supports, large products above all, divide the others into
-levels: an operation is at least one level above the last such operation that it needs. All
-operations of a level are one fusion, whatever lies between them in the recording. A cheap operation
-on arguments alone is computed in each fusion that needs it.
+Operations without a generated kernel, large products above all, divide the others into levels: an
+operation is at least one level above the last of these that it needs. All operations of a level are
+one fusion, wherever they lie in the recording. A cheap operation on arguments alone is computed in
+each fusion that needs it.
 
 Legend: L lanes.
 """
@@ -65,8 +65,7 @@ class Partition:
     makers: dict[Slot, int] = field(default_factory=dict)
     """Slot -> the number of the operation that makes it."""
     owners: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Operation -> level and number of its fusion; of the cheap operations only those that are
-    stored."""
+    """Operation -> level and number of its fusion; a cheap one has it only if it is stored."""
 
     def part(self, results: Sequence[Any]) -> list[Operation | Part]:
         """Return what to run, in order, for the slots among `results`."""

@@ -19,11 +19,10 @@ from workers.numerics.simplifying import Slot
 LONG, PARTS = 64, 32
 """A sum of more than LONG terms is made of PARTS partial sums."""
 SMALL_PRODUCT = 4096
-"""The most multiplications of a product of two matrices that may become part of a generated kernel.
+"""The most multiplications of a product of matrices in a generated kernel.
 
-On an H200 cuBLAS takes 11 times as long for 8 by 16 times 16 by 8 as reading and writing these
-matrices does, and 1.6 times as long for 64 by 32 times 32 by 64. Sizes between these were not
-measured.
+On an H200 cuBLAS takes 11 times as long for 8 by 16 times 16 by 8 as reading and writing these, and
+1.6 times as long for 64 by 32 times 32 by 64. Nothing in between was measured.
 """
 SHORT_SCATTER = 8
 """The most terms of a scatter: each element looks through all of them for its own."""
@@ -53,7 +52,6 @@ class Pointwise:
 
     @property
     def cost(self) -> int:
-        """The cost of the formula (`cost_of`)."""
         return cost_of(self.template)
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:

@@ -32,7 +32,6 @@ class Scope:
         return name
 
     def say(self, line: str) -> None:
-        """Add a statement."""
         self.lines.append(line)
 
     def put(self, head: str, inner: Scope) -> None:
@@ -60,10 +59,9 @@ class Writer:
         load: Callable[[Any, str], str],
         stored: Callable[[Slot, Place], bool] = lambda slot, place: True,
     ) -> None:
-        """Make a writer that loads by `load`: a tensor and an offset give the expression.
+        """Make a writer whose `load` gives the expression of a tensor's element at an offset.
 
-        `stored` returns True if a rule's element is loaded instead of computed; it may raise
-        CannotGenerate.
+        `stored` returns True if an element is loaded, not computed; it may raise CannotGenerate.
         """
         self.cut, self._rules, self._kinds = cut, rules, kinds
         self._load, self._stored = load, stored

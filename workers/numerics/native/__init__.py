@@ -1,12 +1,12 @@
 """Steps written in C++ for one processor core, in libraries that are loaded when first needed.
 
-A native step is an exact rewrite of the traced one. It works on one lane after another, so that a
-lane's memory stays in the core's cache, and it needs no recording per shape.
+A native step is an exact rewrite of the traced one, one lane after another, so that a lane's memory
+stays in the core's cache. It needs no recording per shape.
 
-A library compiled ahead for this processor is taken if there is one (prebuilt.py): its bits are
-those of one compiled here. Others are compiled once per machine by `$CXX`, else `c++`, with
-`$CXXFLAGS` as the last flags; if either is set, all libraries are compiled. The traced step runs
-without a library, on other devices, and for all that the native step does not cover.
+A library compiled ahead for this processor has the bits of one compiled here (prebuilt.py). Others
+are compiled once per machine by `$CXX`, else `c++`, with `$CXXFLAGS` as the last flags; setting
+either compiles all. Without a library, on other devices, and for what a native step does not cover,
+the traced step runs.
 """
 
 from __future__ import annotations

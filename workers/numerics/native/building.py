@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-Wno-psabi", "-fno-math-errno", "-ffp-contract=off")
-"""Without errno, square roots are vectorised with the same bits. Products and sums are fused only
-where the source says so (fused.hpp)."""
+"""Square roots are vectorised without errno. Sums of products are fused by fused.hpp alone."""
 SOURCES = Path(__file__).parent
 _FIRST = '#include "instructions.hpp"\n#line 1\n'
 _INCLUDED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
@@ -68,10 +67,7 @@ def digest(unit: Unit, options: list[str], *others: str) -> str:
 
 
 def read_headers(text: str) -> list[str]:
-    """Return the texts of this folder's headers that a C++ text includes, directly or indirectly.
-
-    They are sorted by name. A changed header recompiles only the texts that include it.
-    """
+    """Return the texts of this folder's headers that a text includes, also indirectly, by name."""
     names: set[str] = set()
     texts = [_FIRST, text]
     while texts:

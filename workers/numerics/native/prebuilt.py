@@ -1,8 +1,7 @@
 """Native steps compiled ahead, when Graft is built or installed (hatch_build.py).
 
-There is a folder of libraries for each level of instructions. A processor takes the level that its
-own compiler would take, so that the bits are the same (tests/workers/numerics/test_prebuilt.py),
-and only libraries of these sources.
+Each level of instructions has a folder of libraries. A processor takes the level of its own
+compiler, for equal bits (tests/workers/numerics/test_prebuilt.py), and libraries of these sources.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ _CROSS = {"aarch64": "aarch64-linux-gnu-g++", "x86_64": "x86_64-linux-gnu-g++"}
 def build(units: Sequence[Unit], *wanted: str) -> list[Path]:
     """Compile units for the levels `wanted` that have a compiler; return all files of `prebuilt`.
 
-    Libraries of the same sources and compiler are kept, all others are removed. Raises as
-    subprocess does.
+    Libraries of other sources or compilers are removed. Raises as subprocess does.
     """
     tasks: list[tuple[Unit, list[str], str]] = []
     notes: list[Path] = []
@@ -82,10 +80,7 @@ def _build(unit: Unit, compiler: list[str], level: str) -> Path:
 
 
 def _flags(level: str) -> list[str]:
-    """Return the compiler's flags for a level.
-
-    `-s` strips the names of internal functions, which differ between any two builds.
-    """
+    """Return a level's flags; `-s` strips internal names, which differ between any two builds."""
     return [*building.flags(level), "-s"]
 
 

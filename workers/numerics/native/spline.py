@@ -1,7 +1,6 @@
 """Linear splines in C++, as an operation of torch with a gradient and a rule for stacked lanes.
 
-It computes the function of `activations/_spline.py`, whose torch operations take several times as
-long on a CPU: gathers, and a scatter for the gradient by the knots.
+They are those of `activations/_spline.py`, whose gathers and scatters cost several times as much.
 
 Legend: L lanes, m points of a lane, n knots.
 """

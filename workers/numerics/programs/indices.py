@@ -42,12 +42,10 @@ class Index(NamedTuple):
 
     @property
     def least(self) -> int:
-        """The smallest value."""
         return self.constant + sum(min(0, factor) * (one.size - 1) for one, factor in self.terms.items())
 
     @property
     def most(self) -> int:
-        """The largest value."""
         return self.constant + sum(max(0, factor) * (one.size - 1) for one, factor in self.terms.items())
 
     def write(self) -> str:

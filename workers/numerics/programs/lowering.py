@@ -1,8 +1,7 @@
 """Lowering: one lane's recorded tensor operations become loops over elements and library calls.
 
-A value is either `Lazy`, an expression that is computed again for each use, or `Stored` in memory
-in torch's order of elements. Stored are sums, results, the operands of products and splines, and
-expensive expressions that are used several times.
+A value is `Lazy`, an expression that each use computes, or `Stored` in torch's order of elements:
+sums, results, operands of products and splines, and expensive expressions used several times.
 """
 
 from __future__ import annotations
@@ -54,10 +53,7 @@ Rules = Mapping[str, Callable[..., Value | tuple[Value, ...]]]
 
 
 class Lowering:
-    """The loops and calls of a recording, in its order, and the memory of its results.
-
-    The constructor raises CannotGenerate for an operation that programs do not support.
-    """
+    """A recording's loops and calls, and the memory of its results; raises CannotGenerate."""
 
     def __init__(self, recording: Recording, rules: Rules) -> None:
         self._rules = rules
@@ -83,10 +79,7 @@ class Lowering:
     # -- uses --------------------------------------------------------------------------------------
 
     def _count_uses(self, recording: Recording) -> None:
-        """Note how often, by what and how late each slot is used, and whether it must be stored.
-
-        Using a view counts as using the tensor that it is a view of, its root.
-        """
+        """Note how slots are used; using a view counts as using its root, the tensor it shows."""
         self._roots: dict[Slot, Slot] = {}
         """Slot of a view -> slot of the tensor that it shows."""
         roots = self._roots
@@ -270,8 +263,7 @@ class Lowering:
     ) -> None:
         """Add loops over a shape's axes, in this `order`, that write a value into a buffer.
 
-        `place` turns the index along each axis into the place in the buffer. The other arguments
-        are those of `Loops`, by the shape's axes.
+        `place` turns an index along each axis into the buffer's; the rest as in `Loops`, by axis.
         """
         order = [axis for axis in (order or range(len(shape))) if shape[axis] > 1]
 

@@ -29,7 +29,7 @@ class Recording(NamedTuple):
 def record(function: Callable[..., Any], leaves: Sequence[Tensor], knows: Callable[[str], bool]) -> Recording:
     """Record a function of tensors that returns nested tensors; raises CannotRecord.
 
-    An unknown operation is recorded as the simpler operations that torch makes of it, if it does.
+    An unknown operation is recorded as the simpler ones that torch makes of it, if it does.
     """
     given = [leaf.detach() for leaf in leaves]
     tape = _SimplerTape(given, knows)
@@ -56,8 +56,7 @@ class _SimplerTape(Tape):
         self.made: dict[Slot, Tensor] = {}
         """Tensors that were constants when they were made."""
         self._read: dict[int, Any] = {}
-        """Address of constant memory that operations on a lane's tensors have read -> the memory.
-        """
+        """Address of constant memory that operations on lanes' tensors have read -> the memory."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         name = name_of(func)
@@ -79,9 +78,9 @@ class _SimplerTape(Tape):
         return returned
 
     def _note_constants(self, func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
-        """Note which constants an operation reads; a program knows only their last values.
+        """Note which constants an operation reads: a program has only their last values.
 
-        Raises CannotGenerate if the operation writes into a constant that was read before.
+        Raises CannotGenerate if it writes into a constant that was read before.
         """
         tensors = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
         slots = [self.slots(one) for one in tensors]

@@ -1,7 +1,6 @@
 """The rules of operations that are neither views nor pointwise: they return the results' values.
 
-A rule is called with the lowering, to which it may add loops and calls, the kind of its first
-result, and the operation's own arguments.
+Arguments: the lowering, for loops and calls, the kind of the first result, and the operation's.
 """
 
 from __future__ import annotations
@@ -124,11 +123,7 @@ def _gather(lowering: Lowering, kind: Kind, source: Value, axis: int, index: Val
 
 
 def _scatter_add(lowering: Lowering, kind: Kind, source: Value, axis: int, index: Value, added: Value) -> Value:
-    """Add numbers to the elements that an index names.
-
-    Each element looks through the numbers of a short row; the numbers of a long row are summed one
-    after another into zeros.
-    """
+    """Add numbers where an index says: few are looked through, many are summed in their order."""
     axis %= max(1, len(kind.shape))
     others = [number for number in range(len(kind.shape)) if number != axis]
     if index.shape[axis] > _SHORT_SCATTER or any(index.shape[other] != kind.shape[other] for other in others):

@@ -88,8 +88,7 @@ class LaneProgram:
     def __call__(self, leaves: Sequence[Tensor], *, spoil: bool = False) -> list[Tensor]:
         """Return the results [L, ...] from all lanes' tensors; raises IndexError as torch does.
 
-        With `spoil` all memory is NaN before, so that a check finds what is read before it is
-        written.
+        With `spoil` all memory is NaN before, so that a check finds what is read too early.
         """
         lanes = len(leaves[0])
         kept: list[Tensor] = []  # memory that must outlive the call
@@ -127,8 +126,8 @@ class LaneProgram:
     def _plan_memory(self) -> tuple[int, dict[int, int]]:
         """Return how many bytes a lane needs, and where in them each buffer starts.
 
-        A buffer takes the first gap between the buffers in use at the same time that is large
-        enough, so that memory that is still in the cache is used again.
+        A buffer takes the first large enough gap between those in use at the same time, so that
+        cached memory is used again.
         """
         used: dict[int, tuple[int, int]] = {}
         for number, one in enumerate(self._schedule):

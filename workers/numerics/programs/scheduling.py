@@ -1,8 +1,7 @@
 """The joining of loops over the same rows into kernels, and the kernels in C++.
 
-The innermost loop goes through a row. A kernel goes through its rows once and does all its loops
-for each row, so that a loop reads what another one has just stored. Elements that no other kernel
-needs are kept for one row only.
+The innermost loop goes through a row. A kernel does all its loops for each row, so that a loop
+reads what another has just stored. Elements that no other kernel needs are kept for one row.
 """
 
 from __future__ import annotations
@@ -300,8 +299,7 @@ def _write_row(loops: Loops, written: _Written, to: str) -> list[str]:
 def _spans(count: int, inner: Sequence[str]) -> list[str]:
     """Return the starts and ends of loops through so many elements, some of them twice.
 
-    The elements after whole vectors are computed one by one. If that is dear, the last vector
-    begins earlier instead.
+    Elements after whole vectors are computed one by one or, if dear, in an overlapping vector.
     """
     left = count % _VECTOR
     is_dear = any(mark in line for line in inner for mark in _DEAR)

@@ -100,8 +100,7 @@ class Loops:
     reduced: frozenset[int] = frozenset()
     """Axes that are summed over."""
     is_scattered: bool = False
-    """True if indices read from memory say where results are added: in any order, some at one
-    place."""
+    """True if indices from memory say where results are added, in any order."""
     scanned: tuple[int, int] = (0, 0)
     """The axis of a scan, and the stride from one element to the next in memory."""
 
@@ -118,7 +117,6 @@ class Call:
 
     @property
     def function(self) -> str:
-        """The name of the function in the library."""
         return f"{self.name}_{str(self.written[0].dtype).removeprefix('torch.')}"
 
     @property

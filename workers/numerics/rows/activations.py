@@ -1,9 +1,8 @@
 """Row functions of activations: recorded, read and written.
 
-An activation maps each number of a row or, if it has several parts (two if gated), the numbers at
-the same place of all parts. In its code `activate` computes values, and writes slopes over its
-inputs; `learn` sums what the gradient by learned numbers needs; `finish` turns the sums into that
-gradient.
+An activation maps each number of a row or, with several parts (two if gated), those at the same
+place of all parts. In its code `activate` computes values, and slopes over its inputs; `learn` sums
+what the gradient by learned numbers needs; `finish` turns the sums into that gradient.
 """
 
 from __future__ import annotations

@@ -43,7 +43,6 @@ class TensorFormula:
     shape: tuple[int, ...]
     dtype: torch.dtype
     visible: Operand
-    """The entry at a visible key."""
     hidden: Operand | None
     """The entry at a hidden key; None if it depends on the numbers of hidden keys."""
     parts: tuple[TensorFormula, ...] = ()

@@ -1,7 +1,6 @@
 """Operations whose result is decided by constants among their arguments.
 
-A key is masked by minus infinity, which stays what it is: addends are taken to be finite, and
-factors positive.
+A key is masked by minus infinity, which stays: addends are finite, and factors positive.
 """
 
 from __future__ import annotations

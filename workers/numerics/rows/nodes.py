@@ -32,13 +32,11 @@ class Node:
     """A number that a generated function computes or is given."""
 
     what: str
-    """`input`, `sum`, `largest`, `smallest`, `total`, `loop`, or a formula of `codegen.formulas`.
-    """
+    """`input`, `sum`, `largest`, `smallest`, `total`, `loop`, or a formula (`codegen.formulas`)."""
     operands: tuple[Operand, ...]
     level: Level
     is_truth: bool = False
     name: str = ""
-    """The name of an input."""
     loop: Loop | None = None
 
     @property
@@ -60,7 +58,6 @@ class Loop:
     states: list[Node]
     """Inputs of the body that stand for the numbers before a step."""
     results: list[Operand] = field(default_factory=list)
-    """The numbers after the step."""
     nodes: list[Node] = field(default_factory=list)
     """The numbers after the last step, for the nodes that follow the loop."""
 

@@ -35,8 +35,7 @@ def run(
 ) -> Found:
     """Return weights of logits [r, k] and the gradients by `gradient` [r, k].
 
-    Row i has the first visible[i] keys. `beside`: rows lie side by side in registers, and all have
-    the same number of visible keys.
+    Row i has the first visible[i] keys. `beside`: rows lie side by side, with equally many keys.
     """
     rows, keys = logits.shape
     width = library.register_bytes() // logits.element_size()

@@ -64,8 +64,7 @@ def write_scorer(
 ) -> ScorerCode:
     """Return the code of a scorer that learns a number of each name by head; raises NotOfRows.
 
-    `learned` and `knobs` have example values, which are not written into the code. `simpler`: knob
-    -> values that get functions of their own, recorded with the number as the knob.
+    `learned` and `knobs` are examples. `simpler`: knob -> values that get functions of their own.
     """
     places = {name: len(learned) + n for n, name in enumerate(knobs)}
     codes = {"": _write(weigh, learned, knobs, dtype, {})}
@@ -245,10 +244,7 @@ def _record(
 
 
 def _known_from(graph: Graph, weights: Operand) -> dict[Node, Node]:
-    """Return the nodes that `gradient` can compute from the weights, with their formulas.
-
-    These are the weights and, if they are a quotient by a number of the row, its numerator.
-    """
+    """Return formulas from the weights: their own and, of a quotient, the numerator's."""
     if not isinstance(weights, Node):
         return {}
     known = {weights: weights}

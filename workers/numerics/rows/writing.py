@@ -1,9 +1,8 @@
 """The writer of formulas of rows as C++ over vector registers (workers/numerics/native/rows.hpp).
 
 A generated function goes through rows, and through the keys of each row in passes. A pass computes
-sums over the keys, or stores outputs; a number that needs a sum is computed in a later pass. If
-several passes need an expensive number of each key, the first one stores it; a cheap number is
-computed again.
+sums over keys, or stores outputs; what needs a sum comes in a later pass. An expensive number of
+keys that several passes need is stored by the first one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ class Function:
 
     name: str
     parameters: str
-    """The parameters of its C++ signature."""
     advance: str
     """The statement that moves its pointers to the next row."""
     rows: Mapping[Node, str]
@@ -128,8 +126,7 @@ class _Block:
         self._writer = writer
         self._scope = scope
         self._inner = inner
-        """The nodes that depend on a loop's state; `parent` computes all others, before the loop.
-        """
+        """The nodes that depend on a loop's state; `parent` computes others before."""
         self._parent = parent
         self._passes: dict[Node, int] = {}
 
@@ -276,10 +273,7 @@ class _Block:
         writer.ready.update(stored)
 
     def _key(self, node: Node, inner: Scope) -> str:
-        """Return the expression of a number of a key, computed in `inner`, the loop over keys.
-
-        Numbers of the row are computed before that loop.
-        """
+        """Return a key number's expression, computed in `inner`; rows' come before the loop."""
         if node.level != Level.KEY:
             return self.row(node)
         if found := inner.find(node):
