@@ -87,7 +87,7 @@ class ModuleModel(Model):
 
     @final
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
-        return _build(self, self._require(task)).parameters
+        return _build(self, self._require(task))[1]
 
     def _require(self, task: Task) -> TokenTask | VectorTask | SetTask:
         """Return the task; raises PluginError if the module does not read its kind."""
@@ -132,18 +132,12 @@ class ModuleModel(Model):
         return vjp(compute, dict(parameters))[0]
 
 
-@dataclass(frozen=True)
-class _Built:
-    module: nn.Module
-    parameters: dict[str, Parameter]
-
-
 _MODULES: dict[Any, dict[int, nn.Module]] = {}
 """Model, and names and shapes of its parameters -> longest input of a task -> its module."""
 
 
 @functools.lru_cache(maxsize=64)
-def _build(model: ModuleModel, task: Any) -> _Built:
+def _build(model: ModuleModel, task: Any) -> tuple[nn.Module, dict[str, Parameter]]:
     """Return the module, and its parameters with their starts."""
     modules: list[nn.Module] = []
     with torch.random.fork_rng(devices=()):
@@ -162,7 +156,7 @@ def _build(model: ModuleModel, task: Any) -> _Built:
         raise ModuleError(f"model.name: the module of {plugins.name_of(model)!r} has no parameters")
     key = model, tuple((name, one.shape) for name, one in parameters.items())
     _MODULES.setdefault(key, {})[task.longest] = first
-    return _Built(first, parameters)
+    return first, parameters
 
 
 def _start_of(values: Tensor) -> Start:
@@ -187,7 +181,7 @@ def _given(values: Tensor) -> Start:
 @functools.lru_cache(maxsize=64)
 def _check_module(model: ModuleModel, task: Any) -> None:
     """Raise ModuleError if a module draws numbers, changes its buffers or decides by its data."""
-    module = _build(model, task).module
+    module = _build(model, task)[0]
     name = plugins.name_of(model)
     arguments = model.arguments(_example(task))
     before = {key: one.clone() for key, one in module.named_buffers()}

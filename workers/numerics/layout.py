@@ -30,7 +30,6 @@ class Layout:
     def of(
         cls, parameters: Mapping[str, Parameter], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> Layout:
-        """Lay out these parameters in this order."""
         sizes = _sizes(parameters)
 
         def of_each(flags: Iterable[bool]) -> Tensor:

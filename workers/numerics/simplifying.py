@@ -58,7 +58,6 @@ def replace(kind: type, new: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def slots_in(tree: Any) -> set[Slot]:
-    """Return all slots in a tree."""
     return {leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Slot)}
 
 

@@ -61,24 +61,10 @@ def stream_permutations(states: Tensor, rows: int, sizes: Tensor, lengths: Tenso
     return drawn
 
 
-@stream_states.register_fake
-def _(seeds: Tensor, steps: Tensor, tag: int) -> Tensor:
-    return torch.empty_like(seeds)
-
-
-@stream_words.register_fake
-def _(states: Tensor, count: int) -> Tensor:
-    return states.new_empty(states.shape[0], count)
-
-
-@stream_mask.register_fake
-def _(states: Tensor, rates: Tensor, count: int) -> Tensor:
-    return states.new_empty(states.shape[0], count, dtype=torch.bool)
-
-
-@stream_permutations.register_fake
-def _(states: Tensor, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
-    return states.new_empty(states.shape[0], rows, length)
+stream_states.register_fake(lambda seeds, steps, tag: torch.empty_like(seeds))
+stream_words.register_fake(lambda states, count: states.new_empty(states.shape[0], count))
+stream_mask.register_fake(lambda states, _, count: states.new_empty(states.shape[0], count, dtype=torch.bool))
+stream_permutations.register_fake(lambda states, rows, *sizes: states.new_empty(states.shape[0], rows, sizes[-1]))
 
 
 def _launch(name: str, threads: int, arguments: list[int | Tensor]) -> None:

@@ -70,7 +70,6 @@ def find_obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.
 
 
 def _activation_of(model: Layered) -> Activation | None:
-    """Return the activation, if there is an MLP."""
     return model.activation if model.mlp_multiple else None
 
 
@@ -233,7 +232,6 @@ def _own_knobs(model: Layered) -> list[Number]:
 
 
 def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _Tables:
-    """Return the tables of a model with knobs [L]."""
     rates = _rates_of(model)
     cap: Number = getattr(model, "logit_cap", 0.0)
     columns: list[Number] = [model.norm_epsilon, cap, *(1 / (1 - rate) for rate in rates)]

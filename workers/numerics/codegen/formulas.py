@@ -100,6 +100,8 @@ def formula_of(name: str, positional: list[Any], keywords: dict[str, Any], dtype
     if name in ARITHMETIC:
         return ARITHMETIC[name], take_operands(ARITHMETIC[name], positional)
     if name in _LONGER:
+        if keywords.get("approximate", "none") != "none":
+            raise CannotGenerate("an approximated GELU")
         return _LONGER[name](positional, keywords, dtype)
     raise CannotGenerate(name)
 
@@ -167,14 +169,10 @@ def _finite(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype)
 
 
 def _gelu(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
-    if keywords.get("approximate", "none") != "none":
-        return _refuse("an approximated GELU")
     return f"{{0}} * {{T}}(0.5) * ({{T}}(1) + erf({{0}} * {spell(0.5**0.5, dtype)}))", positional[:1]
 
 
 def _gelu_backward(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
-    if keywords.get("approximate", "none") != "none":
-        return _refuse("an approximated GELU")
     root, scale = spell(0.5**0.5, dtype), spell(0.3989422804014327, dtype)
     below = f"{{T}}(0.5) * ({{T}}(1) + erf({{1}} * {root}))"
     return f"{{0}} * ({below} + {{1}} * (exp({{1}} * {{1}} * {{T}}(-0.5)) * {scale}))", positional[:2]

@@ -102,7 +102,6 @@ class Fusion:
         return [given[number] for number in self._read]
 
     def make_results(self, device: torch.device) -> list[Tensor]:
-        """Allocate memory for the results."""
         return [torch.empty_strided(kind.shape, kind.strides, dtype=kind.dtype, device=device) for kind in self.results]
 
     def launch(self, given: Sequence[Tensor]) -> list[Tensor]:
@@ -241,9 +240,7 @@ def run_fusion(number: int, given: Sequence[Tensor]) -> list[Tensor]:
     return _FUSIONS[number].run(given)
 
 
-@run_fusion.register_fake
-def _(number: int, given: Sequence[Tensor]) -> list[Tensor]:
-    return _FUSIONS[number].make_results(given[0].device)
+run_fusion.register_fake(lambda number, given: _FUSIONS[number].make_results(given[0].device))
 
 
 def fusion_of(number: int) -> Fusion:

@@ -198,9 +198,7 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
     **dict.fromkeys(("select", "unbind"), _selected),
     **dict.fromkeys(("split", "split_with_sizes"), _of_split),
     "where": lambda call: Choice(*call.positional[:3], dtype=call.result.dtype),
-    "masked_fill": lambda call: Choice(
-        call.positional[1], call.positional[2], call.positional[0], dtype=call.result.dtype
-    ),
+    "masked_fill": lambda call: Choice(*(call.positional[n] for n in (1, 2, 0)), dtype=call.result.dtype),
     **dict.fromkeys(("sum", "mean", "amax", "amin"), _reduced),
     "bmm": _multiplied,
     "gather": lambda call: Gathered(

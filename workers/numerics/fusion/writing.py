@@ -72,7 +72,6 @@ class Writer:
         return Kind.of(operand) if isinstance(operand, Tensor) else self._kinds[operand]
 
     def name(self, letter: str) -> str:
-        """Return the name of a new variable."""
         self._names += 1
         return f"{letter}{self._names}"
 
@@ -160,7 +159,6 @@ class Writer:
         return scope.find(key) or scope.know(key, self.hold_index(scope, " + ".join(terms) or "0"))
 
     def hold_index(self, scope: Scope, expression: str) -> str:
-        """Return a variable with an index."""
         if expression.isidentifier() or expression == "0":
             return expression
         name = self.name("i")

@@ -43,10 +43,7 @@ def _values(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor
     return values
 
 
-@_values.register_fake
-def _shape_of_values(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor:
-    """Return a tensor of the values' shape, for tensors without numbers."""
-    return torch.empty_like(points)
+_values.register_fake(lambda points, *_: torch.empty_like(points))
 
 
 @torch.library.custom_op("graft::spline_gradient", mutates_args=(), device_types="cpu")

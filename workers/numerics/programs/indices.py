@@ -29,7 +29,6 @@ class Index(NamedTuple):
 
     @staticmethod
     def of(variable: Variable) -> Index:
-        """Return the index that is a variable."""
         return Index(0, {variable: 1} if variable.size > 1 else {})
 
     def plus(self, other: Index, factor: int = 1) -> Index:
@@ -49,7 +48,6 @@ class Index(NamedTuple):
         return self.constant + sum(max(0, factor) * (one.size - 1) for one, factor in self.terms.items())
 
     def write(self) -> str:
-        """Return the expression in C++."""
         items = self.terms.items()
         terms = [one.name if factor == 1 else f"{one.name} * {factor}" for one, factor in items]
         return " + ".join([*terms, *([str(self.constant)] if self.constant or not terms else [])])

@@ -43,7 +43,6 @@ def _clone(lowering: Lowering, kind: Kind, source: Value, **_: Any) -> Value:
 
 
 def _where(lowering: Lowering, kind: Kind, mask: Value, if_true: Any, if_false: Any) -> Value:
-    """Choose between two operands, element by element."""
 
     def load(body: Body, indices: Sequence[Index]) -> str:
         condition = element(body, mask, indices, torch.bool)
@@ -58,7 +57,6 @@ def _where(lowering: Lowering, kind: Kind, mask: Value, if_true: Any, if_false: 
 
 
 def _flip(lowering: Lowering, kind: Kind, source: Value, axes: list[int]) -> Value:
-    """Reverse the order of elements along axes."""
     axes = axes_from_front(axes, len(source.shape)) if axes else []
     if isinstance(source, Stored):
         offset, strides = source.offset, [*source.strides]
@@ -111,7 +109,6 @@ def _embedding_gradient(
 
 
 def _gather(lowering: Lowering, kind: Kind, source: Value, axis: int, index: Value, **_: Any) -> Value:
-    """Read the elements that an index names along an axis."""
     axis %= max(1, len(source.shape))
 
     def load(body: Body, indices: Sequence[Index]) -> str:
@@ -165,7 +162,6 @@ def _triangle(sign: str, lowering: Lowering, kind: Kind, source: Value, diagonal
 
 
 def _stack(lowering: Lowering, kind: Kind, parts: list[Value], axis: int = 0) -> Value:
-    """Put tensors side by side along a new axis."""
     to, axis = new(kind), axis % max(1, len(kind.shape))
     shape, strides = ((*own[:axis], *own[axis + 1 :]) for own in (to.shape, to.strides))
     for number, part in enumerate(parts):
@@ -174,7 +170,6 @@ def _stack(lowering: Lowering, kind: Kind, parts: list[Value], axis: int = 0) ->
 
 
 def _concatenate(lowering: Lowering, kind: Kind, parts: list[Value], axis: int = 0) -> Value:
-    """Put tensors behind one another along an axis."""
     to, axis, start = new(kind), axis % max(1, len(kind.shape)), 0
     for part in parts:
         if len(part.shape) == len(kind.shape):  # else it is empty, [0]
@@ -251,7 +246,6 @@ def _add_product(
 
 
 def _product(lowering: Lowering, kind: Kind, left: Value, right: Value, bias: Stored | None = None) -> Stored:
-    """Multiply matrices or batches of them."""
     if not kind.dtype.is_floating_point:
         raise CannotGenerate("a product of whole numbers")
     one, other = (_batched(lowering.in_memory(factor)) for factor in (left, right))

@@ -41,14 +41,14 @@ class LaneProgram:
         self._results = lowering.results
         results = [one.buffer for one in self._results]
         self._schedule = schedule(lowering.steps, results)
-        every = [buffer for one in self._schedule for buffer in _buffers_of(one) if buffer]
+        every = [buffer for one in self._schedule for buffer in one.buffers if buffer]
         self._buffers: dict[int, Buffer] = {id(buffer): buffer for buffer in every}
         self._shapes = [one.shape for one in self._results]
         self._bytes, self._offsets = self._plan_memory()
         texts = dict.fromkeys(one.text for one in self._schedule if isinstance(one, Kernel))
         if (length := sum(map(len, texts))) > _LONGEST:
             raise CannotGenerate(f"a step whose code has {length} characters, more than {_LONGEST}")
-        if (most := max([0, *(len(_buffers_of(one)) for one in self._schedule)])) > _ARGUMENTS:
+        if (most := max([0, *(len(one.buffers) for one in self._schedule)])) > _ARGUMENTS:
             raise CannotGenerate(f"a kernel of {most} tensors, more than {_ARGUMENTS}")
         self._units, self._names = _units(list(texts))
         self._calls: Any = None
@@ -56,7 +56,6 @@ class LaneProgram:
 
     @property
     def texts(self) -> list[str]:
-        """Compile what is not yet compiled; return whether the program can be run."""
         return [unit.text for unit in self._units]
 
     def begin(self) -> None:
@@ -64,7 +63,7 @@ class LaneProgram:
         native.begin([native.packaged("programs"), *self._units])
 
     def load(self) -> bool:
-        """Compile what is not yet; returns whether it can be run."""
+        """Compile what is not yet compiled; return whether the program can be run."""
         self.begin()
         runtime, libraries = native.library("programs"), [native.load(unit) for unit in self._units]
         if runtime is None or None in libraries:
@@ -73,7 +72,7 @@ class LaneProgram:
         numbers = {key: number for number, key in enumerate(self._buffers)}
         calls: list[int] = []
         for one in self._schedule:
-            own = [numbers[id(buffer)] if buffer else -1 for buffer in _buffers_of(one)]
+            own = [numbers[id(buffer)] if buffer else -1 for buffer in one.buffers]
             sizes = one.numbers if isinstance(one, Call) else []
             if isinstance(one, Call):
                 function = getattr(runtime, one.function)
@@ -131,7 +130,7 @@ class LaneProgram:
         """
         used: dict[int, tuple[int, int]] = {}
         for number, one in enumerate(self._schedule):
-            for buffer in _buffers_of(one):
+            for buffer in one.buffers:
                 if buffer and buffer.is_made:
                     used[id(buffer)] = used.get(id(buffer), (number, number))[0], number
         offsets: dict[int, int] = {}
@@ -155,11 +154,6 @@ class LaneProgram:
     def _size(self, key: int) -> int:
         buffer = self._buffers[key]
         return -(-buffer.numel * buffer.kept_as.itemsize // _LINE) * _LINE
-
-
-def _buffers_of(one: Kernel | Call) -> list[Buffer | None]:
-    """Return the buffers that a call reads and writes, in the order of its arguments."""
-    return [*one.arguments] if isinstance(one, Kernel) else one.buffers
 
 
 def _units(texts: Sequence[str]) -> tuple[list[Unit], dict[str, tuple[int, str]]]:

@@ -29,14 +29,12 @@ Axes = tuple[int, ...]
 
 @dataclass(eq=False)
 class Kernel:
-    """Loops over the same rows."""
-
     rows: Axes
     """The number of iterations of each outer loop."""
     loops: list[Loops]
     bodies: list[_Written] = field(default_factory=list)
     text: str = ""
-    arguments: list[Buffer] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
 
 
 @dataclass
@@ -209,7 +207,7 @@ def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
             return f"{name}[{index.without(rows).write()}]"
         if id(buffer) not in names:
             names[id(buffer)] = f"b{len(names)}"
-            kernel.arguments.append(buffer)
+            kernel.buffers.append(buffer)
         return f"{names[id(buffer)]}[{index.write()}]"
 
     for loops in kernel.loops:
@@ -226,7 +224,7 @@ def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
             *(f"    {line}" for line in lines),
             "}",
         ]
-    types = [TYPES[one.kept_as] for one in kernel.arguments]
+    types = [TYPES[one.kept_as] for one in kernel.buffers]
     parameters = ", ".join(f"{kind} *__restrict b{number}" for number, kind in enumerate(types))
     given = ", ".join(f"({kind} *)at[{number}]" for number, kind in enumerate([*types, "Long"]))
     kernel.text = "\n".join(
@@ -260,7 +258,6 @@ _JOINED = {
 
 
 def _write_row(loops: Loops, written: _Written, to: str) -> list[str]:
-    """Return the statements of a row."""
     body, value, kind = written.body, written.value, TYPES[loops.dtype]
     inner = [*body.inside]
     head = f"for (long c = 0; c < {written.inner}; c++) {{"

@@ -93,15 +93,6 @@ class Graph:
         """Return the node with the same formula of other operands."""
         return self._keep(Node(node.what, operands, node.level, node.is_truth, node.name, node.loop))
 
-    def states(self, count: int) -> list[Node]:
-        """Make inputs of a loop's body, which no other loop shares."""
-        return [Node("input", (), Level.ROW, name="state") for _ in range(count)]
-
-    def results(self, loop: Loop) -> list[Node]:
-        """Return the numbers after the last step."""
-        loop.nodes = [Node("loop", (), Level.ROW, loop=loop) for _ in loop.results]
-        return loop.nodes
-
     def _keep(self, node: Node) -> Node:
         operands = tuple(id(one) if isinstance(one, Node) else (type(one), repr(one)) for one in node.operands)
         return self._known.setdefault((node.what, node.name, operands), node)

@@ -108,7 +108,7 @@ class RecordingReader:
     def _begin_loop(self, state: list[TensorFormula], steps: int) -> list[TensorFormula]:
         if self._loops:
             raise NotOfRows("it has a loop within a loop")
-        nodes = self._graph.states(len(state))
+        nodes = [Node("input", (), Level.ROW, name="state") for _ in state]
         self._loops.append(Loop(steps, [one.visible for one in state], nodes))
         return [TensorFormula(one.shape, one.dtype, node, node) for one, node in zip(state, nodes, strict=True)]
 
@@ -118,7 +118,7 @@ class RecordingReader:
             if isinstance(one.visible, Node) and one.visible.level not in (Level.HEAD, Level.ROW):
                 raise NotOfRows("its loop keeps more than numbers of a row")
             loop.results.append(one.visible)
-        nodes = self._graph.results(loop)
+        nodes = loop.nodes = [Node("loop", (), Level.ROW, loop=loop) for _ in loop.results]
         return [TensorFormula(one.shape, one.dtype, node, node) for one, node in zip(state, nodes, strict=True)]
 
 
