@@ -73,12 +73,11 @@ class Streams:
         number = int(purpose) + 256 * site
         tag = _wrap(number * GOLDEN)
         native = library("streams") if seeds.device.type == "cpu" else None
-        is_by_lane = isinstance(steps, Tensor) and steps.shape == seeds.shape
-        if native and is_by_lane:
+        if native and isinstance(steps, Tensor) and steps.shape == seeds.shape:
             state, given = torch.empty_like(seeds), (seeds.contiguous(), steps.contiguous())
             native.stream_states(len(seeds), ctypes.c_int64(tag), *map(address, (*given, state)))
             return cls(state=state)
-        if is_by_lane and stream_kernels.draws_on(seeds.device):
+        if isinstance(steps, Tensor) and steps.shape == seeds.shape and stream_kernels.draws_on(seeds.device):
             given = seeds.contiguous(), steps.contiguous()
             return cls(state=stream_kernels.stream_states(*given, number))
         at_step = _wrap(steps * GOLDEN) if isinstance(steps, int) else steps * GOLDEN

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from spaces import plugins
 from workers.data.tasks import Batch
+from workers.networks.models import Attention, Model
 from workers.numerics.parameters import Parameters
-
-if TYPE_CHECKING:
-    from workers.networks.models import Attention, Model
 
 
 class Diagnostic(ABC):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from workers.data.tasks import Batch
 from workers.networks.diagnostics import Diagnostic
-
-if TYPE_CHECKING:
-    from workers.networks.models import Attention
+from workers.networks.models import Attention
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from workers.data.tasks import Batch
 from workers.networks.diagnostics import Diagnostic
 from workers.networks.diagnostics._heads import by_head
+from workers.networks.models import Attention
 from workers.networks.scorers import scaled_logits
-
-if TYPE_CHECKING:
-    from workers.networks.models import Attention
 
 
 @dataclass(frozen=True, kw_only=True)

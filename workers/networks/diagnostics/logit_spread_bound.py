@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,9 +12,7 @@ from torch import Tensor
 from workers.data.tasks import Batch
 from workers.networks.diagnostics import Diagnostic
 from workers.networks.diagnostics._heads import by_head
-
-if TYPE_CHECKING:
-    from workers.networks.models import Affine, Attention
+from workers.networks.models import Affine, Attention
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from workers.data.tasks import Batch
 from workers.networks.diagnostics import Diagnostic
 from workers.networks.diagnostics._heads import by_head, shares
-
-if TYPE_CHECKING:
-    from workers.networks.models import Attention
+from workers.networks.models import Attention
 
 
 @dataclass(frozen=True, kw_only=True)

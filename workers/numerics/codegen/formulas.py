@@ -168,10 +168,6 @@ def _finite(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype)
     return f"{{0}} != {{0}} ? {none} : isfinite({{0}}) ? {{0}} : {{0}} > {{T}}(0) ? {most} : {least}", positional[:1]
 
 
-def _gelu(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
-    return f"{{0}} * {{T}}(0.5) * ({{T}}(1) + erf({{0}} * {spell(0.5**0.5, dtype)}))", positional[:1]
-
-
 def _gelu_backward(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
     root, scale = spell(0.5**0.5, dtype), spell(0.3989422804014327, dtype)
     below = f"{{T}}(0.5) * ({{T}}(1) + erf({{1}} * {root}))"
@@ -190,7 +186,10 @@ _LONGER: dict[str, Callable[[list[Any], dict[str, Any], torch.dtype], Formula]] 
     "pow": _power,
     "clamp": _bounded,
     "nan_to_num": _finite,
-    "gelu": _gelu,
+    "gelu": lambda positional, _, dtype: (
+        f"{{0}} * {{T}}(0.5) * ({{T}}(1) + erf({{0}} * {spell(0.5**0.5, dtype)}))",
+        positional[:1],
+    ),
     "gelu_backward": _gelu_backward,
     "bitwise_not": lambda positional, _, dtype: ("!{0}" if dtype == torch.bool else "~{0}", positional[:1]),
 }

@@ -113,7 +113,12 @@ class _Layout:
         self._buffers: dict[Any, str] = {}
 
     def code(self) -> KernelCode:
-        needed = self._find_buffers()
+        needed: list[Any] = []
+        for key, stored in self._stored.items():
+            for other in stored.reads:  # another loop reads a tensor that is no result
+                is_elsewhere = self._loop_of(other) != self._loop_of(key)
+                if is_elsewhere and other not in self._results and other not in needed:
+                    needed.append(other)
         self._buffers = {key: f"s{number}" for number, key in enumerate(needed)}
         self._buffers |= {slot: f"o{number}" for number, slot in enumerate(self._results)}
         lines = self._write_levels()
@@ -176,16 +181,6 @@ class _Layout:
         if isinstance(self._rules[slot], Summed):
             raise CannotGenerate("another block's sums")
         return False
-
-    def _find_buffers(self) -> list[Any]:
-        """Return the stored tensors that another loop reads and that are no results."""
-        found: list[Any] = []
-        for key, stored in self._stored.items():
-            for other in stored.reads:
-                elsewhere = self._loop_of(other) != self._loop_of(key)
-                if elsewhere and other not in self._results and other not in found:
-                    found.append(other)
-        return found
 
     def _loop_of(self, key: Any) -> tuple[int, int, Any]:
         stored = self._stored[key]

@@ -84,7 +84,17 @@ class Partition:
                 self.levels.append(level)
             else:
                 self.levels.append(-1)
-        return self._arrange(slots_in(results))
+        needed, views = self._needed_outside(slots_in(results))
+        self._assign_owners(needed)
+        arranged: dict[tuple[int, int, int], Operation | Part] = {}
+        for (level, number), part in self._parts(needed).items():
+            arranged[level, 0, number] = part
+        for number, operation in enumerate(self.operations):
+            if self.levels[number] >= 0:
+                arranged[self.levels[number], 1, number] = operation
+            elif number in views:
+                arranged[self._level_of_view(operation), 1, number] = operation
+        return [arranged[key] for key in sorted(arranged)]
 
     def _known(self, slot: Slot) -> _Known:
         return self.known.setdefault(slot, _Known(0, 0))
@@ -146,19 +156,6 @@ class Partition:
         return _Known(max(needed), max(needed), inside=True, cost=cost)
 
     # -- fusions -----------------------------------------------------------------------------------
-
-    def _arrange(self, results: set[Slot]) -> list[Operation | Part]:
-        needed, views = self._needed_outside(results)
-        self._assign_owners(needed)
-        arranged: list[tuple[tuple[int, int, int], Operation | Part]] = [
-            ((level, 0, number), part) for (level, number), part in self._parts(needed).items()
-        ]
-        for number, operation in enumerate(self.operations):
-            if self.levels[number] >= 0:
-                arranged.append(((self.levels[number], 1, number), operation))
-            elif number in views:
-                arranged.append(((self._level_of_view(operation), 1, number), operation))
-        return [one for _, one in sorted(arranged, key=lambda item: item[0])]
 
     def _needed_outside(self, results: set[Slot]) -> tuple[dict[Slot, int], set[int]]:
         """Return the slots needed outside of fusions, by level, and the views to make for them."""

@@ -121,18 +121,14 @@ class _Schedule:
             if writer not in kernel.loops or others:
                 return False
             body = bodies[kernel.loops.index(writer)]
-            if body is None or body.adds_up or not _is_of_row(body.place, index, names):
+            if body is None or body.adds_up or body.place.part(names) != index.part(names):
+                return False
+            stored, read = body.place.without(names), index.without(names)
+            if read.least < stored.least or stored.most < read.most:  # not stored for this row
                 return False
         kernel.rows, kernel.bodies = rows, [body for body in [*bodies, own] if body]
         kernel.loops.append(step)
         return True
-
-
-def _is_of_row(stored: Index, read: Index, rows: frozenset[str]) -> bool:
-    """Return whether what is read was stored for the same row of a kernel, as a whole."""
-    alike = stored.part(rows) == read.part(rows)
-    written, found = stored.without(rows), read.without(rows)
-    return alike and written.least <= found.least and found.most <= written.most
 
 
 def _rows_for(rows: Axes, axes: Axes) -> Axes | None:
