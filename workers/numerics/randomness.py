@@ -129,10 +129,7 @@ class Streams:
         return keys.argsort(dim=-1)[..., :length]
 
     def padded_permutations(self, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
-        """Return each lane's `permutations` of its own size and length, then -1: [L, rows, length].
-
-        `sizes` and `lengths` [L] are at most `size` and `length`.
-        """
+        """Return lanes' `permutations` of `sizes` and `lengths` [L], then -1: [L, rows, length]."""
         native = library("permutations") if self.state.device.type == "cpu" else None
         if native or (stream_kernels.draws_on(self.state.device) and size <= stream_kernels.LARGEST):
             return self._permute(native, rows, sizes.long(), lengths.long(), size, length)
@@ -168,10 +165,7 @@ def keep_mask(streams: Streams, rates: Tensor, *shape: int) -> Tensor:
 
 
 def padded_keep_mask(streams: Streams, rates: Tensor, shape: Sequence[int], own: Sequence[int | Tensor]) -> Tensor:
-    """Return each lane's `keep_mask` of its own shape, padded by anything: [L, *shape].
-
-    `own`: the extents, each a number for all lanes or [L].
-    """
+    """Return lanes' `keep_mask` of `own` extents, each a number or [L], padded: [L, *shape]."""
     state, threshold = dropout_streams_and_thresholds(streams, rates)
     index = state.new_zeros(state.shape)
     for extent, size in zip(shape, own, strict=True):

@@ -18,14 +18,10 @@ from torch.utils import _pytree as pytree
 LARGEST_KEPT = 1 << 14
 """The most entries of a kept tensor: some hundred recordings are remembered."""
 
-_SHARING = frozenset(
-    {
-        torch.ops.aten._unsafe_view.default,
-        torch.ops.aten.unsafe_chunk.default,
-        torch.ops.aten.unsafe_split.Tensor,
-        torch.ops.aten.unsafe_split_with_sizes.default,
-        torch.ops.aten.lift.default,
-    }
+_ATEN: Any = torch.ops.aten
+_SHARING = (
+    *(_ATEN._unsafe_view.default, _ATEN.unsafe_chunk.default, _ATEN.unsafe_split.Tensor),
+    *(_ATEN.unsafe_split_with_sizes.default, _ATEN.lift.default),
 )
 """Operations that return the memory of an argument, though their schemas do not say so."""
 
@@ -127,16 +123,16 @@ def _pieces_of(
 ) -> tuple[_Whole, list[tuple[int, int, Slot]]] | None:
     """Return the parts [start, end) of an operation's result along an axis, None if it has none."""
     function, (positional, keywords), _ = operation
-    if function is torch.ops.aten.select_backward.default:
+    if function is _ATEN.select_backward.default:
         slot, sizes, axis, index = positional
-        whole = _Whole(torch.ops.aten.stack.default, tuple(sizes), axis % len(sizes))
+        whole = _Whole(_ATEN.stack.default, tuple(sizes), axis % len(sizes))
         return whole, [(index % whole.size, index % whole.size + 1, slot)]
-    if function is torch.ops.aten.slice_backward.default and positional[5] == 1:
+    if function is _ATEN.slice_backward.default and positional[5] == 1:
         slot, sizes, axis, start, end, _ = positional
-        whole = _Whole(torch.ops.aten.cat.default, tuple(sizes), axis % len(sizes))
+        whole = _Whole(_ATEN.cat.default, tuple(sizes), axis % len(sizes))
         start, end, _ = slice(start, end).indices(whole.size)
         return (whole, [(start, end, slot)]) if start < end else None
-    if function is not torch.ops.aten.add.Tensor or keywords or len(positional) != 2:
+    if function is not _ATEN.add.Tensor or keywords or len(positional) != 2:
         return None
     one, other = (known.get(term) if isinstance(term, Slot) else None for term in positional)
     return (one[0], [*one[1], *other[1]]) if one and other and one[0] == other[0] else None

@@ -94,8 +94,7 @@ def _pick(table: Tensor, index: Tensor) -> Tensor:
 class Symmetrised:
     """A spline averaged with its own mirror image."""
 
-    knots: Tensor
-    """[n] the average."""
+    knots: Tensor  # [n] the average
     axis: Axis
     """The reversed axes; x gives an even function, xy an odd one, about the middle + shift / 2."""
     shift: int

@@ -58,8 +58,7 @@ class Norm:
 
     name: str
     width: int
-    kind: str
-    """`layer_norm` or `rms_norm`."""
+    kind: str  # `layer_norm` or `rms_norm`
     epsilon: float | Tensor
     bias: bool
     """True for a bias of LayerNorm; RMSNorm has none."""
@@ -175,7 +174,6 @@ class SelfAttention:
         return self.scorer.of_logits(scaled_logits(query, key) + bias, visible, learned)
 
     def _sources(self, stream: Tensor, own: Parameters) -> Sequence[Affine | None]:
-        """Return the affine maps of queries and keys."""
         if self.query_key_norm or self.canon_heads.present:
             return None, None
         vectors, weight = self.canon_input(stream, own), own["query_key_value"]

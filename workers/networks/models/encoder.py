@@ -11,10 +11,7 @@ from workers.networks.models._tokens import TokenTransformer
 @final
 @dataclass(frozen=True, kw_only=True)
 class Encoder(TokenTransformer):
-    """The transformer without the causal mask, for masked language modelling (Devlin et al. 2019).
-
-    The unembedding predicts masked tokens; padding is not seen.
-    """
+    """The transformer with neither causal mask nor visible padding, as in Devlin et al. 2019."""
 
     @property
     def causal(self) -> bool:

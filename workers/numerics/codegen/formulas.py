@@ -92,7 +92,6 @@ _COSTLY = ("exp", "log", "sin", "cos", "tanh", "erf", "pow", "sqrt", "left_over"
 
 
 Formula = tuple[str, list[Any]]
-"""A template and its operands."""
 
 
 def formula_of(name: str, positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:

@@ -30,10 +30,7 @@ class Kernel:
     """A kernel on one GPU."""
 
     def __init__(self, cubin: bytes, name: str, device: torch.device, most_shared_bytes: int | None = None) -> None:
-        """Load a kernel; raises RuntimeError if there is no driver or it refuses the kernel.
-
-        `most_shared_bytes`: the most that a launch may ask for in a block; None for CUDA's 48 KB.
-        """
+        """Load a kernel of at most `most_shared_bytes` a block (None: 48 KB); raises RuntimeError."""
         self._device = device
         module = ctypes.c_void_p()
         self._function, self._context = ctypes.c_void_p(), ctypes.c_void_p()

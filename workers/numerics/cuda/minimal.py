@@ -8,7 +8,6 @@ from workers.numerics.cuda.compiler import cubin_key
 
 SOURCE = Path(__file__).parent / "minimal.cu"
 NAME = "fused_minimal"
-"""The kernel's name in the source."""
 
 
 def options(*, weights_in_shared: bool, tf32: bool = False) -> tuple[str, ...]:

@@ -19,7 +19,6 @@ from workers.numerics.simplifying import Operation, Slot
 
 
 def fuses_on(device: torch.device) -> bool:
-    """Return whether operations are fused on this device."""
     # Tensors of the device `meta` have no numbers: they stand for a GPU's, to count a step's cost.
     return device.type in ("cuda", "meta")
 
@@ -31,10 +30,7 @@ def fuse(
     device: torch.device,
     lanes: int,
 ) -> list[Operation]:
-    """Return fewer operations that compute `results`, up to rounding.
-
-    `lanes`: the length of first axes that a kernel's blocks may share out.
-    """
+    """Return fewer operations for `results`, up to rounding; blocks may share out `lanes`."""
     if lanes < 1:
         return [*operations]
     fused: list[Operation] = []

@@ -24,7 +24,6 @@ from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Slot
 
 THREADS = 256
-"""The number of threads of a block."""
 CHEAP = 8
 """The largest cost of a value that is computed again for each operation that needs it."""
 _CHEAP_PER_ELEMENT = 2
@@ -49,10 +48,7 @@ class KernelCode(NamedTuple):
 def write_kernel(
     rules: Mapping[Slot, Rule], kinds: Mapping[Slot, Kind], results: Sequence[Slot], lanes: int
 ) -> KernelCode:
-    """Return the kernel that computes `results`, in their order; raises CannotGenerate.
-
-    It has the most blocks that have enough work each and need nothing that another block stores.
-    """
+    """Return the kernel of `results`, of as many blocks as are useful; raises CannotGenerate."""
     for count in _block_counts([kinds[slot] for slot in results], lanes):
         try:
             return _Layout(rules, kinds, results, Cut(lanes, count)).code()
@@ -84,7 +80,6 @@ class _Stored:
     """Key of a tensor that it reads -> True if an element reads the same element alone."""
     level: int = 0
     is_part: bool = False
-    """True if it holds partial sums."""
 
 
 class _Layout:

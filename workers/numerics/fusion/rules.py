@@ -137,7 +137,6 @@ class Reduction:
         return {axis: axes[axis if self.kept else number] for number, axis in enumerate(outer)}
 
     def term(self, writer: Writer, scope: Scope, place: Place, axes: Mapping[int, str], shape: tuple[int, ...]) -> str:
-        """Return the source's element at these axes."""
         own = tuple("0" if shape[axis] == 1 else axes[axis] for axis in range(len(shape)))
         there = writer.move(place, shape, own, set(self.axes))
         return writer.element(scope, self.source, there, self.dtype)

@@ -35,7 +35,6 @@ class Scope:
         self.lines.append(line)
 
     def put(self, head: str, inner: Scope) -> None:
-        """Write a scope inside this one."""
         self.lines += [f"{head} {{", *(f"    {line}" for line in inner.lines), "}"]
 
 
@@ -68,7 +67,6 @@ class Writer:
         self._names = 0
 
     def kind(self, operand: Slot | Tensor) -> Kind:
-        """Return the kind of a tensor, or of the tensor that a slot stands for."""
         return Kind.of(operand) if isinstance(operand, Tensor) else self._kinds[operand]
 
     def name(self, letter: str) -> str:
@@ -125,7 +123,6 @@ class Writer:
     # -- places ------------------------------------------------------------------------------------
 
     def axes(self, scope: Scope, place: Place) -> tuple[str, ...]:
-        """Return the expressions of a place's axes."""
         if place.axes is not None:
             return place.axes
         assert place.flat is not None

@@ -25,25 +25,21 @@ LIGHT = 4
 """The largest weight (`Lazy.weight`) of a value that is computed again for each use."""
 _HEAVY = 40
 """Values above this weight are always stored, or the generated text could grow without bound."""
-_DIVISIONS = frozenset({"remainder", "floor_divide", "div"})
-VIEWS = frozenset(
-    (
-        *("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "alias", "detach"),
-        *("expand", "transpose", "permute", "t", "slice", "select", "split", "split_with_sizes", "unbind"),
-        *("lift", "unfold", "transpose_", "t_", "squeeze_", "unsqueeze_", "diagonal", "unsafe_split"),
-    )
+_DIVISIONS = ("remainder", "floor_divide", "div")
+VIEWS = (
+    *("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "alias", "detach"),
+    *("expand", "transpose", "permute", "t", "slice", "select", "split", "split_with_sizes", "unbind"),
+    *("lift", "unfold", "transpose_", "t_", "squeeze_", "unsqueeze_", "diagonal", "unsafe_split"),
 )
 """Operations that show the elements of a tensor under other axes."""
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
 SPLINES = ("graft::spline", "graft::spline_gradient")
-_CALLS = frozenset({*PRODUCTS, *SPLINES})
+_CALLS = (*PRODUCTS, *SPLINES)
 """Operations that become calls; their operands have to be in memory."""
-_KEYWORDS = frozenset(
-    (
-        *("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit"),
-        *("sparse_grad", "alpha", "beta", "rounding_mode", "approximate", "correction", "min", "max"),
-        *("nan", "posinf", "neginf"),
-    )
+_KEYWORDS = (
+    *("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit"),
+    *("sparse_grad", "alpha", "beta", "rounding_mode", "approximate", "correction", "min", "max"),
+    *("nan", "posinf", "neginf"),
 )
 """Keywords that lowering heeds or that change no number; any other raises CannotGenerate."""
 
@@ -79,7 +75,7 @@ class Lowering:
     # -- uses --------------------------------------------------------------------------------------
 
     def _count_uses(self, recording: Recording) -> None:
-        """Note how slots are used; using a view counts as using its root, the tensor it shows."""
+        """Note how slots are used; a use of a view is one of its root, the tensor that it shows."""
         self._roots: dict[Slot, Slot] = {}
         """Slot of a view -> slot of the tensor that it shows."""
         roots = self._roots

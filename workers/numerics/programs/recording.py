@@ -132,7 +132,6 @@ def _attention_gradient(
     *,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the gradients of `_attention` by query, key and value."""
     weights = (_logits(query, key, causal, scale) - logsumexp[..., None]).exp()
     inside = (gradient * mixed).sum(-1, keepdim=True)
     by_logits = weights * (gradient @ value.mT - inside) * scale

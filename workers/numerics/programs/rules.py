@@ -78,7 +78,6 @@ def _flip(lowering: Lowering, kind: Kind, source: Value, axes: list[int]) -> Val
 
 
 def _embedding(lowering: Lowering, kind: Kind, table: Value, index: Value, *_: Any, **__: Any) -> Value:
-    """Read the rows of a table that an index names."""
 
     def load(body: Body, indices: Sequence[Index]) -> str:
         row = body.read_index(element(body, index, indices[:-1], torch.int64), table.shape[0])

@@ -59,11 +59,9 @@ class Stored:
 
     @property
     def weight(self) -> int:
-        """The cost of loading an element."""
         return 1
 
     def load(self, body: Body, indices: Sequence[Index]) -> str:
-        """Return the variable that holds an element."""
         return body.load(self.buffer, linear(self.offset, self.strides, indices))
 
 

@@ -53,10 +53,7 @@ _LEARN = (
 def write_activation(
     apply: Apply, parts: int, learned: Mapping[str, Tensor], knobs: Mapping[str, float], dtype: torch.dtype
 ) -> ActivationCode:
-    """Return the code of an activation of so many parts; raises NotOfRows.
-
-    `learned` and `knobs` are examples, `learned` in the shapes of the parameters.
-    """
+    """Return an activation's code, from examples of its numbers and knobs; raises NotOfRows."""
     read = _record(apply, parts, learned, knobs, dtype)
     places = [f"hidden + {n} * pitch" if n else "hidden" for n in range(parts)]
     head = {node: f"load<T>(given + {n} * W<T>)" for n, node in enumerate(read.given)}

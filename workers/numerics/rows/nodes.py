@@ -69,7 +69,6 @@ class Graph:
         self._known: dict[Hashable, Node] = {}
 
     def input(self, name: str, level: Level) -> Node:
-        """Return a number that the function is given."""
         return self._keep(Node("input", (), level, name=name))
 
     def formula(self, template: str, operands: tuple[Operand, ...], *, is_truth: bool = False) -> Node:

@@ -19,8 +19,7 @@ class Found(NamedTuple):
 
     weights: Tensor
     by_logits: Tensor
-    by_learned: Tensor
-    """[n], by each number that the head learns."""
+    by_learned: Tensor  # [n], by each number that the head learns
 
 
 def run(
@@ -70,10 +69,8 @@ class Activated(NamedTuple):
     """An activation's results for rows [r, f]."""
 
     values: Tensor
-    by_hidden: Tensor
-    """[r, parts * f]"""
-    by_learned: Tensor
-    """[n]"""
+    by_hidden: Tensor  # [r, parts * f]
+    by_learned: Tensor  # [n]
 
 
 def run_activation(

@@ -49,7 +49,6 @@ class Names:
         return expression
 
     def declare_given(self, given: Mapping[Node, str], scope: Scope) -> None:
-        """Declare a variable for each input."""
         for node, expression in given.items():
             scope.known[node] = self.new("g")
             scope.lines.append(f"const N {scope.known[node]} = {expression};")

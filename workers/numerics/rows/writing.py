@@ -84,7 +84,6 @@ class _Writer:
         self.ready: set[Node] = set()
         """The stored numbers whose pass is already written."""
         self.reciprocals: dict[Node, Node] = {}
-        """Divisors -> their reciprocals."""
 
     def write(self) -> str:
         function = self.function
