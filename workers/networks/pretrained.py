@@ -33,10 +33,15 @@ def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype
 
     `scorer`: `{"name": "ssa", "b": 1.0}`; None leaves softmax, by transformers' plainest code. What
     it learns becomes parameters `graft_scorer` of each attention layer, which train and are saved
-    with the others; in evaluation it is what it is in validation. Raises StudyError for a folder
+    with the others; in evaluation it acts as in validation. Raises StudyError for a folder
     without such a model, or a scorer that looks at more than logits.
     """
-    transformers = _library()
+    try:
+        transformers: Any = import_module("transformers")
+    except ImportError as error:
+        raise StudyError(
+            "pretrained models need the package transformers: pip install 'graft-search[huggingface]'"
+        ) from error
     if not (folder / "config.json").is_file():
         raise StudyError(f"{folder}: there is no config.json of a pretrained model in it")
     own = None
@@ -115,15 +120,6 @@ def embedding_norms(folder: Path) -> dict[str, NDArray[np.float64]]:
     read, written = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     matrices = {"embedding": read} | ({} if written is read else {"unembedding": written})
     return {name: matrix.double().norm(dim=-1).numpy() for name, matrix in matrices.items()}
-
-
-def _library() -> Any:
-    try:
-        return import_module("transformers")
-    except ImportError as error:
-        raise StudyError(
-            "pretrained models need the package transformers: pip install 'graft-search[huggingface]'"
-        ) from error
 
 
 def _register(transformers: Any, scorer: LogitScorer) -> str:

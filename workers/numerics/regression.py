@@ -22,8 +22,7 @@ def draw_prompts(
 
     `moments_of()` [L or 1, 4, d + 1]: means and deviations of a prompt's weights, then of inputs
     and noise. None without native steps or on another device. The numbers are those of
-    `Streams.normal`, d for the weights and then s rows; a label sums its inputs in their order,
-    then the noise.
+    `Streams.normal`, d for the weights and then s rows; labels sum inputs in order, then noise.
     """
     native = library("normals") if streams.state.device.type == "cpu" else None
     if not native:

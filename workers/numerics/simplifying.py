@@ -1,8 +1,7 @@
 """The simplification of recordings: the same numbers from fewer operations at each replay.
 
 Operations that no result needs are left out, those on constants are computed once, and repeated
-ones are shared; bits stay. A tensor that is or may be written into, as a result, is neither shared
-nor kept.
+ones are shared; bits stay. Tensors that are written into, or returned, are neither shared nor kept.
 """
 
 from __future__ import annotations

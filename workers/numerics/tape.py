@@ -35,8 +35,7 @@ class CannotRecord(Exception):  # noqa: N818 - the function may still be run
 class Tape(TorchDispatchMode):
     """While entered, lists this thread's tensor operations, as they are below vmap and autograd.
 
-    `torch.fx` takes ten times as long. Tensors are numbered and not kept: recording takes no more
-    memory than running.
+    `torch.fx` takes ten times as long. Tensors are numbered, not kept: that costs no memory.
     """
 
     def __init__(self, leaves: Sequence[Tensor]) -> None:

@@ -38,8 +38,7 @@ class Activation(ABC):
 class Gated(Activation):
     """A gated linear unit, gate(a) * b, where a is the first half of the channels and b the second.
 
-    The MLP then has three matrices. Source: Shazeer 2020, "GLU Variants Improve Transformer", eq.
-    5.
+    The MLP has three matrices. Source: Shazeer 2020, "GLU Variants Improve Transformer", eq. 5.
     """
 
     @property

@@ -13,7 +13,10 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianWavelet(Activation):
-    """cos(w x) exp(-(s x)^2), frequency w, sharpness s. Source: Saragadam et al. 2023, "WIRE"."""
+    """cos(w x) exp(-(s x)^2), a Gaussian of width 1 / s times a wave of frequency w, if not 0.
+
+    Source: Saragadam et al. 2023, "WIRE", section 3, its real part.
+    """
 
     frequency: float = knob(1.0, low=0)
     sharpness: float = knob(1.0, low=0, open_low=True)

@@ -150,8 +150,7 @@ def own_sizes(model: Minimal, task: NextToken, length: int | Tensor) -> list[int
 def stack_knobs(model: Minimal, lanes: int, device: torch.device | None = None) -> Tensor:
     """Return [L, 4] float64 of a model bound to lanes.
 
-    Columns: scale of logits (1 for products of features), epsilon of the norm, both dropouts'
-    scales.
+    Columns: scale of logits (1 for products of features), epsilon of the norm, dropouts' scales.
     """
     rates = [plans.per_lane(rate, lanes, device) for rate in (model.embedding_dropout, model.residual_dropout)]
     unscaled = isinstance(model.scorer, KernelScorer)

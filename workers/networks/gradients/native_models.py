@@ -27,7 +27,7 @@ class NativeModel(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """Compute the gradient [L, P] and the loss [L] at parameters [L, P] on a batch [L, N, ...].
 
-        `model` and `task` have knobs and actual sizes as [L]; `streams` are all dropout sites'.
+        `model` and `task` have knobs and actual sizes as [L]; `streams`: one per site, used or not.
         """
         ...
 

@@ -11,7 +11,10 @@ from workers.networks.models._tokens import TokenTransformer
 @final
 @dataclass(frozen=True, kw_only=True)
 class Encoder(TokenTransformer):
-    """The transformer with neither causal mask nor visible padding, as in Devlin et al. 2019."""
+    """The transformer without the causal mask, for masked language modelling (Devlin et al. 2019).
+
+    The unembedding predicts masked tokens; padding is not seen.
+    """
 
     @property
     def causal(self) -> bool:

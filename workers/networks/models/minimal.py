@@ -40,8 +40,7 @@ class Minimal(Model):
     and no norm before U. Embedding and norm are exempt from weight decay (5.4).
 
     The paper's wording also allows dropout of entries of the per-token matrices E and E' W_V W_O,
-    with one mask for all occurrences of a token in the minibatch: `dropout_unit: token`. It costs
-    as much as none.
+    with one mask for all occurrences of a token in a minibatch, at no cost: `dropout_unit: token`.
 
     Without embedding dropout per occurrence all depends on tokens only, so queries, keys and
     displacements are computed once per token: v x v tables, exactly the same function.

@@ -16,8 +16,7 @@ class Alibi(Position):
     """Add -m (q - k) to the scaled logits, with a slope m of its own for each head.
 
     The slopes of 2^n heads are 2^(-8/2^n), 2^(-16/2^n), ...; other numbers of heads take those of
-    the power of two below, then every second one of the next. Source: Press et al. 2022, section 3,
-    code.
+    the power of two below, then every second of the next. Source: Press et al. 2022, section 3.
     """
 
     def bias(self, heads: int, like: Tensor) -> Tensor:

@@ -25,7 +25,10 @@ class Scorer(ABC):
     """
 
     def parameters(self, heads: int) -> Mapping[str, Parameter]:
-        """Return a layer's learned parameters (heads, ...), `scorer.<name>` in the model."""
+        """Return the learned parameters of a layer, of shapes (heads, ...); most learn nothing.
+
+        The model names them `scorer.<name>`. A knob may set their start.
+        """
         return {}
 
     @property

@@ -1,7 +1,6 @@
 """CUDA C++ compiled where it runs, once for each kind of GPU, and kept on disk.
 
-The compiler is NVRTC of torch's CUDA builds (else `pip install nvidia-cuda-nvrtc`); no GPU is
-needed.
+The compiler is NVRTC of torch's CUDA builds (else `pip install nvidia-cuda-nvrtc`), without a GPU.
 """
 
 from __future__ import annotations

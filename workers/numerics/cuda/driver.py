@@ -30,7 +30,7 @@ class Kernel:
     """A kernel on one GPU."""
 
     def __init__(self, cubin: bytes, name: str, device: torch.device, most_shared_bytes: int | None = None) -> None:
-        """Load a kernel of at most `most_shared_bytes` a block (None: 48 KB); raises RuntimeError."""
+        """Load a kernel; raises RuntimeError. `most_shared_bytes`: in a block; None for 48 KB."""
         self._device = device
         module = ctypes.c_void_p()
         self._function, self._context = ctypes.c_void_p(), ctypes.c_void_p()

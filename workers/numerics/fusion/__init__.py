@@ -30,7 +30,7 @@ def fuse(
     device: torch.device,
     lanes: int,
 ) -> list[Operation]:
-    """Return fewer operations for `results`, up to rounding; blocks may share out `lanes`."""
+    """Return fewer operations for `results`; kernels' blocks share out first axes of `lanes`."""
     if lanes < 1:
         return [*operations]
     fused: list[Operation] = []

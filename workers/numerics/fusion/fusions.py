@@ -133,8 +133,7 @@ class Fusion:
     def _compare(self, given: Sequence[Tensor]) -> tuple[str, list[Tensor]]:
         """Return the kernel's fault, and the operations' results.
 
-        Without memory for both, the operations run on the CPU: a pack narrowed for them stays
-        narrow.
+        Without memory for both, the operations run on the CPU: a narrowed pack stays narrow.
         """
         try:
             expected = self.operate(given)

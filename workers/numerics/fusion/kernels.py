@@ -48,7 +48,10 @@ class KernelCode(NamedTuple):
 def write_kernel(
     rules: Mapping[Slot, Rule], kinds: Mapping[Slot, Kind], results: Sequence[Slot], lanes: int
 ) -> KernelCode:
-    """Return the kernel of `results`, of as many blocks as are useful; raises CannotGenerate."""
+    """Return the kernel that computes `results`, in their order; raises CannotGenerate.
+
+    It has the most blocks that have enough work each and need nothing of one another.
+    """
     for count in _block_counts([kinds[slot] for slot in results], lanes):
         try:
             return _Layout(rules, kinds, results, Cut(lanes, count)).code()

@@ -1,9 +1,8 @@
 """The partition of a recording into operations that become one kernel.
 
 Operations without a generated kernel, large products above all, divide the others into levels: an
-operation is at least one level above the last of these that it needs. All operations of a level are
-one fusion, wherever they lie in the recording. A cheap operation on arguments alone is computed in
-each fusion that needs it.
+operation is at least one level above the last of these that it needs. A level's operations are one
+fusion, wherever they lie. Each fusion computes cheap operations on arguments for itself.
 
 Legend: L lanes.
 """

@@ -5,8 +5,7 @@ stays in the core's cache. It needs no recording per shape.
 
 A library compiled ahead for this processor has the bits of one compiled here (prebuilt.py). Others
 are compiled once per machine by `$CXX`, else `c++`, with `$CXXFLAGS` as the last flags; setting
-either compiles all. Without a library, on other devices, and for what a native step does not cover,
-the traced step runs.
+either compiles all. Without a library, and where a native step does not apply, the traced one runs.
 """
 
 from __future__ import annotations

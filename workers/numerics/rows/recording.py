@@ -19,7 +19,7 @@ class Recorder(TorchDispatchMode):
     """While entered, lists the tensor operations of this thread, also those of gradients.
 
     Unlike `workers.numerics.tape` it records torch.autograd's gradients, which come as other
-    tensors of the same memory. So tensors are known by addresses, and all are kept.
+    tensors of the same memory. So tensors are known by addresses, none of which is reused.
     """
 
     def __init__(self, leaves: Sequence[Tensor]) -> None:
