@@ -51,8 +51,7 @@ def _freeze(spline: Mapping[str, Any], learned: LearnedSpline, form: str) -> dic
     ends = {"low": learned.low, "high": learned.high}
     given = {**spline, **ends, "start": "given", "values": values, "frozen": True}
     if form in ("spline", "symmetrised"):
-        # The plug-in refuses to symmetrise a spline that is 0 everywhere, which is symmetric
-        # already.
+        # The plug-in refuses to symmetrise a spline of zeros, which is symmetric already.
         return {**given, "symmetrised": form == "symmetrised" and any(learned.knots)}
     low, high = active_range(learned.knots, learned.low, learned.high)
     name, _, degree = form.partition("_")

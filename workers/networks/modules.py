@@ -125,8 +125,7 @@ class ModuleModel(Model):
         def compute(own: dict[str, Tensor]) -> Tensor:
             return functional_call(module, {**own, **buffers}, arguments)
 
-        # vmap knows no recurrent layers (aten::lstm), but the operations that torch makes of them
-        # for a gradient.
+        # vmap knows no recurrent layers (aten::lstm), but torch's operations for their gradient.
         if any(one.requires_grad for one in parameters.values()):
             return compute(dict(parameters))
         return vjp(compute, dict(parameters))[0]

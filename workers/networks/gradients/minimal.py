@@ -105,8 +105,7 @@ class NativeMinimal:
         assert isinstance(task, NextToken)
         parameters, inputs = parameters.contiguous(), batch["inputs"].contiguous()
         lanes, sequences, length = inputs.shape
-        # Padding of sequences is computed, too: no position sees a later one, and no metric reads
-        # it.
+        # Padding is computed, too: no position sees a later one, and no metric reads it.
         tables = self._tables_of(model, task, lanes, length, length)
         outputs = parameters.new_empty(*inputs.shape, task.tokens)
         tensors = tables.sizes, parameters, outputs, inputs, tables.knobs

@@ -60,8 +60,7 @@ class Kernel:
         with torch.cuda.device(self._device):
             stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)
             sizes = blocks, 1, 1, threads, 1, 1, shared_bytes
-            # torch binds a context to a thread at its own first call there; this launch may be
-            # earlier.
+            # torch binds a context to a thread at its own first call, which may come later.
             _call("cuCtxSetCurrent", self._context)
             _call("cuLaunchKernel", self._function, *sizes, stream, places, None)
 

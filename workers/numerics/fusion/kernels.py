@@ -196,8 +196,7 @@ class _Layout:
         for key in self._stored:
             loops.setdefault(self._loop_of(key), []).append(key)
         lines: list[str] = []
-        # Names count on through all loops; arguments are numbered in the order of their first
-        # reads.
+        # Names count on through all loops; arguments are numbered by their first reads.
         writer = Writer(self._cut, self._rules, self._kinds, load=self._load, stored=self._loads)
         at_level = 0
         for loop in sorted(loops, key=lambda one: one[0]):

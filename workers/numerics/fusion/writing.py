@@ -78,8 +78,7 @@ class Writer:
         if not isinstance(operand, Slot | Tensor):
             return spell(operand, dtype)
         kind = self.kind(operand)
-        # A number in a tensor of the meta device, as in an estimate, has no value: it is loaded
-        # instead.
+        # A number in a tensor of the meta device has no value: an estimate loads it.
         if isinstance(operand, Tensor) and not kind.shape and not operand.is_meta:
             return spell(operand.item(), dtype)
         found = self.value(scope, operand, self.broadcast(scope, place, kind.shape))
