@@ -59,8 +59,7 @@ class Tape(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         if func is torch.ops.aten.lift_fresh.default:
-            # A number in the function becomes a tensor, which may be written into: copy it at each
-            # replay.
+            # A number of the function becomes a tensor that may be written into: copy it each time.
             func = torch.ops.aten.lift_fresh_copy.default
         self._note_place(func)
         arguments = self.slots((args, kwargs or {}))

@@ -63,8 +63,7 @@ class Traced:
     def __call__(self, *arguments: Any) -> Any:
         leaves, form = pytree.tree_flatten(arguments)
         key = (self._key, tuple(leaf.shape for leaf in leaves))
-        # Looked up without the lock: a running step must not wait for another thread's recording,
-        # which takes seconds.
+        # Looked up without the lock: a step must not wait seconds for another's recording.
         recording = self._mine.get(key) or self._recording(key, leaves, form)
         if not getattr(_THREAD, "plain", False):  # each thread must switch off fusing and reordering
             torch._C._get_graph_executor_optimize(False)  # pyright: ignore[reportPrivateUsage] # a setter

@@ -132,8 +132,7 @@ class Writer:
             known = scope.find((key, axis))
             if known is None:
                 expression = place.flat if inner == 1 else f"{place.flat} / {inner}"
-                # The first axis needs no remainder, and the number of lanes must not show in the
-                # text.
+                # The first axis needs no remainder; the count of lanes must not be in the text.
                 expression = expression if axis == 0 else f"({expression}) % {size}"
                 known = "0" if size == 1 else self.hold_index(scope, expression)
                 scope.know((key, axis), known)
