@@ -39,7 +39,7 @@ class Tape(TorchDispatchMode):
     """
 
     def __init__(self, leaves: Sequence[Tensor]) -> None:
-        """`leaves`: the tensors, all different objects, that a replay replaces."""
+        """Make a tape for `leaves`, different objects, which a replay replaces."""
         super().__init__()
         self.leaves = [Slot(number) for number in range(len(leaves))]
         self._slots = WeakTensorKeyDictionary(dict(zip(leaves, self.leaves, strict=True)))

@@ -89,7 +89,7 @@ def sweep(path: str, temperatures: str) -> Mapping[str, float]:
 # -- closed forms ----------------------------------------------------------------------------------
 
 _SMALL = 1e-6
-"""As in the paper, v is shrunk and M grown by as much: the plain mean of the u_i vanishes."""
+"""The factor by which v is shrunk, as in the paper, and M grown: the mean of the u_i vanishes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ def _write(activation: Activation, dtype: torch.dtype) -> ActivationCode:
 def _compare(
     activation: Activation, code: ActivationCode, library: ctypes.CDLL, dtype: torch.dtype
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield values, gradients by the inputs and by learned numbers, each of both ways."""
+    """Yield values and gradients by inputs and learned numbers: native and torch's."""
     generator = torch.Generator().manual_seed(2)
     hidden = 2 * torch.randn(5, activation.inputs * 21, dtype=dtype, generator=generator)
     hidden.requires_grad_()
@@ -85,7 +85,7 @@ def described(activation: Activation | None, dtype: torch.dtype) -> Tensor:
 
 
 def knobs_of(activation: Activation | None) -> list[Number]:
-    """Return the numbers that an activation's functions are given beside learned ones."""
+    """Return an activation's knobs, as its functions take them."""
     if isinstance(activation, Spline):
         return [activation.low, (activation.knots - 1) / (activation.high - activation.low)]
     return [value for _, value in plugins.knobs(activation)] if activation else []

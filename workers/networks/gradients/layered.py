@@ -167,9 +167,9 @@ class NativeLayered(plans.PlannedModel):
 
 class _Site(NamedTuple):
     stream: int
-    """Its number among the model's sites."""
+    """The site's number in the model."""
     number: int
-    """Its number in plan.hpp."""
+    """The site's number in plan.hpp."""
     family: int
     """The number of its rate: embedding, attention, mlp, weights."""
 

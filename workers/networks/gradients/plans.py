@@ -55,7 +55,7 @@ class PlannedModel(ABC):
     """A model, of one structure and task, whose native function reads a plan: sizes and tensors."""
 
     def __init__(self, name: str, dtype: torch.dtype, sizes: Sequence[str], tensors: Sequence[str]) -> None:
-        """`name` is the function's; `sizes` and `tensors` are the fields of its plan."""
+        """Prepare plans of the function `name`, whose fields are `sizes` and `tensors`."""
         self._function = function_of(name, dtype)
         self._dtype = dtype
         fields = [(size, ctypes.c_int64) for size in sizes] + [(tensor, ctypes.c_void_p) for tensor in tensors]
