@@ -62,7 +62,7 @@ class Layout:
         Each tensor goes into a corner of zeros: rows and columns keep their numbers, and a product
         of padded tensors has the product of the true ones in its corner.
         """
-        named = {name: flat.new_zeros(parameter.shape) for name, parameter in self.parameters.items()}
+        named = {name: flat.new_zeros(one.shape) for name, one in self.parameters.items()}
         for name, tensor in own.split(flat).items():
             named[name][_corner(tensor.shape)] = tensor
         return self.join(named)

@@ -123,7 +123,7 @@ class Streams:
         """
         native = library("permutations") if self.state.device.type == "cpu" else None
         if native or (stream_kernels.draws_on(self.state.device) and size <= stream_kernels.LARGEST):
-            sizes, lengths = (self.state.new_full((self.lanes,), number) for number in (size, length))
+            sizes, lengths = (self.state.new_full((self.lanes,), one) for one in (size, length))
             return self._permute(native, rows, sizes, lengths, size, length)
         keys = self.words(rows * size).view(self.lanes, rows, size)
         return keys.argsort(dim=-1)[..., :length]

@@ -149,8 +149,8 @@ def find_written(operations: Sequence[Operation], others: Iterable[Slot] = ()) -
     written: set[Any] = set(others)
     for operation in operations:
         schema: Any = getattr(operation.function, "_schema", None)
-        is_told = schema is None or schema.is_mutable or any(one.alias_info for one in schema.returns)
-        if not is_told and operation.function not in _SHARING:
+        told = schema is None or schema.is_mutable or any(one.alias_info for one in schema.returns)
+        if not told and operation.function not in _SHARING:
             continue
         names = [*names_in(operation.arguments), *slots_in(operation.results)]
         if schema is None or schema.is_mutable:

@@ -34,9 +34,9 @@ from workers.numerics.tensors import Versions, are_of, versions_of
 
 # Parameters in the order of plan.hpp, which gets the start of each in the flat vector, else -1.
 _LAYER_PARAMETERS = (
-    *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value", "query_key_value_bias"),
-    *("canon_B", "output", "output_bias", "mlp_norm", "mlp_norm_bias", "canon_C", "mlp_in"),
-    *("mlp_in_bias", "canon_D", "mlp_out", "mlp_out_bias"),
+    *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value"),
+    *("query_key_value_bias", "canon_B", "output", "output_bias", "mlp_norm", "mlp_norm_bias"),
+    *("canon_C", "mlp_in", "mlp_in_bias", "canon_D", "mlp_out", "mlp_out_bias"),
 )
 _END_PARAMETERS = (
     *(("embedding", "read_in"), ("read_in_bias",), ("position.table",), ("norm",), ("norm_bias",)),
@@ -113,9 +113,9 @@ class NativeLayered(plans.PlannedModel):
         learned = [one for names in scoring.learned_by(model.scorer, model.heads) for one in names]
         learned += activating.learned_by(phi, "scorer.phi")
         learned += activating.learned_by(activation, "activation")
-        own = [[_of_layer(offsets, layer, name) + head for name, head in learned] for layer in layers]
-        ends = [next((offsets[name] for name in names if name in offsets), -1) for names in _END_PARAMETERS]
-        starts = [[_of_layer(offsets, layer, name) for name in _LAYER_PARAMETERS] for layer in layers]
+        own = [[_of_layer(offsets, n, name) + head for name, head in learned] for n in layers]
+        ends = [max(offsets.get(name, -1) for name in names) for names in _END_PARAMETERS]
+        starts = [[_of_layer(offsets, n, name) for name in _LAYER_PARAMETERS] for n in layers]
         has_slopes = isinstance(model.position, Alibi)
         self._tensors = {
             "layers": torch.tensor(starts),

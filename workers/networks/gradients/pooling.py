@@ -74,7 +74,7 @@ class NativeAttentionPooling(plans.PlannedModel):
         self, model: AttentionPooling, batch: Batch, streams: Sequence[Streams] | None
     ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
         lanes, _, items = batch["inputs"].shape[:3]
-        knobs = [plans.per_lane(number, lanes) for number in scoring.knobs_of_heads(model.scorer, 1)]
+        knobs = [plans.per_lane(one, lanes) for one in scoring.knobs_of_heads(model.scorer, 1)]
         return {"items": items}, {
             **self._tables,
             "queries": batch["query"].to(self._dtype).contiguous(),

@@ -133,7 +133,6 @@ def example_knobs(part: object) -> dict[str, float]:
 
 def gradients_or_zeros(values: Tensor, wanted: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
     """Return gradients of values by the wanted tensors, zeros for those that no value needs."""
-    if not values.requires_grad:
-        return [torch.zeros_like(one) for one in wanted]
-    found = zip(wanted, gradients(values, wanted, gradient), strict=True)
-    return [torch.zeros_like(one) if by is None else by for one, by in found]
+    found = gradients(values, wanted, gradient) if values.requires_grad else [None] * len(wanted)
+    pairs = zip(wanted, found, strict=True)
+    return [torch.zeros_like(one) if by is None else by for one, by in pairs]

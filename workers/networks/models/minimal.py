@@ -130,7 +130,7 @@ class Minimal(Model):
             Affine(normed, (gain * parameters[name])[None], embedding.new_zeros(1, self.key_width))
             for name in ("query", "key")
         ]
-        query, key = (part[:, None] for part in self._queries_keys(normed, parameters))  # [N, 1, s, dk]
+        query, key = (one[:, None] for one in self._queries_keys(normed, parameters))
         weights = self.scorer.weights(query, key, visible, within("scorer", parameters))
         return (Attention(query, key, weights, visible, *sources),)
 
@@ -145,7 +145,7 @@ class Minimal(Model):
         else:
             stream = tokens @ parameters["embedding"]
         normed = self._normalize(stream)
-        query, key = (part[:, None] for part in self._queries_keys(normed, parameters))  # [N, 1, s, dk]
+        query, key = (one[:, None] for one in self._queries_keys(normed, parameters))
         visible = _causal(tokens.shape[-2], tokens)
         weights = self.scorer.weights(query, key, visible, within("scorer", parameters))[:, 0]
         rows = normed @ self._row_matrix(parameters, keep)

@@ -57,7 +57,7 @@ class Mixed(LogitScorer):
 
     @property
     def may_pad(self) -> bool:
-        return all(isinstance(part, LogitScorer) and part.may_pad for part in (self.first, self.second))
+        return all(isinstance(one, LogitScorer) and one.may_pad for one in (self.first, self.second))
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         first = self.split(logits.shape[-3])

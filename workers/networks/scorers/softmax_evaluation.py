@@ -38,7 +38,7 @@ class EvaluationSoftmax(LogitScorer):
 
     def evaluations(self) -> Mapping[str, Scorer]:
         swept = sweep("scorer.temperatures", self.temperatures)
-        others: dict[str, Scorer] = {label: Softmax(temperature=number) for label, number in swept.items()}
+        others: dict[str, Scorer] = {label: Softmax(temperature=t) for label, t in swept.items()}
         if self.estimated:
             others["temperature=estimated"] = EstimatedSoftmax(factor=self.factor)
         return {"": Softmax(temperature=self.temperature), TRAINED: self, **others}

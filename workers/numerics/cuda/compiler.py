@@ -61,9 +61,9 @@ def compile_cubin(source: Path, architecture: str, options: Sequence[str] = ()) 
     about = source.read_bytes(), source.name.encode(), len(headers), texts, names
     _call("nvrtcCreateProgram", ctypes.byref(program), *about)
     try:
-        given = [one.encode() for one in (*OPTIONS, *options, f"--gpu-architecture={architecture}")]
+        told = [one.encode() for one in (*OPTIONS, *options, f"--gpu-architecture={architecture}")]
         try:
-            _call("nvrtcCompileProgram", program, len(given), (ctypes.c_char_p * len(given))(*given))
+            _call("nvrtcCompileProgram", program, len(told), (ctypes.c_char_p * len(told))(*told))
         except CompilerError as error:
             log = _read(program, "ProgramLog").decode(errors="replace").rstrip("\0\n")
             lines = [line for line in log.splitlines() if "error" in line]
@@ -105,7 +105,7 @@ def _nvrtc() -> ctypes.CDLL:
         with suppress(OSError):
             folder = Path(path).parent if "/" in path else None
             for builtins in sorted(folder.glob("libnvrtc-builtins.so.*")) if folder else ():
-                ctypes.CDLL(str(builtins))  # NVRTC opens it by name, and NVIDIA's wheel has no path to it
+                ctypes.CDLL(str(builtins))  # NVRTC opens it by name, without a path
             return ctypes.CDLL(path)
     raise CompilerError("there is no NVRTC, which compiles kernels; pip install nvidia-cuda-nvrtc")
 

@@ -108,7 +108,7 @@ class Fusion:
         """Run the kernel; raises RuntimeError where it cannot be compiled or loaded."""
         device, program = given[0].device, self.program
         made = self.make_results(device)
-        scratch = [torch.empty(kind.numel, dtype=kind.dtype, device=device) for kind in program.scratch]
+        scratch = [torch.empty(one.numel, dtype=one.dtype, device=device) for one in program.scratch]
         tensors = (*self.chosen(given), *made, *scratch)
         addresses = [ctypes.c_void_p(one.data_ptr()) for one in tensors]
         _kernel_of(program.text, device)(program.blocks, THREADS, addresses)

@@ -122,7 +122,7 @@ def _of_split(call: Call) -> Rule:
 def _reduced(call: Call) -> Rule:
     source, shape = call.positional[0], call.shape(call.positional[0])
     axes = call.argument(1, None)
-    axes = range(len(shape)) if axes is None or axes == [] else [axes] if isinstance(axes, int) else axes
+    axes = [axes] if isinstance(axes, int) else axes or range(len(shape))
     own = tuple(sorted(axis % max(1, len(shape)) for axis in axes))
     if not own or 0 in [shape[axis] for axis in own]:
         raise CannotGenerate("a sum of nothing")

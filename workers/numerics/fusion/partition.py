@@ -76,7 +76,7 @@ class Partition:
             if is_apart or not self._try_fusing(operation):
                 needed = [self._known(slot).level for slot in slots_in(operation.arguments)]
                 level = max([0, *needed])
-                if is_apart:  # an operation that writes, or reads what is written, stays in its order
+                if is_apart:  # writes, and reads of what is written, stay in order
                     level = last_written = max(level, last_written)
                 for slot in slots_in(operation.results):
                     self.known[slot] = _Known(level, level + 1, cost=None)

@@ -153,7 +153,7 @@ def _compile(unit: Unit, compiler: list[str]) -> _Loaded:
     except OSError:  # a home that cannot be read or written
         text = "%s cannot be written to, so that each process compiles anew; set XDG_CACHE_HOME"
         _say(text, path.parent)
-    with tempfile.TemporaryDirectory(prefix="graft-") as folder, _AT_ONCE:  # the file may go once loaded
+    with tempfile.TemporaryDirectory(prefix="graft-") as folder, _AT_ONCE:
         made = building.build(unit, compiler, options, Path(folder, name))
         return _Loaded(ctypes.CDLL(str(made)), origin)
 

@@ -184,7 +184,7 @@ class Lowering:
         [slot, *_], target = operation.results, operation.arguments[0][0]
         root = self._roots.get(slot, slot)
         alike = [other for other in self._values if self._roots.get(other, other) == root]
-        is_read_later = any(self._last_use.get(other, 0) > number for other in alike if other != slot)
+        is_read_later = any(self._last_use.get(one, 0) > number for one in alike if one != slot)
         value = self._values.get(slot)
         is_own = isinstance(value, Lazy) or (isinstance(value, Stored) and value.buffer.given is None)
         if target != slot or is_read_later or not is_own:
@@ -222,7 +222,7 @@ class Lowering:
             dtype = common_type(operands, self._kinds)
         elif name != "copy":
             template, operands = formula_of(name, positional, dict(keywords), dtype)
-        if name in _DIVISIONS and not dtype.is_floating_point:  # a division by zero ends the process
+        if name in _DIVISIONS and not dtype.is_floating_point:  # else 1 / 0 ends the process
             divisor = self._operand(operands[1])
             if isinstance(divisor, Stored | Lazy) or not divisor:
                 raise CannotGenerate(f"{name} of whole numbers by {'a tensor' if divisor else divisor}")
