@@ -53,6 +53,7 @@ def replace(kind: type, new: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def slots_in(tree: Any) -> set[Slot]:
+    """Return all slots in a tree."""
     return {leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Slot)}
 
 
@@ -187,8 +188,8 @@ def _needed(operations: Sequence[Operation], needed: set[Slot]) -> list[Operatio
 
 def names_in(tree: Any) -> list[Any]:
     """Return the slots of a tree and the ids of its constants."""
-    leaves = pytree.tree_leaves(tree)
-    return [id(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves if isinstance(leaf, (Slot, Tensor))]
+    leaves = [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, (Slot, Tensor))]
+    return [id(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
 
 def _key_of(tree: Any) -> Hashable:

@@ -64,7 +64,7 @@ def stream_permutations(states: Tensor, rows: int, sizes: Tensor, lengths: Tenso
 stream_states.register_fake(lambda seeds, steps, tag: torch.empty_like(seeds))
 stream_words.register_fake(lambda states, count: states.new_empty(states.shape[0], count))
 stream_mask.register_fake(lambda states, _, count: states.new_empty(states.shape[0], count, dtype=torch.bool))
-stream_permutations.register_fake(lambda states, rows, *sizes: states.new_empty(states.shape[0], rows, sizes[-1]))
+stream_permutations.register_fake(lambda states, rows, *own: states.new_empty(states.shape[0], rows, own[-1]))
 
 
 def _launch(name: str, threads: int, arguments: list[int | Tensor]) -> None:

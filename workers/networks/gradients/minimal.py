@@ -125,8 +125,8 @@ class NativeMinimal:
         """Return tables for `length` positions, of which a lane has `actual_length`."""
         if self._tables is None or not self._tables.serve(model, length):
             own = own_sizes(model, task, actual_length if isinstance(actual_length, Tensor) else length)
-            rates = [plans.per_lane(rate, lanes) for rate in (model.embedding_dropout, model.residual_dropout)]
-            of_scorer = [plans.per_lane(knob, lanes)[:, None] for knob in scoring.knobs_of_heads(model.scorer, 1)]
+            rates, own_knobs = _rates_of(model, lanes), scoring.knobs_of_heads(model.scorer, 1)
+            of_scorer = [plans.per_lane(knob, lanes)[:, None] for knob in own_knobs]
             seen: list[Any] = [*own, *(value for _, value in plugins.knobs(model))]
             self._tables = _Tables(
                 model=model,
@@ -151,8 +151,13 @@ def stack_knobs(model: Minimal, lanes: int, device: torch.device | None = None) 
 
     Columns: scale of logits (1 for products of features), epsilon of the norm, dropouts' scales.
     """
-    rates = [plans.per_lane(rate, lanes, device) for rate in (model.embedding_dropout, model.residual_dropout)]
+    rates = _rates_of(model, lanes, device)
     unscaled = isinstance(model.scorer, KernelScorer)
     scale = 1 / plans.per_lane(1 if unscaled else actual(model, "key_width"), lanes, device).sqrt()
     epsilon = plans.per_lane(model.norm_epsilon, lanes, device)
     return torch.stack([scale, epsilon, *(1 / (1 - rate) for rate in rates)], -1)
+
+
+def _rates_of(model: Minimal, lanes: int, device: torch.device | None = None) -> list[Tensor]:
+    rates = model.embedding_dropout, model.residual_dropout
+    return [plans.per_lane(rate, lanes, device) for rate in rates]

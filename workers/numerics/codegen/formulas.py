@@ -199,7 +199,8 @@ def common_type(operands: list[Any], kinds: Mapping[Slot, Kind]) -> torch.dtype:
     known = [Kind.of(one) if isinstance(one, Tensor) else kinds.get(one) for one in operands]
     typed: list[tuple[torch.dtype, bool]] = []
     for one, kind in zip(operands, known, strict=True):
-        number = torch.bool if isinstance(one, bool) else torch.int64 if isinstance(one, int) else torch.float32
+        number = torch.int64 if isinstance(one, int) else torch.float32
+        number = torch.bool if isinstance(one, bool) else number
         typed.append((kind.dtype, bool(kind.shape)) if kind else (number, False))
     found = typed[0][0]
     for dtype, has_axes in typed[1:]:

@@ -19,6 +19,7 @@ from workers.numerics.simplifying import Operation, Slot
 
 
 def fuses_on(device: torch.device) -> bool:
+    """Return whether operations are fused on this device."""
     # Tensors of the device `meta` have no numbers: they stand for a GPU's, to count a step's cost.
     return device.type in ("cuda", "meta")
 

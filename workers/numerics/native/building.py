@@ -39,6 +39,7 @@ def packaged(name: str) -> Unit:
 
 
 def packaged_units() -> list[Unit]:
+    """Return all units that are files of this folder."""
     return [packaged(path.stem) for path in sorted(SOURCES.glob("*.cpp"))]
 
 
@@ -78,6 +79,7 @@ def read_headers(text: str) -> list[str]:
 
 @functools.cache
 def read_header(name: str) -> str:
+    """Return the text of a header of this folder."""
     return (SOURCES / name).read_text(encoding="utf-8")
 
 

@@ -67,6 +67,7 @@ def var_mean(
 
 
 def cumulative_sum(lowering: Lowering, kind: Kind, source: Value, axis: int, **_: Any) -> Value:
+    """Compute the cumulative sum along an axis."""
     axis %= max(1, len(source.shape))
     if not source.shape or source.shape[axis] == 1:
         return formula("{0}", [source], kind, kind.dtype)

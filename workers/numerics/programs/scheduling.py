@@ -29,6 +29,8 @@ Axes = tuple[int, ...]
 
 @dataclass(eq=False)
 class Kernel:
+    """Loops over the same rows."""
+
     rows: Axes
     """The number of iterations of each outer loop."""
     loops: list[Loops]

@@ -64,7 +64,8 @@ class Algebra:
         """Return the result of an elementwise operation on tensors and numbers."""
         tensors = {n: one for n, one in enumerate(operands) if isinstance(one, TensorFormula)}
         if count := max((len(tensor.parts) for tensor in tensors.values()), default=0):
-            pieces = [one.parts if n in tensors and one.parts else [one] * count for n, one in enumerate(operands)]
+            parts = [one.parts if n in tensors else () for n, one in enumerate(operands)]
+            pieces = [own or [one] * count for own, one in zip(parts, operands, strict=True)]
             by_part = zip(*pieces, strict=True)
             return side_by_side([self.apply(name, *own, **keywords) for own in by_part])
         if not tensors:
@@ -206,7 +207,8 @@ class Algebra:
 
     def _reduce_keys(self, how: str, source: TensorFormula) -> TensorFormula:
         visible, hidden = self._as_number(source.visible), self._as_number(source.hidden)
-        reduced = self._extreme(how, visible, hidden) if how in ("amax", "amin") else self._sum(visible, hidden)
+        is_sum = how in ("sum", "mean")
+        reduced = self._sum(visible, hidden) if is_sum else self._extreme(how, visible, hidden)
         if how == "mean":
             reduced = self._combine("div", [reduced, self.all_keys], {}, self.dtype)
         assert reduced is not None

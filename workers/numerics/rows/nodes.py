@@ -93,8 +93,8 @@ class Graph:
         return self._keep(Node(node.what, operands, node.level, node.is_truth, node.name, node.loop))
 
     def _keep(self, node: Node) -> Node:
-        operands = tuple(id(one) if isinstance(one, Node) else (type(one), repr(one)) for one in node.operands)
-        return self._known.setdefault((node.what, node.name, operands), node)
+        ids = [id(one) if isinstance(one, Node) else (type(one), repr(one)) for one in node.operands]
+        return self._known.setdefault((node.what, node.name, tuple(ids)), node)
 
 
 def operands_of(node: Node) -> Iterator[Node]:

@@ -199,7 +199,8 @@ def _record(
     logits, gradient = (torch.randn(shape, dtype=dtype, generator=generator) for _ in range(2))
     visible = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril(KEYS - QUERIES)
     numbers = {name: torch.full((1,), value, dtype=dtype) for name, value in learned.items()}
-    given_knobs = {name: torch.tensor(knobs[name], dtype=torch.float64) for name in knobs if name not in plain}
+    told = {name: value for name, value in knobs.items() if name not in plain}
+    given_knobs = {name: torch.tensor(value, dtype=torch.float64) for name, value in told.items()}
     wanted = [logits, *numbers.values()]
     for leaf in wanted:
         leaf.requires_grad_()
