@@ -1,7 +1,7 @@
-"""What is trained: models with their scorers, activations and positions, and what can be read off a trained one.
+"""The networks that are trained: models with their scorers, activations and positions.
 
 scorers/, activations/, positions/   parts of models, one plug-in a file
 models/                              models, which need the parts above
 gradients/                           native gradients of models
-diagnostics/                         what attention does, reported at each validation
+diagnostics/                         measures of attention, reported at each validation
 """

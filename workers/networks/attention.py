@@ -1,4 +1,4 @@
-"""Causal softmax attention by torch's fused kernel, with a rule for stacked lanes, which torch's own operation lacks.
+"""Causal softmax attention by torch's fused kernel, with a rule for stacked lanes.
 
 Legend: N sequences, h heads, s positions, c channels.
 """
@@ -19,10 +19,10 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.
 
 
 def fused_causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """softmax(query . key / sqrt(c)) value over the keys up to each query; all [N, h, s, c], float32 or float64, CPU.
+    """Return causal softmax(query . key / sqrt(c)) value; all [N, h, s, c], in float32 or float64.
 
-    No [s, s] matrix is held: blocks of keys are met one after another (Dao et al. 2022). Each sequence and head is
-    computed by itself, so that a lane's bits do not depend on its neighbours.
+    It is for CPUs, and holds no [s, s] matrix: blocks of keys come one after another (Dao et al.
+    2022). Sequences and heads are computed apart: a lane's bits do not depend on its neighbours.
     """
     return _Attention.apply(query, key, value)[0]
 
@@ -46,7 +46,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
         mixed, logsumexp = _Attention.apply(*fold_lanes(info.batch_size, in_dims, tensors))
-        return (unfold_lanes(info.batch_size, mixed), unfold_lanes(info.batch_size, logsumexp)), (0, 0)
+        return tuple(unfold_lanes(info.batch_size, one) for one in (mixed, logsumexp)), (0, 0)
 
 
 class _Gradient(torch.autograd.Function):
@@ -66,5 +66,5 @@ class _Gradient(torch.autograd.Function):
 
 
 def _with_close_channels(tensor: Tensor) -> Tensor:
-    """Make the channels of a head adjacent, as the kernel reads them one after another whatever the stride says."""
+    """Make a head's channels adjacent: the kernel reads them so, whatever the stride says."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()

@@ -1,4 +1,4 @@
-"""Entropy of softmax attention over very many keys, with memory that grows with their number, not with its square."""
+"""Entropy of softmax attention over very many keys, with memory linear in their number."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from torch import Tensor
 from workers.networks.scorers import widen
 
 BLOCK = 4096
-"""Keys looked at together."""
+"""Keys that are processed together."""
 
 
 def attention_entropy(query: Tensor, key: Tensor, *, causal: bool, block: int = BLOCK) -> Tensor:
-    """Entropy [..., q] in nats of softmax(query . key / sqrt(c)), from `query` [..., q, c] and `key` [..., k, c].
+    """Return the entropy [..., q] in nats of softmax(query . key / sqrt(c)).
 
-    One pass over blocks of keys. Kept per query: the largest logit m so far, s = sum of e^(z - m) and
-    u = sum of (z - m) e^(z - m); the entropy is log s - u / s. A new m rescales both. With `causal` the last query sees
-    all keys, and each one before it a key less. Half precision is computed in float32. Source: paper 001, Appendix G.
+    `query` is [..., q, c], `key` [..., k, c]. One pass over blocks of keys keeps per query the
+    largest logit m so far, s = sum of e^(z - m) and u = sum of (z - m) e^(z - m); a new m rescales
+    both, and the entropy is log s - u / s. With `causal` the last query sees all keys, and each one
+    before it a key less. Half precision is computed in float32. Source: paper 001, Appendix G.
     """
     query, key = widen(query), widen(key)
     queries, keys = query.shape[-2], key.shape[-2]
@@ -31,7 +32,7 @@ def attention_entropy(query: Tensor, key: Tensor, *, causal: bool, block: int = 
             index = torch.arange(start, start + logits.shape[-1], device=query.device)
             logits = logits.masked_fill(index > last_seen[:, None], -math.inf)
         higher = torch.maximum(top, logits.amax(-1))
-        safe = higher.clamp(min=least)  # no key seen yet: -inf minus itself would be no number
+        safe = higher.clamp(min=least)  # no key seen yet: -inf - -inf is NaN
         lowered = (top - safe).clamp(min=least)
         shrink = lowered.exp()
         centred = logits - safe[..., None]

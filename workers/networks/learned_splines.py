@@ -1,4 +1,4 @@
-"""The splines that a model has learned, as they are kept for other trials."""
+"""A model's learned splines, as they are kept for other trials."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from workers.numerics.parameters import Parameters
 
 
 def kept_parameters(model: Model) -> set[str]:
-    """Return the parameters of a model that hold what is kept of it."""
+    """Return the names of a model's parameters that hold its splines."""
     return {name for _, name, _ in _splines(model)}
 
 
 def learned_splines(model: Model, parameters: Parameters) -> tuple[LearnedSpline, ...]:
-    """Return the splines that all layers of a model share and that learned, from its parameters by name."""
+    """Return the learned splines that all layers of a model share."""
     return tuple(
         LearnedSpline(
             component=component, low=float(spline.low), high=float(spline.high), knots=tuple(parameters[name].tolist())
@@ -28,7 +28,7 @@ def learned_splines(model: Model, parameters: Parameters) -> tuple[LearnedSpline
 
 
 def _splines(model: Model) -> Iterator[tuple[Component, str, Spline]]:
-    """Component, name of the parameter that holds the knots, and spline."""
+    """Yield component, name of the parameter of the knots, and spline."""
     for component, path in PATHS:
         found: object = model
         for field in path:

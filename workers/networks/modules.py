@@ -1,7 +1,7 @@
-"""Models that are a `torch.nn.Module`: called with the trial's own parameters, and checked for what no pack can train.
+"""Models that are a `torch.nn.Module`, called with the trial's own parameters.
 
-A pack computes its lanes with one module, so a module must be a function of its parameters and its inputs: it may not
-draw random numbers, change its buffers, or decide by a number that it computed.
+A pack computes its lanes with one module, so a module must be a function of its parameters and
+inputs: it may not draw random numbers, change its buffers, or decide by a number that it computed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from workers.networks.models import Model, Site, check_causality, require_task
 from workers.numerics.parameters import Constant, Given, Parameter, Parameters, Start
 
 _BUILDS = 4
-"""Modules that are built to see how a parameter starts."""
+"""The number of modules that are built to see how a parameter starts."""
 _QUANTILES = 255
-"""Steps between the least and the largest starting value of a parameter."""
+"""Steps between the least and the largest initial value of a parameter."""
 _LOOKED_AT = 1 << 20
-"""Starting values of a parameter that are looked at."""
+"""The most initial values of a parameter that are looked at."""
 
 
 class ModuleError(PluginError):
@@ -39,7 +39,7 @@ class ModuleError(PluginError):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Quantiles(Start):
-    """Drawn from the distribution with these quantiles, at equal distances from the least value to the largest."""
+    """Entries drawn from a distribution with these evenly spaced quantiles, least to largest."""
 
     values_at: tuple[float, ...]
 
@@ -51,26 +51,27 @@ class Quantiles(Start):
 
 
 class ModuleModel(Model):
-    """A model that is a torch.nn.Module; a plug-in derives from it and says how the module is built.
+    """A model that is a torch.nn.Module; a plug-in derives from it and builds the module.
 
-    The module's own initialisation is kept as a distribution: an entry of a trial's parameter is drawn by the trial's
-    stream from the values that the module starts with, over all entries. A parameter that starts equal in each module
-    (ones, zeros, a table) starts so, and one without `requires_grad` stays so. Its fields are sizes and options.
+    The module's own initialisation becomes a distribution: an entry of a trial's parameter is drawn
+    by the trial's stream from the module's initial values, over all entries. A parameter that
+    starts equal in each module (ones, zeros, a table) starts so, and one without `requires_grad`
+    stays so. Its fields are sizes and options.
     """
 
     kind: ClassVar[type[TokenTask | VectorTask | SetTask]] = TokenTask
-    """The tasks that it reads."""
+    """The kind of tasks that it reads."""
 
     @abstractmethod
     def module(self, task: Any) -> nn.Module:
-        """Build the module for a task of its kind, whose longest input has `task.longest` positions.
+        """Build the module for a task of its kind; `task.longest` is its longest input.
 
-        It is called with `arguments` of a batch, and returns logits [N, s, v], numbers [N, s, o] or logits [N, c]. Of
-        tasks whose parameters have equal shapes only the length may tell modules apart.
+        It is called with `arguments` of a batch, and returns logits [N, s, v], numbers [N, s, o] or
+        logits [N, c]. Tasks with equal shapes of parameters may differ by length only.
         """
 
     def arguments(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Return the module's arguments, from a batch: the inputs, and of a set the question and the lengths, too."""
+        """Return the module's arguments: the inputs; for sets the question and lengths, too."""
         return (batch["inputs"], batch["query"], batch["lengths"]) if self.kind is SetTask else (batch["inputs"],)
 
     @final
@@ -86,10 +87,10 @@ class ModuleModel(Model):
 
     @final
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
-        return _build(self, self._require(task)).parameters
+        return _build(self, self._require(task))[1]
 
     def _require(self, task: Task) -> TokenTask | VectorTask | SetTask:
-        """Return the task, which is of the kind that the module reads; raises PluginError if it is not."""
+        """Return the task; raises PluginError if the module does not read its kind."""
         if self.kind is TokenTask:
             return require_task(TokenTask, task, self)
         if self.kind is VectorTask:
@@ -101,12 +102,8 @@ class ModuleModel(Model):
         return {}
 
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
-        if (
-            "lengths" in batch
-            and self.kind is not SetTask
-            and not self.causal
-            and type(self).outputs is ModuleModel.outputs
-        ):
+        sees_padding = "lengths" in batch and self.kind is not SetTask and not self.causal
+        if sees_padding and type(self).outputs is ModuleModel.outputs:
             raise PluginError(
                 f"model.name: {plugins.name_of(self)!r} is not causal, so it would see the padding of this task's "
                 "sequences; define `outputs`, which may read batch['lengths']"
@@ -115,7 +112,7 @@ class ModuleModel(Model):
 
     @final
     def call(self, parameters: Parameters, *arguments: Tensor) -> Tensor:
-        """Call the module with these parameters; returns its output."""
+        """Call the module with these parameters, and return its output."""
         built = _MODULES[self, tuple((name, tuple(one.shape)) for name, one in parameters.items())]
         length = arguments[0].shape[1]
         module = built[min((longest for longest in built if longest >= length), default=max(built))]
@@ -128,25 +125,18 @@ class ModuleModel(Model):
         def compute(own: dict[str, Tensor]) -> Tensor:
             return functional_call(module, {**own, **buffers}, arguments)
 
-        # vmap knows no recurrent layers (aten::lstm). Where a gradient is taken, torch computes them by operations that
-        # it knows.
+        # vmap knows no recurrent layers (aten::lstm), but torch's operations for their gradient.
         if any(one.requires_grad for one in parameters.values()):
             return compute(dict(parameters))
         return vjp(compute, dict(parameters))[0]
 
 
-@dataclass(frozen=True)
-class _Built:
-    module: nn.Module
-    parameters: dict[str, Parameter]
-
-
 _MODULES: dict[Any, dict[int, nn.Module]] = {}
-"""A model, and names and shapes of its parameters -> the task's longest input -> the module that was built for it."""
+"""Model, and names and shapes of its parameters -> longest input of a task -> its module."""
 
 
 @functools.lru_cache(maxsize=64)
-def _build(model: ModuleModel, task: Any) -> _Built:
+def _build(model: ModuleModel, task: Any) -> tuple[nn.Module, dict[str, Parameter]]:
     """Return the module, and its parameters with their starts."""
     modules: list[nn.Module] = []
     with torch.random.fork_rng(devices=()):
@@ -157,19 +147,15 @@ def _build(model: ModuleModel, task: Any) -> _Built:
     parameters: dict[str, Parameter] = {}
     for name, one in first.named_parameters():
         own = [dict(module.named_parameters())[name].detach() for module in modules]
-        parameters[name] = Parameter(
-            shape=tuple(one.shape),
-            start=_start_of(torch.stack(own)),
-            decay=one.dim() > 1,
-            frozen=not one.requires_grad,
-        )
-        if not one.requires_grad:
-            parameters[name] = Parameter(shape=tuple(one.shape), start=_given(one.detach()), frozen=True)
+        frozen = not one.requires_grad
+        start = _given(one.detach()) if frozen else _start_of(torch.stack(own))
+        decay = frozen or one.dim() > 1
+        parameters[name] = Parameter(shape=tuple(one.shape), start=start, decay=decay, frozen=frozen)
     if not parameters:
         raise ModuleError(f"model.name: the module of {plugins.name_of(model)!r} has no parameters")
     key = model, tuple((name, one.shape) for name, one in parameters.items())
     _MODULES.setdefault(key, {})[task.longest] = first
-    return _Built(first, parameters)
+    return first, parameters
 
 
 def _start_of(values: Tensor) -> Start:
@@ -180,7 +166,7 @@ def _start_of(values: Tensor) -> Start:
         return _given(values[0])
     at = torch.linspace(0, 1, _QUANTILES + 1, dtype=torch.float64)
     found = values.flatten()[:_LOOKED_AT].double().quantile(at).tolist()
-    # Rounded, since torch's normal numbers may differ in their last bit from one processor to another.
+    # Rounded: torch's normal numbers may differ in their last bit between processors.
     return Quantiles(values_at=tuple(float(f"{value:.5g}") for value in found))
 
 
@@ -188,13 +174,13 @@ def _given(values: Tensor) -> Start:
     return Given(numbers=tuple(values.double().flatten().tolist()))
 
 
-# -- what no pack can train --------------------------------------------------------------------------------------------
+# -- what no pack can train ------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=64)
 def _check_module(model: ModuleModel, task: Any) -> None:
-    """Raise ModuleError, one line, for a module that draws numbers, changes its buffers or decides by its data."""
-    module = _build(model, task).module
+    """Raise ModuleError if a module draws numbers, changes its buffers or decides by its data."""
+    module = _build(model, task)[0]
     name = plugins.name_of(model)
     arguments = model.arguments(_example(task))
     before = {key: one.clone() for key, one in module.named_buffers()}
@@ -217,10 +203,9 @@ def _check_module(model: ModuleModel, task: Any) -> None:
         )
     stacked = {key: one.detach().expand(2, *one.shape) for key, one in module.named_parameters()}
     try:
+        arguments = tuple(one.expand(2, *one.shape) for one in arguments)
         with torch.no_grad():
-            vmap(lambda own, given: model.call(own, *given))(
-                stacked, tuple(one.expand(2, *one.shape) for one in arguments)
-            )
+            vmap(lambda own, given: model.call(own, *given))(stacked, arguments)
     except Exception as error:
         where = str(explain(error) or f"{type(error).__name__}: {error}").partition("\n")[0]
         raise ModuleError(
@@ -230,7 +215,7 @@ def _check_module(model: ModuleModel, task: Any) -> None:
 
 
 def _example(task: TokenTask | VectorTask | SetTask) -> Batch:
-    """Return a batch of two sequences or sets of the task's kind, with numbers that are not its own."""
+    """Return a batch of two made-up sequences or sets of the task's kind."""
     if isinstance(task, TokenTask):
         return {"inputs": torch.arange(2 * task.context).view(2, -1) % task.tokens}
     inputs = torch.linspace(-1, 1, 2 * task.context * task.features).view(2, task.context, task.features)

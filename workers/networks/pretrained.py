@@ -1,7 +1,8 @@
-"""Pretrained models of the kind of Llama and Gemma, from a local folder, with a scorer of ours in place of softmax.
+"""Pretrained models like Llama and Gemma, from a local folder, with a scorer in place of softmax.
 
-The one door to Hugging Face transformers, which is loaded when a model is.
-Legend: N sequences, s positions, l layers, h heads, q queries, k keys, c channels of a head, v tokens.
+Only this module needs Hugging Face transformers, loaded when a model is.
+
+Legend: N sequences, s positions, l layers, h heads, q queries, k keys, c channels, v tokens.
 """
 
 from __future__ import annotations
@@ -24,18 +25,23 @@ from spaces.errors import StudyError
 from workers.networks.scorers import LogitScorer, Scorer, widen
 
 _LEARNED = "graft_scorer"
-"""The attribute of an attention module that holds what its scorer learns, [h, ...] each."""
+"""The attribute of an attention module for its scorer's learned numbers, [h, ...] each."""
 
 
 def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype: str = "float32") -> Any:
-    """Return the model of a folder, an `AutoModelForCausalLM`; nothing is fetched. `scorer`: `{"name": "ssa", "b":
-    1.0}`.
+    """Return a folder's model, an `AutoModelForCausalLM` of transformers; nothing is fetched.
 
-    None leaves softmax, by transformers' plainest code. What a scorer learns becomes parameters of each layer of
-    attention, `graft_scorer`, which train and are saved with the others; in evaluation a scorer is what it is in
-    validation. Raises StudyError for a folder that holds no such model, or a scorer that looks at more than logits.
+    `scorer`: `{"name": "ssa", "b": 1.0}`; None leaves softmax, by transformers' plainest code. What
+    it learns becomes parameters `graft_scorer` of each attention layer, which train and are saved
+    with the others; in evaluation it acts as in validation. Raises StudyError for a folder
+    without such a model, or a scorer that looks at more than logits.
     """
-    transformers = _library()
+    try:
+        transformers: Any = import_module("transformers")
+    except ImportError as error:
+        raise StudyError(
+            "pretrained models need the package transformers: pip install 'graft-search[huggingface]'"
+        ) from error
     if not (folder / "config.json").is_file():
         raise StudyError(f"{folder}: there is no config.json of a pretrained model in it")
     own = None
@@ -63,34 +69,33 @@ def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype
 
 
 def attention_modules(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the layers' attention, the first layer first."""
+    """Yield the attention modules of the layers, first layer first."""
     for module in model.modules():
         if hasattr(module, "num_key_value_groups") and hasattr(module, "layer_idx"):
             yield module
 
 
 def head_entropies(model: Any, tokens: Tensor) -> Tensor:
-    """Return the entropy [l, N, h, q] in nats of attention to tokens [N, s] (paper 001, Figure 3).
-
-    The weights must sum to 1 and not be negative.
-    """
+    """Return attention's entropy [l, N, h, q] in nats for tokens [N, s] (paper 001, Figure 3)."""
     return _for_each_layer(model, tokens, lambda weights: -torch.xlogy(weights, weights).sum(-1))
 
 
 def logit_spreads(model: Any, tokens: Tensor) -> Tensor:
-    """Return the spread [l, N, h, q] of softmax's logits: a query's largest less its least (paper 001, section 2.1).
+    """Return the spread [l, N, h, q] of softmax's logits: a query's largest less its least.
 
-    Tokens are [N, s], without padding. The least is that of the smallest weight above 0, so that keys outside a window
-    do not count, nor logits whose weight is too small for float32.
+    Tokens are [N, s], without padding. The least is that of the smallest weight above 0, in float32
+    and within a window. Source: paper 001, section 2.1.
     """
-    return _for_each_layer(
-        model, tokens, lambda weights: weights.amax(-1).log() - torch.where(weights > 0, weights, 1).amin(-1).log()
-    )
+
+    def spread(weights: Tensor) -> Tensor:
+        return weights.amax(-1).log() - torch.where(weights > 0, weights, 1).amin(-1).log()
+
+    return _for_each_layer(model, tokens, spread)
 
 
 @torch.no_grad()
 def _for_each_layer(model: Any, tokens: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return what is made of the weights [N, h, q, k] of each layer, by layer."""
+    """Return a function of the weights [N, h, q, k] of each layer, by layer."""
     found: list[Tensor] = []
 
     def keep(module: nn.Module, given: Any, made: Any) -> None:
@@ -113,21 +118,12 @@ def embedding_norms(folder: Path) -> dict[str, NDArray[np.float64]]:
     """
     model = load_pretrained(folder)
     read, written = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-    matrices = {"embedding": read} if written is read else {"embedding": read, "unembedding": written}
+    matrices = {"embedding": read} | ({} if written is read else {"unembedding": written})
     return {name: matrix.double().norm(dim=-1).numpy() for name, matrix in matrices.items()}
 
 
-def _library() -> Any:
-    try:
-        return import_module("transformers")
-    except ImportError as error:
-        raise StudyError(
-            "pretrained models need the package transformers: pip install 'graft-search[huggingface]'"
-        ) from error
-
-
 def _register(transformers: Any, scorer: LogitScorer) -> str:
-    """Make a scorer known to transformers; under which name."""
+    """Register a scorer with transformers, and return its name there."""
     settings = plugins.canonical_json(plugins.config_of(scorer))
     name = f"graft_{plugins.name_of(scorer)}_{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
     transformers.AttentionInterface.register(name, _attention(scorer))
@@ -139,7 +135,7 @@ def _register(transformers: Any, scorer: LogitScorer) -> str:
 def _attention(scorer: LogitScorer) -> Callable[..., tuple[Tensor, Tensor]]:
     """Return attention as transformers calls it: mixed [N, q, h, c], weights [N, h, q, k]."""
     evaluated = scorer.evaluations()[""]
-    assert isinstance(evaluated, LogitScorer), "validation changes a scorer's temperature, not its kind"
+    assert isinstance(evaluated, LogitScorer), "validation keeps a scorer's kind"
 
     def attend(
         module: Any,
@@ -152,16 +148,20 @@ def _attention(scorer: LogitScorer) -> Callable[..., tuple[Tensor, Tensor]]:
         softcap: float | None = None,
         **_: Any,
     ) -> tuple[Tensor, Tensor]:
-        key, value = (part.repeat_interleave(module.num_key_value_groups, dim=1) for part in (key, value))
+        groups = module.num_key_value_groups
+        key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
         scale = 1 / math.sqrt(query.shape[-1]) if scaling is None else scaling
         logits = widen(query) @ widen(key).mT * scale
         if softcap is not None:
             logits = softcap * (logits / softcap).tanh()
-        visible = torch.ones_like(logits[:1, :1], dtype=torch.bool) if attention_mask is None else attention_mask == 0
-        # A query that is padding sees nothing; no one reads what it mixes, but it must be a number.
+        visible = torch.ones_like(logits[:1, :1], dtype=torch.bool)
+        if attention_mask is not None:
+            visible = attention_mask == 0
+        # A padding query sees nothing; its result is not read, but it must be a number.
         visible = visible | ~visible.any(-1, keepdim=True)
         used = scorer if module.training else evaluated
-        weights = used.of_logits(logits, visible, dict(getattr(module, _LEARNED).items())).to(value.dtype)
+        learned = dict(getattr(module, _LEARNED).items())
+        weights = used.of_logits(logits, visible, learned).to(value.dtype)
         mixed = nn.functional.dropout(weights, p=dropout, training=module.training) @ value
         return mixed.transpose(1, 2).contiguous(), weights
 
@@ -169,21 +169,18 @@ def _attention(scorer: LogitScorer) -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def _learned(scorer: LogitScorer, heads: int) -> nn.ParameterDict:
-    """Return what the scorer learns in one layer, as it starts; in float32 whatever the model is in."""
-    middle = torch.full((1,), 0.5, dtype=torch.float64)  # starts that are drawn begin in the middle of what they draw
-    return nn.ParameterDict(
-        {
-            name: nn.Parameter(
-                one.start.values(middle.expand(1, math.prod(one.shape))).float().reshape(one.shape).clone()
-            )
-            for name, one in scorer.parameters(heads).items()
-        }
-    )
+    """Return the scorer's learned numbers of a layer at their start, in float32."""
+    middle = torch.full((1,), 0.5, dtype=torch.float64)  # random starts begin in their middle
+    found = nn.ParameterDict()
+    for name, one in scorer.parameters(heads).items():
+        start = one.start.values(middle.expand(1, math.prod(one.shape)))
+        found[name] = nn.Parameter(start.float().reshape(one.shape).clone())
+    return found
 
 
 @torch.no_grad()
 def _restore(model: nn.Module, folder: Path) -> None:
-    """Take over what scorers learned, where the folder was saved after training."""
+    """Load what scorers learned, if the folder was saved after training."""
     known = dict(model.named_parameters())
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:

@@ -1,6 +1,6 @@
-"""Other functions in place of a learned spline, after the fact: symmetrised, or a polynomial. Plain numbers in and out.
+"""Other functions in place of a learned spline, after the fact: symmetrised, or a polynomial.
 
-Source: paper 002, Appendices D and F. Legend: n knots.
+Plain numbers in and out. Source: paper 002, Appendices D and F. Legend: n knots.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Form:
 
     name: str
     label: str
-    """The name with what else tells it from others: `polynomial of degree 18`."""
+    """The name and what else distinguishes it: `polynomial of degree 18`."""
     values: tuple[float, ...]
     """[(n - 1) * FINER + 1] at evenly spaced points over the spline's range, both ends included."""
     error: float
-    """Largest distance to the spline over these points."""
+    """The largest distance to the spline over these points."""
 
     @property
     def at_knots(self) -> tuple[float, ...]:
@@ -44,17 +44,18 @@ class Form:
 
 
 def form(name: str, knots: Sequence[float], whole: Range, moving: Range) -> Form:
-    """Return the form `name`, one of FORMS, of the spline with values `knots` [n] over the range `whole`.
+    """Return the form `name`, one of FORMS, of the spline of values `knots` [n] over `whole`.
 
-    `moving`: where the spline is not constant. Polynomials are fitted there, of the plug-ins' usual degree, and are
-    constant beyond.
+    Polynomials of the plug-ins' usual degree are fitted over `moving`, where the spline is not
+    constant, and are constant beyond.
     """
     exact = torch.tensor(knots, dtype=torch.float64)
     points = positions((len(knots) - 1) * FINER + 1, *whole)
     if name in _POLYNOMIALS:
         spline = Spline(knots=len(knots), low=whole[0], high=whole[1])
         approximation = _POLYNOMIALS[name](low=moving[0], high=moving[1], of=spline)
-        label, values = f"{name} of degree {approximation.degree}", approximation.apply(points, {"knots": exact})
+        label = f"{name} of degree {approximation.degree}"
+        values = approximation.apply(points, {"knots": exact})
     else:
         label, values = name, interpolate(points, symmetrise(exact).knots, *whole)
     error = (values - interpolate(points, exact, *whole)).abs().max()

@@ -1,1 +1,1 @@
-"""What all of training computes with: tensors, random numbers, parameter layouts, recorded functions, compiled code."""
+"""Computation for training: tensors, random numbers, recorded functions and compiled code."""

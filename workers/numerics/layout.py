@@ -1,4 +1,4 @@
-"""How a model's named parameters lie in one flat vector.
+"""The layout of a model's named parameters in one flat vector.
 
 Legend: L lanes, P parameters.
 """
@@ -18,23 +18,22 @@ from workers.numerics.randomness import Purpose, Streams
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Names and shapes of parameters, and where each lies in the flat vector [P]."""
+    """Names and shapes of parameters and their order in the flat vector [P]."""
 
     parameters: Mapping[str, Parameter]
     decays: Tensor
     """[P] 1 where weight decay applies, else 0."""
     learns: Tensor | None
-    """[P] 0 where a parameter keeps the value that it starts with, else 1; None if all learn."""
+    """[P] 0 where a parameter keeps its initial value, else 1; None if all learn."""
 
     @classmethod
     def of(
         cls, parameters: Mapping[str, Parameter], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> Layout:
-        """Lay out these parameters in this order."""
-        sizes = [math.prod(parameter.shape) for parameter in parameters.values()]
+        sizes = _sizes(parameters)
 
         def of_each(flags: Iterable[bool]) -> Tensor:
-            # Made on the device at once: a step that is recorded would send what is made here at each replay.
+            # Made on the device: a recorded step would send what is made here at each replay.
             found = torch.empty(sum(sizes), dtype=dtype, device=device)
             for piece, on in zip(found.split(sizes), flags, strict=True):
                 piece.fill_(float(on))
@@ -46,44 +45,45 @@ class Layout:
 
     @property
     def total(self) -> int:
-        return sum(math.prod(p.shape) for p in self.parameters.values())
+        return sum(_sizes(self.parameters))
 
     def split(self, flat: Tensor) -> dict[str, Tensor]:
         """Return views of the flat vector, by name."""
-        sizes = [math.prod(p.shape) for p in self.parameters.values()]
-        pieces = flat.split(sizes, dim=-1)
-        return {name: piece.view(p.shape) for (name, p), piece in zip(self.parameters.items(), pieces, strict=True)}
+        pieces = zip(self.parameters.items(), flat.split(_sizes(self.parameters), dim=-1), strict=True)
+        return {name: piece.view(parameter.shape) for (name, parameter), piece in pieces}
 
     def join(self, named: Parameters) -> Tensor:
         """Return the flat vector of named tensors."""
         return torch.cat([named[name].reshape(-1) for name in self.parameters])
 
     def pad(self, own: Layout, flat: Tensor) -> Tensor:
-        """[P] of this layout from those of `own`, whose tensors are nowhere larger; what is added is zero.
+        """Return [P] of this layout from [P] of `own`, whose tensors are nowhere larger.
 
-        Each tensor goes into the corner of its larger one, so that row i and column j stay row i and column j, and a
-        product of two padded tensors has the product of the true ones in its corner.
+        Each tensor goes into a corner of zeros: rows and columns keep their numbers, and a product
+        of padded tensors has the product of the true ones in its corner.
         """
-        shapes = {name: parameter.shape for name, parameter in self.parameters.items()}
-        named = {name: flat.new_zeros(shape) for name, shape in shapes.items()}
+        named = {name: flat.new_zeros(one.shape) for name, one in self.parameters.items()}
         for name, tensor in own.split(flat).items():
             named[name][_corner(tensor.shape)] = tensor
         return self.join(named)
 
     def crop(self, own: Layout, flat: Tensor) -> dict[str, Tensor]:
-        """Return by name the part of [P] that `own`, whose tensors are nowhere larger, has."""
+        """Return by name the part of [P] that `own`, with smaller or equal tensors, has."""
         named = self.split(flat)
-        return {name: named[name][_corner(parameter.shape)] for name, parameter in own.parameters.items()}
+        return {name: named[name][_corner(one.shape)] for name, one in own.parameters.items()}
 
     def initial(self, seeds: Tensor, step: int = 0) -> Tensor:
-        """[L, P] float64 initial parameters of trials with `seeds` [L]: each entry from its own counter.
+        """Return initial parameters [L, P], float64, of trials with `seeds` [L].
 
-        `step`: before which one they start; others for every one.
+        Each entry has its own counter, others for each `step` before which trials start.
         """
         uniform = Streams.of(seeds, Purpose.INITIAL, step).uniform(self.total)
-        sizes = [math.prod(p.shape) for p in self.parameters.values()]
-        pieces = zip(self.parameters.values(), uniform.split(sizes, dim=-1), strict=True)
+        pieces = zip(self.parameters.values(), uniform.split(_sizes(self.parameters), dim=-1), strict=True)
         return torch.cat([parameter.start.values(piece) for parameter, piece in pieces], dim=-1)
+
+
+def _sizes(parameters: Mapping[str, Parameter]) -> list[int]:
+    return [math.prod(parameter.shape) for parameter in parameters.values()]
 
 
 def _corner(shape: Sequence[int]) -> tuple[slice, ...]:

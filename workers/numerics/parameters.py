@@ -1,4 +1,4 @@
-"""Learned parameters: their shapes, how they start, and whether weight decay applies to them."""
+"""Learned parameters: their shapes, initial values and weight decay."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Value = TypeVar("Value")
 
 
 class Start(ABC):
-    """How a parameter's entries start."""
+    """The distribution of a parameter's initial entries."""
 
     @abstractmethod
     def values(self, uniform: Tensor) -> Tensor:
-        """Return initial entries [L, n] float64 from numbers [L, n] uniform on (0, 1), one for each entry."""
+        """Return initial entries [L, n], float64, from as many numbers uniform on (0, 1)."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Normal(Start):
-    """Normal with this standard deviation, truncated at `bound` deviations; infinity does not truncate."""
+    """A normal distribution, truncated at `bound` standard deviations; infinity: untruncated."""
 
     deviation: float = 0.02
     bound: float = 2.0
@@ -38,14 +38,14 @@ class Normal(Start):
 
 
 def lecun_normal(inputs: int) -> Normal:
-    """Of variance 1 / inputs after truncation, as flax starts its maps. Source: jax.nn.initializers.lecun_normal."""
+    """Return flax's LeCun normal: variance 1 / inputs after truncation (jax.nn.initializers)."""
     return Normal(deviation=inputs**-0.5 / 0.8796256610342398)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Uniform(Start):
-    """Uniform on (-bound, bound)."""
+    """A uniform distribution on (-bound, bound)."""
 
     bound: float
 
@@ -67,7 +67,7 @@ class Constant(Start):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Given(Start):
-    """These numbers along the last axis of the parameter, the same for every index of its other axes."""
+    """These numbers along the last axis, the same for every index of the other axes."""
 
     numbers: tuple[float, ...]
 
@@ -78,24 +78,25 @@ class Given(Start):
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """Shape of one parameter, how it starts, and whether weight decay applies to it."""
+    """The shape of one parameter, its initial values, and whether weight decay applies to it."""
 
     shape: tuple[int, ...]
     start: Start = Normal()
     decay: bool = True
     matrices: int = 0
-    """How many maps between hidden channels lie in it side by side, for an optimizer of matrices (Muon); else 0."""
+    """The number of maps between hidden channels side by side in it, for Muon; else 0."""
     frozen: bool = False
-    """Whether it keeps the value that it starts with."""
+    """True if it keeps its initial value."""
     nonlinearity: bool = False
-    """Whether it is a non-linearity's, which `workers.training.learning` may learn apart from the weights."""
+    """True if it is a non-linearity's, which `workers.training.learning` may learn differently."""
 
 
 def within(prefix: str, named: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the entries of a part, by the part's own names: `scorer.b` becomes `b` for the prefix `scorer`."""
-    return {name.removeprefix(f"{prefix}."): value for name, value in named.items() if name.startswith(f"{prefix}.")}
+    """Return a part's entries by their own names: `scorer.b` is `b` for the prefix `scorer`."""
+    start = f"{prefix}."
+    return {name.removeprefix(start): one for name, one in named.items() if name.startswith(start)}
 
 
 def under(prefix: str, named: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the entries of a part as the whole names them: `b` becomes `scorer.b` for the prefix `scorer`."""
+    """Return a part's entries by the whole's names: `b` is `scorer.b` for the prefix `scorer`."""
     return {f"{prefix}.{name}": value for name, value in named.items()}

@@ -1,4 +1,4 @@
-"""Descriptions of processors, as far as their arithmetic depends on them."""
+"""Descriptions of processors, as far as arithmetic depends on them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def describe_processor(kind: str, index: int = 0) -> str:
     device = torch.device(kind, index)
     if kind == "cuda":
         return f"{instruction_set(device)}, {torch.cuda.get_device_name(device)}"
-    # By name: libraries choose their kernels by vendor and generation, too.
-    names = (line.partition(":")[2].strip() for line in read_cpuinfo() if line.startswith("model name"))
-    return f"{instruction_set(device)}, {next(names, '') or platform.processor() or platform.machine()}"
+    # By name, too: libraries choose their kernels by vendor and generation.
+    models = (line.partition(":")[2].strip() for line in read_cpuinfo() if line.startswith("model name"))
+    name = next(models, "") or platform.processor() or platform.machine()
+    return f"{instruction_set(device)}, {name}"

@@ -1,9 +1,9 @@
-"""Counter-based random numbers: a pure function of (seed, purpose, step, index), the same on every device.
+"""Counter-based random numbers: a function of (seed, purpose, step, index), equal on every device.
 
-The generator is SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): word i of a
-stream is the finalizer applied to state + (i + 1) * GOLDEN. A stream's state is itself such a hash of the trial's seed,
-the purpose and the step, so no state is carried, and a trial draws the same numbers in any lane of any pack.
-Integer arithmetic only: the bits are equal on CPU and GPU.
+The generator is SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+2014): word i of a stream is the finalizer of state + (i + 1) * GOLDEN. A stream's state is itself
+such a hash of the trial's seed, the purpose and the step: no state is carried, and a trial draws
+the same numbers in any lane of any pack, by integers alone.
 
 Legend: L lanes, n words.
 """
@@ -29,7 +29,7 @@ _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 
 
 class Purpose(IntEnum):
-    """What a stream is for; streams of different purposes start apart."""
+    """The use of a stream; streams of different purposes start apart."""
 
     INITIAL = 1
     TRAINING_DATA = 2
@@ -44,19 +44,19 @@ def _wrap(number: int) -> int:
 
 
 def _xor_shift(z: Tensor, shift: int) -> Tensor:
-    """In place z ^ (z >>> shift), with the logical shift that torch lacks."""
+    """Compute z ^ (z >>> shift) in place, with the logical shift that torch lacks."""
     return z.bitwise_xor_((z >> shift).bitwise_and_((1 << (64 - shift)) - 1))
 
 
 def mix(z: Tensor) -> Tensor:
-    """SplitMix64's finalizer on int64, any shape; wraps modulo 2^64. The argument is left as it was."""
+    """Return SplitMix64's finalizer of int64 numbers, modulo 2^64; the argument is not changed."""
     z = _xor_shift(z.clone(), 30).mul_(_MIX_1)
     z = _xor_shift(z, 27).mul_(_MIX_2)
     return _xor_shift(z, 31)
 
 
 def hash_rows(numbers: Tensor) -> Tensor:
-    """[...] int64 in 0 .. 2^31 - 1: a hash of each row of `numbers` [..., n] int64."""
+    """Return a hash [...], int64 in 0 .. 2^31 - 1, of each row of `numbers` [..., n] int64."""
     weights = mix(torch.arange(1, numbers.shape[-1] + 1, device=numbers.device) * GOLDEN) | 1
     return (mix((numbers * weights).sum(-1)) >> 33).bitwise_and_((1 << 31) - 1)
 
@@ -69,44 +69,45 @@ class Streams:
 
     @classmethod
     def of(cls, seeds: Tensor, purpose: Purpose, steps: Tensor | int, site: int = 0) -> Streams:
-        """Return the streams of lanes with `seeds` [L] at their own `steps` [L] (or one step for all)."""
-        tag = _wrap((int(purpose) + 256 * site) * GOLDEN)
+        """Return the streams of lanes with `seeds` [L] at their `steps` [L], or all at one."""
+        number = int(purpose) + 256 * site
+        tag = _wrap(number * GOLDEN)
         native = library("streams") if seeds.device.type == "cpu" else None
         if native and isinstance(steps, Tensor) and steps.shape == seeds.shape:
             state, given = torch.empty_like(seeds), (seeds.contiguous(), steps.contiguous())
             native.stream_states(len(seeds), ctypes.c_int64(tag), *map(address, (*given, state)))
             return cls(state=state)
         if isinstance(steps, Tensor) and steps.shape == seeds.shape and stream_kernels.draws_on(seeds.device):
-            states = stream_kernels.stream_states(seeds.contiguous(), steps.contiguous(), int(purpose) + 256 * site)
-            return cls(state=states)
-        tagged = mix(seeds + tag)
-        return cls(state=mix(tagged + (_wrap(steps * GOLDEN) if isinstance(steps, int) else steps * GOLDEN)))
+            given = seeds.contiguous(), steps.contiguous()
+            return cls(state=stream_kernels.stream_states(*given, number))
+        at_step = _wrap(steps * GOLDEN) if isinstance(steps, int) else steps * GOLDEN
+        return cls(state=mix(mix(seeds + tag) + at_step))
 
     @property
     def lanes(self) -> int:
         return self.state.shape[0]
 
     def words(self, count: int) -> Tensor:
-        """[L, n] int64, all 64 bits random."""
+        """Return [L, n] int64, all 64 bits random."""
         if stream_kernels.draws_on(self.state.device):
             return stream_kernels.stream_words(self.state.contiguous(), count)
         index = torch.arange(1, count + 1, device=self.state.device) * GOLDEN
         return mix(self.state[:, None] + index)
 
     def bytes(self, *shape: int) -> Tensor:
-        """[L, *shape] uint8, uniform on 0 .. 255."""
+        """Return [L, *shape] uint8, uniform on 0 .. 255."""
         count = math.prod(shape)
         packed = self.words(-(-count // 8)).view(torch.uint8)
         return packed[:, :count].view(self.lanes, *shape)
 
     def uniform(self, *shape: int) -> Tensor:
-        """[L, *shape] float64, uniform on the open interval (0, 1): the middles of 2^53 equal cells."""
+        """Return [L, *shape] float64, uniform on (0, 1): the middles of 2^53 equal cells."""
         words = self.words(math.prod(shape)).view(self.lanes, *shape)
         cells = (words >> 11) & ((1 << 53) - 1)
         return (cells.double() + 0.5) * 2.0**-53
 
     def normal(self, *shape: int) -> Tensor:
-        """[L, *shape] float64, standard normal, by inversion."""
+        """Return [L, *shape] float64, standard normal, by inversion."""
         native = library("normals") if self.state.device.type == "cpu" else None
         if native:
             drawn = self.state.new_empty(self.lanes, *shape, dtype=torch.float64)
@@ -116,54 +117,46 @@ class Streams:
         return torch.special.ndtri(self.uniform(*shape))
 
     def permutations(self, rows: int, size: int, length: int) -> Tensor:
-        """[L, rows, length] int64: the first `length` entries of uniform random permutations of 0 .. size-1.
+        """Return `length` entries of permutations of 0 .. size - 1: int64 [L, rows, length].
 
-        The order of `size` signed 64-bit words; two of a row are equal once in 2^65 / size^2 rows.
+        They order signed 64-bit words, two of which are equal once in 2^65 / size^2 rows.
         """
         native = library("permutations") if self.state.device.type == "cpu" else None
-        if native:
-            sizes, lengths = self.state.new_full((self.lanes,), size), self.state.new_full((self.lanes,), length)
-            return self._native_permutations(native, rows, sizes, lengths, length)
-        if stream_kernels.draws_on(self.state.device) and size <= stream_kernels.LARGEST:
-            sizes, lengths = self.state.new_full((self.lanes,), size), self.state.new_full((self.lanes,), length)
-            return self._permute(rows, sizes, lengths, size, length)
+        if native or (stream_kernels.draws_on(self.state.device) and size <= stream_kernels.LARGEST):
+            sizes, lengths = (self.state.new_full((self.lanes,), one) for one in (size, length))
+            return self._permute(native, rows, sizes, lengths, size, length)
         keys = self.words(rows * size).view(self.lanes, rows, size)
         return keys.argsort(dim=-1)[..., :length]
 
     def padded_permutations(self, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
-        """[L, rows, length] int64: of each lane what `permutations` of its own size and length gives, then -1.
-
-        `sizes` and `lengths` [L] are at most `size` and `length`.
-        """
+        """Return lanes' `permutations` of `sizes` and `lengths` [L], then -1: [L, rows, length]."""
         native = library("permutations") if self.state.device.type == "cpu" else None
-        if native:
-            return self._native_permutations(native, rows, sizes.long(), lengths.long(), length)
-        if stream_kernels.draws_on(self.state.device) and size <= stream_kernels.LARGEST:
-            return self._permute(rows, sizes.long(), lengths.long(), size, length)
+        if native or (stream_kernels.draws_on(self.state.device) and size <= stream_kernels.LARGEST):
+            return self._permute(native, rows, sizes.long(), lengths.long(), size, length)
         sizes, lengths = sizes.long()[:, None, None], lengths.long()[:, None, None]
         column = torch.arange(size, device=self.state.device)
         index = torch.arange(rows, device=self.state.device)[:, None] * sizes + column
-        keys = mix(self.state[:, None, None] + (index + 1) * GOLDEN).masked_fill(column >= sizes, _LAST_WORD)
+        keys = mix(self.state[:, None, None] + (index + 1) * GOLDEN)
+        keys = keys.masked_fill(column >= sizes, _LAST_WORD)
         order = keys.argsort(dim=-1)[..., :length]
         order = torch.nn.functional.pad(order, (0, length - order.shape[-1]))
         return order.masked_fill(torch.arange(length, device=order.device) >= lengths, -1)
 
-    def _permute(self, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
-        states = self.state.contiguous()
-        return stream_kernels.stream_permutations(states, rows, sizes.contiguous(), lengths.contiguous(), size, length)
-
-    def _native_permutations(
-        self, native: ctypes.CDLL, rows: int, sizes: Tensor, lengths: Tensor, length: int
+    def _permute(
+        self, native: ctypes.CDLL | None, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int
     ) -> Tensor:
+        states, sizes, lengths = self.state.contiguous(), sizes.contiguous(), lengths.contiguous()
+        if not native:
+            return stream_kernels.stream_permutations(states, rows, sizes, lengths, size, length)
         drawn = self.state.new_empty(self.lanes, rows, length)
-        tensors = self.state.contiguous(), sizes.contiguous(), lengths.contiguous(), drawn
-        if native.permutations(*map(ctypes.c_int, (self.lanes, rows, length)), *map(address, tensors)):
+        tensors = map(address, (states, sizes, lengths, drawn))
+        if native.permutations(*map(ctypes.c_int, (self.lanes, rows, length)), *tensors):
             raise MemoryError("the native permutations")
         return drawn
 
 
 def keep_mask(streams: Streams, rates: Tensor, *shape: int) -> Tensor:
-    """[L, *shape] bool: False where dropout drops, with probability exactly `rates` [L] float64."""
+    """Return [L, *shape] bool: False where dropout drops, with probability exactly `rates` [L]."""
     if stream_kernels.draws_on(streams.state.device):
         own = streams.state.contiguous(), rates.double().contiguous()
         return stream_kernels.stream_mask(*own, math.prod(shape)).view(-1, *shape)
@@ -172,10 +165,7 @@ def keep_mask(streams: Streams, rates: Tensor, *shape: int) -> Tensor:
 
 
 def padded_keep_mask(streams: Streams, rates: Tensor, shape: Sequence[int], own: Sequence[int | Tensor]) -> Tensor:
-    """[L, *shape] bool: each lane's `keep_mask` of its own shape, and anything in the padding.
-
-    `own`: the extents, each a number for all lanes or [L].
-    """
+    """Return lanes' `keep_mask` of `own` extents, each a number or [L], padded: [L, *shape]."""
     state, threshold = dropout_streams_and_thresholds(streams, rates)
     index = state.new_zeros(state.shape)
     for extent, size in zip(shape, own, strict=True):
@@ -186,15 +176,15 @@ def padded_keep_mask(streams: Streams, rates: Tensor, shape: Sequence[int], own:
 
 
 def dropout_streams_and_thresholds(streams: Streams, rates: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the state [L] of the streams whose bytes decide what dropout drops, and the threshold [L] uint8 they
-    stay below.
+    """Return states [L] of the streams of dropout's bytes, and thresholds [L] uint8.
 
-    One byte decides one element: it is dropped if below floor(256 p + u), where u is one uniform number per lane
-    and call, so that E[floor(256 p + u)] = 256 p and no rate is rounded to a multiple of 1/256.
+    An element is dropped if its byte is below floor(256 p + u), u one uniform number per lane and
+    call. As E[floor(256 p + u)] = 256 p, no rate is rounded to a multiple of 1/256.
     """
     native = library("streams") if streams.state.device.type == "cpu" else None
     if native:
-        state, threshold = torch.empty_like(streams.state), torch.empty_like(streams.state, dtype=torch.uint8)
+        state = torch.empty_like(streams.state)
+        threshold = torch.empty_like(state, dtype=torch.uint8)
         given = streams.state.contiguous(), rates.double().contiguous(), state, threshold
         native.dropout_streams_and_thresholds(streams.lanes, *map(address, given))
         return state, threshold
@@ -203,7 +193,7 @@ def dropout_streams_and_thresholds(streams: Streams, rates: Tensor) -> tuple[Ten
 
 
 def truncated_normal(uniform: Tensor, deviation: float, bound: float = 2.0) -> Tensor:
-    """Return normal numbers of deviation `deviation` before truncation at +-`bound` deviations, by inversion."""
+    """Return normals of this deviation before truncation at +-`bound` deviations, by inversion."""
     low = 0.5 * (1 + math.erf(-bound / math.sqrt(2)))
     inside = low + uniform * (1 - 2 * low)
     return torch.special.ndtri(inside) * deviation

@@ -18,20 +18,21 @@ from workers.numerics.randomness import Streams
 def draw_prompts(
     streams: Streams, moments_of: Callable[[], Tensor], batch: int, length: int
 ) -> tuple[Tensor, Tensor] | None:
-    """Return inputs [L, N, s, d + 1] float32, labels last and 0 for the last row's, and that label [L, N] float64.
+    """Return prompts [L, N, s, d + 1] float32, the last label 0, and that label [L, N] float64.
 
-    `moments_of()` [L or 1, 4, d + 1]: means and deviations of a prompt's weights, then of its inputs and the noise.
-    None where there are no native steps, or on another device. The numbers are those of `Streams.normal`, d for the
-    weights and then s rows; a label is summed from its first input to its last, and then the noise.
+    `moments_of()` [L or 1, 4, d + 1]: means and deviations of a prompt's weights, then of inputs
+    and noise. None without native steps or on another device. The numbers are those of
+    `Streams.normal`, d for the weights and then s rows; labels sum inputs in order, then noise.
     """
     native = library("normals") if streams.state.device.type == "cpu" else None
     if not native:
         return None
-    moments, lanes = moments_of(), streams.lanes
+    lanes = streams.lanes
+    moments = moments_of().expand(lanes, -1, -1).contiguous()
     width = moments.shape[-1]
     inputs = torch.empty(lanes, batch, length, width)
     targets = torch.empty(lanes, batch, dtype=torch.float64)
-    tensors = streams.state.contiguous(), moments.expand(lanes, -1, -1).contiguous(), inputs, targets
+    tensors = streams.state.contiguous(), moments, inputs, targets
     sizes = ctypes.c_int(lanes), ctypes.c_int64(batch), ctypes.c_int(length), ctypes.c_int(width - 1)
     if native.regression_prompts(*sizes, *map(address, tensors)):
         raise MemoryError("the native prompts")

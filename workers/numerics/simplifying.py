@@ -1,9 +1,7 @@
 """The simplification of recordings: the same numbers from fewer operations at each replay.
 
-Left out is what no result needs. What is computed of constants alone is computed once. What repeats an operation on the
-same tensors is taken from there. Bits stay: what is left are the same operations on the same numbers.
-
-A tensor that is written into, or that somebody gets who may write into it, is neither shared nor kept.
+Operations that no result needs are left out, those on constants are computed once, and repeated
+ones are shared; bits stay. Tensors that are written into, or returned, are neither shared nor kept.
 """
 
 from __future__ import annotations
@@ -17,16 +15,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 LARGEST_KEPT = 1 << 14
-"""Entries of a tensor that is kept from the recording on: some hundred recordings are remembered."""
+"""The most entries of a kept tensor: some hundred recordings are remembered."""
 
-_SHARING = frozenset(
-    {
-        torch.ops.aten._unsafe_view.default,
-        torch.ops.aten.unsafe_chunk.default,
-        torch.ops.aten.unsafe_split.Tensor,
-        torch.ops.aten.unsafe_split_with_sizes.default,
-        torch.ops.aten.lift.default,
-    }
+_ATEN: Any = torch.ops.aten
+_SHARING = (
+    *(_ATEN._unsafe_view.default, _ATEN.unsafe_chunk.default, _ATEN.unsafe_split.Tensor),
+    *(_ATEN.unsafe_split_with_sizes.default, _ATEN.lift.default),
 )
 """Operations that return the memory of an argument, though their schemas do not say so."""
 
@@ -39,11 +33,11 @@ class Slot:
 
 
 class Operation(NamedTuple):
-    """A call of a tensor operation, with slots in place of tensors; a tensor that stays is a constant."""
+    """A call of a tensor operation, with slots in place of tensors other than constants."""
 
     function: Callable[..., Any]
     arguments: list[Any]
-    """The positional ones, and the keywords."""
+    """The positional arguments, and the keywords."""
     results: list[Any]
 
 
@@ -65,18 +59,18 @@ def slots_in(tree: Any) -> set[Slot]:
 
 def simplify(operations: Sequence[Operation], results: Sequence[Any]) -> list[Operation]:
     """Return fewer operations that give the slots among `results` the same numbers."""
-    apart = find_written(operations, slots_in(results))  # or the callers may write into it
+    apart = find_written(operations, slots_in(results))  # callers may write into results
     known: dict[Slot, Any] = {}
-    """Slot -> what stands for it: a constant, or the result of an earlier operation."""
+    """Slot -> its replacement: a constant, or the result of an earlier operation."""
     done: dict[Hashable, list[Any]] = {}
     """Key of an operation that was computed -> its results."""
     left: list[Operation] = []
     for function, own_arguments, own_results in operations:
         arguments = replace(Slot, lambda slot: known.get(slot, slot), own_arguments)
         operation = Operation(function, arguments, own_results)
-        used = {id(leaf) if isinstance(leaf, Tensor) else leaf for leaf in _tensors((own_arguments, own_results))}
         tags = getattr(function, "tags", None)
-        if used & apart or tags is None or torch.Tag.nondeterministic_seeded in tags:
+        is_apart = not apart.isdisjoint(names_in((own_arguments, own_results)))
+        if is_apart or tags is None or torch.Tag.nondeterministic_seeded in tags:
             left.append(operation)
             continue
         key = function, _key_of(arguments)
@@ -89,10 +83,10 @@ def simplify(operations: Sequence[Operation], results: Sequence[Any]) -> list[Op
 
 
 def join_gradients(operations: Sequence[Operation], results: Sequence[Any]) -> list[Operation]:
-    """Return the operations with one joint in place of each sum of gradients of all parts of a tensor.
+    """Return the operations with one join in place of each sum of gradients of a tensor's parts.
 
-    The gradient of `q, k, v = x.unbind(1)` is a sum of three tensors of x's size, each zero but for one part: five
-    passes over memory that are largely zeros. The numbers are the same, but that a negative zero stays negative.
+    The gradient of `q, k, v = x.unbind(1)` is a sum of three tensors of x's size, each zero but for
+    one part: five passes over memory. Numbers stay, but a negative zero stays negative.
     """
     written = find_written(operations)
     pieces: dict[Slot, tuple[_Whole, list[tuple[int, int, Slot]]]] = {}
@@ -105,7 +99,8 @@ def join_gradients(operations: Sequence[Operation], results: Sequence[Any]) -> l
             ends = [0, *(end for _, end, _ in parts)]
             touch = all(start == end for (start, _, _), end in zip(parts, ends, strict=False))
             if len(parts) > 1 and touch and ends[-1] == whole.size:
-                operation = Operation(whole.join, [[[slot for *_, slot in parts], whole.axis], {}], operation.results)
+                arguments = [[[slot for *_, slot in parts], whole.axis], {}]
+                operation = Operation(whole.join, arguments, operation.results)
         left.append(operation)
     return _needed(left, slots_in(results))
 
@@ -114,7 +109,7 @@ class _Whole(NamedTuple):
     """The tensor that gradients of parts are put into."""
 
     join: Callable[..., Any]
-    """`stack` for parts that were selected, `cat` for slices."""
+    """`stack` for selected parts, `cat` for slices."""
     sizes: tuple[int, ...]
     axis: int
 
@@ -126,18 +121,18 @@ class _Whole(NamedTuple):
 def _pieces_of(
     operation: Operation, known: dict[Slot, tuple[_Whole, list[tuple[int, int, Slot]]]]
 ) -> tuple[_Whole, list[tuple[int, int, Slot]]] | None:
-    """Return the parts that an operation's result is made of, [start, end) along an axis; None if it is no such sum."""
+    """Return the parts [start, end) of an operation's result along an axis, None if it has none."""
     function, (positional, keywords), _ = operation
-    if function is torch.ops.aten.select_backward.default:
+    if function is _ATEN.select_backward.default:
         slot, sizes, axis, index = positional
-        whole = _Whole(torch.ops.aten.stack.default, tuple(sizes), axis % len(sizes))
+        whole = _Whole(_ATEN.stack.default, tuple(sizes), axis % len(sizes))
         return whole, [(index % whole.size, index % whole.size + 1, slot)]
-    if function is torch.ops.aten.slice_backward.default and positional[5] == 1:
+    if function is _ATEN.slice_backward.default and positional[5] == 1:
         slot, sizes, axis, start, end, _ = positional
-        whole = _Whole(torch.ops.aten.cat.default, tuple(sizes), axis % len(sizes))
+        whole = _Whole(_ATEN.cat.default, tuple(sizes), axis % len(sizes))
         start, end, _ = slice(start, end).indices(whole.size)
         return (whole, [(start, end, slot)]) if start < end else None
-    if function is not torch.ops.aten.add.Tensor or keywords or len(positional) != 2:
+    if function is not _ATEN.add.Tensor or keywords or len(positional) != 2:
         return None
     one, other = (known.get(term) if isinstance(term, Slot) else None for term in positional)
     return (one[0], [*one[1], *other[1]]) if one and other and one[0] == other[0] else None
@@ -155,23 +150,22 @@ def find_written(operations: Sequence[Operation], others: Iterable[Slot] = ()) -
     written: set[Any] = set(others)
     for operation in operations:
         schema: Any = getattr(operation.function, "_schema", None)
-        is_told = schema is None or schema.is_mutable or any(one.alias_info for one in schema.returns)
-        if not is_told and operation.function not in _SHARING:
+        told = schema is None or schema.is_mutable or any(one.alias_info for one in schema.returns)
+        if not told and operation.function not in _SHARING:
             continue
-        names = [id(leaf) if isinstance(leaf, Tensor) else leaf for leaf in _tensors(operation.arguments)]
-        names += slots_in(operation.results)
+        names = [*names_in(operation.arguments), *slots_in(operation.results)]
         if schema is None or schema.is_mutable:
             written.update(names)
         for name in names[1:]:
             if root(name) != root(names[0]):
                 shared[root(name)] = root(names[0])
     roots = {root(name) for name in written}
-    every = {name for operation in operations for name in slots_in((operation.arguments, operation.results))}
+    every = slots_in([(operation.arguments, operation.results) for operation in operations])
     return written | {name for name in {*every, *shared, *shared.values()} if root(name) in roots}
 
 
 def _compute(operation: Operation) -> list[Any] | None:
-    """Return the results of an operation on constants, if they are small; else None."""
+    """Return the small results of an operation on constants, else None."""
     if slots_in(operation.arguments):
         return None
     positional, keywords = operation.arguments
@@ -180,24 +174,26 @@ def _compute(operation: Operation) -> list[Any] | None:
 
 
 def _needed(operations: Sequence[Operation], needed: set[Slot]) -> list[Operation]:
-    """Return the operations of whose results some are needed, and those that write."""
+    """Return the operations whose results are needed, and those that write."""
     kept: list[Operation] = []
     needed = set(needed)
     for operation in reversed(operations):
         schema: Any = getattr(operation.function, "_schema", None)
-        if schema is None or schema.is_mutable or not needed.isdisjoint(slots_in(operation.results)):
+        is_used = not needed.isdisjoint(slots_in(operation.results))
+        if schema is None or schema.is_mutable or is_used:
             kept.append(operation)
             needed |= slots_in(operation.arguments)
     return kept[::-1]
 
 
-def _tensors(tree: Any) -> Iterable[Any]:
-    """Return the slots and the constants of a tree."""
-    return (leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, (Slot, Tensor)))
+def names_in(tree: Any) -> list[Any]:
+    """Return the slots of a tree and the ids of its constants."""
+    leaves = [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, (Slot, Tensor))]
+    return [id(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
 
 def _key_of(tree: Any) -> Hashable:
-    """Return a key, equal for the same values of the same types; a tensor is equal to itself alone."""
+    """Return a key, equal for equal values of equal types; a tensor equals itself alone."""
     if isinstance(tree, Tensor):
         return "tensor", id(tree)
     if isinstance(tree, (list, tuple)):

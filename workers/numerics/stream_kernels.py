@@ -1,7 +1,7 @@
-"""Random numbers of `workers.numerics.randomness` on a GPU, a kernel each, where torch's would be ten to forty.
+"""Random numbers of `workers.numerics.randomness` on a GPU: one kernel each, not 10 to 40.
 
-The kernels are compiled by NVRTC, and are used once they have given what is computed here in integers of Python; where
-they do not, or where there is no NVRTC, one line says so, and torch's operations draw.
+NVRTC compiles the kernels, which are used once they have reproduced numbers computed here in
+Python's integers. If they do not, or without NVRTC, one line says so, and torch's operations draw.
 
 Legend: L lanes, n words.
 """
@@ -22,7 +22,7 @@ from workers.numerics.cuda.driver import Kernel, architecture_of
 
 SOURCE = Path(__file__).with_name("streams.cu")
 LARGEST = 64
-"""Of permutations: each entry looks at all others."""
+"""The largest permutation of a kernel, in which each entry looks at all others."""
 _THREADS = 256
 _LOG = logging.getLogger(__name__)
 _WORD = (1 << 64) - 1
@@ -30,7 +30,7 @@ _WORD = (1 << 64) - 1
 
 @torch.library.custom_op("graft::stream_states", mutates_args=(), device_types="cuda")
 def stream_states(seeds: Tensor, steps: Tensor, tag: int) -> Tensor:
-    """[L] states of the streams of lanes with `seeds` [L] at their `steps` [L]; `tag`: purpose + 256 site."""
+    """Return the states [L] of `seeds` [L] at their `steps` [L]; `tag`: purpose + 256 site."""
     states = torch.empty_like(seeds)
     _launch("stream_states", len(seeds), [len(seeds), tag, seeds, steps, states])
     return states
@@ -38,7 +38,7 @@ def stream_states(seeds: Tensor, steps: Tensor, tag: int) -> Tensor:
 
 @torch.library.custom_op("graft::stream_words", mutates_args=(), device_types="cuda")
 def stream_words(states: Tensor, count: int) -> Tensor:
-    """[L, n] int64."""
+    """Return the first n words of each stream, [L, n] int64."""
     words = states.new_empty(len(states), count)
     _launch("stream_words", words.numel(), [len(states), count, states, words])
     return words
@@ -46,7 +46,7 @@ def stream_words(states: Tensor, count: int) -> Tensor:
 
 @torch.library.custom_op("graft::stream_mask", mutates_args=(), device_types="cuda")
 def stream_mask(states: Tensor, rates: Tensor, count: int) -> Tensor:
-    """[L, n] bool: what dropout of `rates` [L] float64 keeps."""
+    """Return what dropout of `rates` [L], float64, keeps: [L, n] bool."""
     kept = states.new_empty(len(states), count, dtype=torch.bool)
     _launch("stream_mask", len(states) * -(-count // 8), [len(states), count, states, rates, kept])
     return kept
@@ -54,31 +54,17 @@ def stream_mask(states: Tensor, rates: Tensor, count: int) -> Tensor:
 
 @torch.library.custom_op("graft::stream_permutations", mutates_args=(), device_types="cuda")
 def stream_permutations(states: Tensor, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
-    """[L, rows, length] int64, of permutations of each lane's own size [L] to its own length [L], then -1."""
+    """Return permutations [L, rows, length] of lanes' own sizes and lengths [L], then -1."""
     drawn = states.new_empty(len(states), rows, length)
     arguments = [len(states), rows, size, length, states, sizes, lengths, drawn]
     _launch("stream_permutations", len(states) * rows * max(size, length), arguments)
     return drawn
 
 
-@stream_states.register_fake
-def _(seeds: Tensor, steps: Tensor, tag: int) -> Tensor:
-    return torch.empty_like(seeds)
-
-
-@stream_words.register_fake
-def _(states: Tensor, count: int) -> Tensor:
-    return states.new_empty(states.shape[0], count)
-
-
-@stream_mask.register_fake
-def _(states: Tensor, rates: Tensor, count: int) -> Tensor:
-    return states.new_empty(states.shape[0], count, dtype=torch.bool)
-
-
-@stream_permutations.register_fake
-def _(states: Tensor, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
-    return states.new_empty(states.shape[0], rows, length)
+stream_states.register_fake(lambda seeds, steps, tag: torch.empty_like(seeds))
+stream_words.register_fake(lambda states, count: states.new_empty(states.shape[0], count))
+stream_mask.register_fake(lambda states, _, count: states.new_empty(states.shape[0], count, dtype=torch.bool))
+stream_permutations.register_fake(lambda states, rows, *own: states.new_empty(states.shape[0], rows, own[-1]))
 
 
 def _launch(name: str, threads: int, arguments: list[int | Tensor]) -> None:
@@ -96,7 +82,7 @@ def _kernels_of(device: torch.device) -> dict[str, Kernel]:
 
 def draws_on(device: torch.device) -> bool:
     """Return whether the kernels draw on this device."""
-    # Tensors of the device `meta` have shapes and no numbers: they stand for a GPU's, to count what a step costs there.
+    # Tensors of the device `meta` have no numbers: they stand for a GPU's, to count a step's cost.
     return device.type == "meta" or (device.type == "cuda" and _can_draw(device))
 
 
@@ -112,7 +98,7 @@ def _can_draw(device: torch.device) -> bool:
 
 
 def find_fault(device: torch.device) -> str:
-    """Return which kernel gives other numbers on this device than integers of Python do; empty if none does."""
+    """Name a kernel whose numbers on this device differ from Python's; empty if there is none."""
     seeds, steps, tag, count = [3, -1], [0, 12345678901], 4 + 256 * 3, 21
     states = [mix64(mix64(seed + tag * GAMMA) + step * GAMMA) for seed, step in zip(seeds, steps, strict=True)]
     words = [[_word(state, index) for index in range(count)] for state in states]
@@ -122,16 +108,20 @@ def find_fault(device: torch.device) -> str:
     drawn = [_permute(state, 3, size, length, 5) for state, size, length in own]
 
     def on(numbers: list[int] | list[float]) -> Tensor:
-        return torch.tensor(numbers, device=device, dtype=torch.float64 if isinstance(numbers[0], float) else None)
+        dtype = torch.float64 if isinstance(numbers[0], float) else None
+        return torch.tensor(numbers, device=device, dtype=dtype)
 
     started = stream_states(on(seeds), on(steps), tag)
+    found_words = [[word & _WORD for word in row] for row in stream_words(started, count).tolist()]
+    permuted = stream_permutations(started, 3, on(sizes), on(lengths), 7, 5)
     found = {
         "stream_states": ([state & _WORD for state in started.tolist()], states),
-        "stream_words": ([[word & _WORD for word in row] for row in stream_words(started, count).tolist()], words),
+        "stream_words": (found_words, words),
         "stream_mask": (stream_mask(started, on(rates), count).tolist(), kept),
-        "stream_permutations": (stream_permutations(started, 3, on(sizes), on(lengths), 7, 5).tolist(), drawn),
+        "stream_permutations": (permuted.tolist(), drawn),
     }
-    return next((f"{name} gives other numbers here" for name, (one, other) in found.items() if one != other), "")
+    faults = (f"{name} gives other numbers here" for name, (one, other) in found.items() if one != other)
+    return next(faults, "")
 
 
 def _word(state: int, index: int) -> int:

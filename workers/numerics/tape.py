@@ -1,4 +1,4 @@
-"""A list of the tensor operations that a function makes, to be run again on other tensors of the same shapes."""
+"""A list of a function's tensor operations, to be run again on tensors of the same shapes."""
 
 from __future__ import annotations
 
@@ -25,30 +25,28 @@ _FILLED: dict[Any, float] = {
     torch.ops.aten.new_ones.default: 1,
     torch.ops.aten.new_zeros.default: 0,
 }
-"""Operation that takes only shape and kind from a tensor -> the number that it fills a new one
-with."""
+"""Operation that takes only shape and kind from a tensor -> the number that fills its result."""
 
 
-class CannotRecord(Exception):  # noqa: N818 - the function may be right, and be run without a recording
-    """An operation that a list of operations cannot have; the text names it."""
+class CannotRecord(Exception):  # noqa: N818 - the function may still be run
+    """An operation cannot be recorded; the text names it."""
 
 
 class Tape(TorchDispatchMode):
-    """While it is entered, lists the tensor operations of this thread: those that are left below vmap and autograd.
+    """While entered, lists this thread's tensor operations, as they are below vmap and autograd.
 
-    `torch.fx` does so with more care, for tensors of unknown shapes, and takes ten times as long. Tensors are numbered
-    and not kept: to record takes no more memory than to run.
+    `torch.fx` takes ten times as long. Tensors are numbered, not kept: that costs no memory.
     """
 
     def __init__(self, leaves: Sequence[Tensor]) -> None:
-        """`leaves`, tensors that are not the same object, are what a replay replaces."""
+        """Make a tape for `leaves`, different objects, which a replay replaces."""
         super().__init__()
         self.leaves = [Slot(number) for number in range(len(leaves))]
         self._slots = WeakTensorKeyDictionary(dict(zip(leaves, self.leaves, strict=True)))
         self._next = len(leaves)
         self.kinds = {slot: Kind.of(leaf) for slot, leaf in zip(self.leaves, leaves, strict=True)}
         self.fixed: set[Slot] = set()
-        """Tensors made of constants alone: their numbers are the same at each replay."""
+        """Tensors made of constants alone, whose numbers are the same at each replay."""
         self.places: dict[str, str] = {}
         """Name of an operation -> file and line of the outside plug-in that first called it."""
         self._device = leaves[0].device if leaves else torch.device("cpu")
@@ -57,11 +55,11 @@ class Tape(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch would import its compiler to keep it out of what is recorded
+        return False  # else torch imports its compiler
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         if func is torch.ops.aten.lift_fresh.default:
-            # A number written into the function becomes a tensor, which may be written into: a copy now, and later.
+            # A number of the function becomes a tensor that may be written into: copy it each time.
             func = torch.ops.aten.lift_fresh_copy.default
         self._note_place(func)
         arguments = self.slots((args, kwargs or {}))
@@ -69,22 +67,19 @@ class Tape(TorchDispatchMode):
         results = pytree.tree_leaves(returned)
         if not any(isinstance(leaf, Tensor) for leaf in (*pytree.tree_leaves((args, kwargs)), *results)):
             return returned  # of dtypes, say: it is the same at each replay
-        # A tape without leaves records a step that reads and writes tensors of its surroundings: none of them is fixed.
-        is_fixed = (
-            bool(self.leaves)
-            and slots_in(arguments) <= self.fixed
-            and torch.Tag.nondeterministic_seeded not in func.tags
-        )
+        # Without leaves a tape records a step that reads and writes outer tensors: none is fixed.
+        is_random = torch.Tag.nondeterministic_seeded in func.tags
+        is_fixed = bool(self.leaves) and slots_in(arguments) <= self.fixed and not is_random
         if is_fixed and results and not any(isinstance(result, Tensor) for result in results):
             return returned  # a number of a constant
         for result in results:
-            # What a number decides in Python would be decided for all later replays.
+            # Python's decisions by a number would hold for all later replays.
             if result is not None and not isinstance(result, Tensor):
                 name = func.overloadpacket.__name__
                 place = self.places.get(name) or self.places.get(name.removesuffix("_backward"))
                 title = f"{place}: {func}" if place else func
                 raise CannotRecord(f"{title} takes a number out of a tensor, which a recording cannot")
-            if result is not None and result not in self._slots:  # an operation in place returns what it was given
+            if result is not None and result not in self._slots:  # else it was written in place
                 self._slots[result] = Slot(self._next)
                 self.kinds[self._slots[result]] = Kind.of(result)
                 self._next += 1
@@ -100,7 +95,7 @@ class Tape(TorchDispatchMode):
         return returned
 
     def _note_place(self, func: Any) -> None:
-        """Remember the line of an outside plug-in that calls an operation of this name for the first time."""
+        """Remember the line of an outside plug-in that first calls an operation of this name."""
         name = func.overloadpacket.__name__
         if name in self.places:
             return
@@ -117,21 +112,19 @@ class Tape(TorchDispatchMode):
         return f"{place}, in the gradient of what follows from {name}"
 
     def slots(self, tree: Any) -> Any:
-        """Return the tree with slots in place of tensors.
-
-        A tensor that was neither given nor made is a constant and stays.
-        """
+        """Return the tree with slots for tensors; constants, neither given nor made, stay."""
         return replace(Tensor, lambda tensor: self._slots.get(tensor, tensor), tree)
 
     def replayer(self, results: list[Any]) -> Callable[..., list[Tensor]]:
-        """Return the function of the leaves that runs the operations again and returns the tensors of these slots."""
+        """Return the function of the leaves that replays the operations, for these results."""
         operations = simplify(self.operations, results)
         if self._fuses:
-            operations = fuse(operations, results, self.kinds, self._device, self.kinds[self.leaves[0]].shape[0])
+            lanes = self.kinds[self.leaves[0]].shape[0]
+            operations = fuse(operations, results, self.kinds, self._device, lanes)
         elif self.leaves:
             operations = join_gradients(operations, results)
         operations = [_Numbered(one).as_operation() if _is_refused(one) else one for one in operations]
-        freed: list[list[Slot]] = []  # after each operation what no later one needs, from the last to the first
+        freed: list[list[Slot]] = []  # slots that no later operation needs, last operation first
         needed = slots_in(results)
         for operation in reversed(operations):
             used = slots_in((operation.arguments, operation.results))
@@ -152,15 +145,16 @@ class Tape(TorchDispatchMode):
         return replay
 
 
-# -- operations that torch's interpreter cannot list -------------------------------------------------------------------
+# -- operations that torch's interpreter cannot list -----------------------------------------------
 
 
 class _Numbered:
-    """An operation with its arguments but for tensors, which the interpreter calls by a number."""
+    """An operation and its arguments without tensors, which the interpreter calls by a number."""
 
     def __init__(self, operation: Operation) -> None:
         self._function, self._arguments, self._results = operation
-        self._slots = [*dict.fromkeys(one for one in pytree.tree_leaves(self._arguments) if isinstance(one, Slot))]
+        leaves = pytree.tree_leaves(self._arguments)
+        self._slots = [*dict.fromkeys(one for one in leaves if isinstance(one, Slot))]
         self.number = next(_NUMBERS)
         _NUMBERED[self.number] = self
 
@@ -168,22 +162,20 @@ class _Numbered:
         return torch.ops.graft.numbered.default(self.number, [*given])
 
     def run(self, given: Sequence[Tensor]) -> list[Tensor]:
-        """Run it on tensors in place of its slots; results that are None are left out."""
+        """Run it on tensors in place of its slots; leave out results that are None."""
         values = dict(zip(self._slots, given, strict=True))
         positional, keywords = replace(Slot, values.__getitem__, self._arguments)
         returned = pytree.tree_leaves(self._function(*positional, **keywords))
         return [one for one in returned if isinstance(one, Tensor)]
 
     def as_operation(self) -> Operation:
-        """Return the operation of a recording that calls it, and keeps it."""
-        return Operation(self, [[*self._slots], {}], [one for one in self._results if one is not None])
+        """Return the operation of a recording that calls this one, and keeps it."""
+        results = [one for one in self._results if one is not None]
+        return Operation(self, [[*self._slots], {}], results)
 
 
 def _is_refused(operation: Operation) -> bool:
-    """Return whether torch.jit.trace refuses an operation.
-
-    It knows no lists of booleans, which the gradients of most norms take.
-    """
+    """Return whether an operation takes lists of booleans, which torch.jit.trace refuses."""
     schema: Any = getattr(operation.function, "_schema", None)
     if schema is None or schema.is_mutable:
         return False

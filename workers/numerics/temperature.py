@@ -1,10 +1,10 @@
-"""The temperature of attention after training: sweeps, the adaptive one's polynomial, and closed forms.
+"""The temperature of attention after training: sweeps, the adaptive one's polynomial, closed forms.
 
-Closed forms: paper 004, whose model predicts from l pairs (x_i, y_i) and an input x, with u_i = v . (x_i, y_i),
+Closed forms: paper 004 predicts from l pairs (x_i, y_i) and an input x, with u_i = v . (x_i, y_i),
 
     mean u + (1 / temperature) covariance(x_i . M x, u_i),
 
-both over the pairs. A temperature is best where its error, a parabola in 1 / temperature, is least.
+both over the pairs. The best temperature minimises the error, a parabola in 1 / temperature.
 
 Legend: d dimensions of an input, l pairs.
 """
@@ -23,24 +23,23 @@ from torch import Tensor
 from spaces.errors import PluginError
 
 TEMPERATURES = torch.arange(1, 101, dtype=torch.float64) / 10
-"""0.1 .. 10.0 in steps of 0.1, as the source searches them (0 itself is an argmax)."""
+"""0.1 .. 10.0 in steps of 0.1, the grid of the source (0 itself is an argmax)."""
 
 
 class BestTemperatures(NamedTuple):
-    """Of queries that miss their target: entropies of softmax(z) in nats and the best temperatures, float64 [n]."""
+    """Entropies of softmax(z), in nats, and best temperatures, float64 [n], of n misses."""
 
     entropy: Tensor
     temperature: Tensor
     asked: int
-    """How many queries there were."""
+    """The number of all queries."""
 
 
 def best_temperatures(logits: Tensor, target: Tensor) -> BestTemperatures:
-    """Find the best temperatures of `logits` [m, k] of m queries, given the key `target` [m] that each should find.
-    Source: paper 001, Appendix F.
+    """Find the best temperatures of `logits` [m, k] of m queries with the keys `target` [m].
 
-    Queries whose largest logit is the target's already are left out: their best temperature is zero. For the others it
-    is the temperature of the grid under which the target's weight is largest.
+    The target's weight is largest there, in the grid. Queries whose largest logit is the target's
+    are left out: their best temperature is zero. Source: paper 001, Appendix F.
     """
     wrong = logits.argmax(-1) != target
     z, right = logits[wrong].double(), target[wrong]
@@ -51,7 +50,7 @@ def best_temperatures(logits: Tensor, target: Tensor) -> BestTemperatures:
 
 
 def fit_temperature(best: BestTemperatures, degree: int = 4) -> dict[str, float]:
-    """Coefficients a4 .. a0 of 1 / temperature as a polynomial in the entropy, by least squares.
+    """Fit 1 / temperature as a polynomial in the entropy; return coefficients a4 .. a0.
 
     Raises ValueError if no more queries than `degree` miss, or if their entropies are too alike.
     """
@@ -66,12 +65,13 @@ def fit_temperature(best: BestTemperatures, degree: int = 4) -> dict[str, float]
             fitted: Any = np.polyfit(entropy.numpy(), (1 / best.temperature).numpy(), degree)
         except np.exceptions.RankWarning as error:
             least, most = float(entropy.min()), float(entropy.max())
-            raise ValueError(f"entropies of {least:.3g} to {most:.3g} are too alike to fit degree {degree}") from error
+            told = f"entropies of {least:.3g} to {most:.3g} are too alike to fit degree {degree}"
+            raise ValueError(told) from error
     return {f"a{degree - index}": float(value) for index, value in enumerate(fitted)}
 
 
 def sweep(path: str, temperatures: str) -> Mapping[str, float]:
-    """Label -> temperature of a field's text `1 2 4`: `temperature=2` -> 2; raises PluginError for any other text."""
+    """Return label -> temperature of a text `1 2 4`: `temperature=2` -> 2; raises PluginError."""
     found: dict[str, float] = {}
     for item in temperatures.split():
         try:
@@ -86,17 +86,17 @@ def sweep(path: str, temperatures: str) -> Mapping[str, float]:
     return found
 
 
-# -- closed forms ----------------------------------------------------------------------------------------------------
+# -- closed forms ----------------------------------------------------------------------------------
 
 _SMALL = 1e-6
-"""As in the paper v is shrunk and M grown by as much, so that the plain mean of the u_i is lost in the prediction."""
+"""The factor by which v is shrunk, as in the paper, and M grown: the mean of the u_i vanishes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prompts:
-    """Where prompts of linear regression are from; all tensors float64, with any axes before those that are told.
+    """The distribution of prompts of linear regression; tensors are float64, with any leading axes.
 
-    Inputs x are normal, weights w have these first two moments, labels are w . x plus noise of variance `noise` [].
+    Inputs x are normal, weights w have these two moments, labels are w . x plus noise.
     """
 
     pairs: int
@@ -113,29 +113,30 @@ class Prompts:
 
 
 class Curve(NamedTuple):
-    """Expected squared error over temperatures: constant - 2 cross / temperature + second / temperature^2."""
+    """The expected squared error: constant - 2 cross / temperature + second / temperature^2."""
 
     constant: Tensor
     cross: Tensor
     second: Tensor
 
     def at(self, temperature: float | Tensor) -> Tensor:
-        """Return the error at a temperature."""
         return self.constant - 2 * self.cross / temperature + self.second / temperature**2
 
     @property
     def optimum(self) -> Tensor:
-        """The temperature of least error (theorem 4.7); infinity where higher is better throughout, `cross` <= 0."""
+        """The temperature of least error (theorem 4.7); infinity if `cross` <= 0."""
         return torch.where(self.cross > 0, self.second / self.cross, float("inf"))
 
 
 def error_curve(matrix: Tensor, value: Tensor, prompts: Prompts) -> Curve:
-    """Error of the model with M = `matrix` [d, d] and v = `value` [d + 1], its last entry the label's (theorem 4.6).
+    """Return the error of the model with M = `matrix` [d, d] and v = `value` [d + 1] (theorem 4.6).
 
-    Exact at any l for normal inputs, where the paper leaves out what vanishes for large l: S, the sample covariance
-    around the sample mean, has E[S B S] = ((l - 1) / l^2) (l C B C + tr(B C) C) for inputs of covariance C.
+    The last entry of v is the label's. Exact at any l for normal inputs, where the paper drops what
+    vanishes for large l: with C their covariance and S the sample covariance around the sample
+    mean, E[S B S] = ((l - 1) / l^2) (l C B C + tr(B C) C).
     """
-    pairs, noise, mean, covariance = prompts.pairs, prompts.noise, prompts.input_mean, prompts.input_covariance
+    pairs, noise = prompts.pairs, prompts.noise
+    mean, covariance = prompts.input_mean, prompts.input_covariance
     free = (pairs - 1) / pairs
     weight, offset = value[..., -1, None], value[..., :-1]
     tasks, crossed = prompts.tasks, _outer(offset, prompts.task_mean)
@@ -145,7 +146,8 @@ def error_curve(matrix: Tensor, value: Tensor, prompts: Prompts) -> Curve:
     asked = covariance + _outer(mean, mean)  # E[x x'] of the input that is asked
     constant = _trace(tasks @ asked) + noise - 2 * _form(mean, both, mean)
     constant = constant + _trace(own @ (covariance / pairs + _outer(mean, mean))) + noise_in_values / pairs
-    cross = free * (_trace(covariance @ matrix @ asked @ both.mT) - _form(mean, own @ covariance @ matrix, mean))
+    of_asked = _trace(covariance @ matrix @ asked @ both.mT)
+    cross = free * (of_asked - _form(mean, own @ covariance @ matrix, mean))
     isotropic = (_trace(own @ covariance) + noise_in_values)[..., None, None] * covariance
     middle = covariance @ own @ covariance + isotropic / pairs
     second = free * _trace(matrix @ asked @ matrix.mT @ middle)
@@ -153,11 +155,11 @@ def error_curve(matrix: Tensor, value: Tensor, prompts: Prompts) -> Curve:
 
 
 def minimize_error(prompts: Prompts) -> tuple[Tensor, Tensor]:
-    """Matrix and value of least error at temperature 1 on these prompts, with v_x = 0: what training comes to.
+    """Return matrix and value of least error at temperature 1, with v_x = 0: the end of training.
 
-    M = (C A C + (tr(A C) + noise) C / l)^-1 C A, A = E[w w'], where the derivative of the error by M is zero. It
-    differs from the matrix of lemma 4.1, (C + (noise / l) C_w^-1)^-1, by what the samples of C add; both are C^-1 for
-    many pairs.
+    M = (C A C + (tr(A C) + noise) C / l)^-1 C A, A = E[w w'], where the derivative of the error by
+    M is zero. It differs from the matrix of lemma 4.1, (C + (noise / l) C_w^-1)^-1, by the sampling
+    error of C; both are C^-1 for many pairs.
     """
     covariance, tasks = prompts.input_covariance, prompts.tasks
     isotropic = (_trace(tasks @ covariance) + prompts.noise)[..., None, None] * covariance / prompts.pairs
@@ -167,10 +169,7 @@ def minimize_error(prompts: Prompts) -> tuple[Tensor, Tensor]:
 
 
 def mimic_bayes(prompts: Prompts) -> tuple[Tensor, Tensor]:
-    """Matrix and value of lemma 4.1, (C + (noise / l) C_w^-1)^-1, by which the model mimics the Bayes predictor.
-
-    The true moments stand for those that the paper estimates from training data.
-    """
+    """Return matrix and value of lemma 4.1, the Bayes predictor's, from the true moments."""
     spread = prompts.noise[..., None, None] / prompts.pairs * torch.linalg.inv(prompts.task_covariance)
     matrix = torch.linalg.inv(prompts.input_covariance + spread)
     value = torch.zeros_like(prompts.task_mean)
@@ -178,9 +177,10 @@ def mimic_bayes(prompts: Prompts) -> tuple[Tensor, Tensor]:
 
 
 def predict_weights(matrix: Tensor, value: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-    """[L, N, d]: the w by which the model with matrix [L, d, d], value [L, d + 1] and temperature 1 predicts w . x.
+    """Return the w [L, N, d] by which the model predicts w . x at temperature 1.
 
-    From all pairs, inputs [L, N, l, d] and labels [L, N, l]; without the plain mean of the u_i, which is lost.
+    Its matrix is [L, d, d], its value [L, d + 1]; the pairs are inputs [L, N, l, d] and labels [L,
+    N, l]. The plain mean of the u_i vanishes.
     """
     centred = inputs - inputs.mean(-2, keepdim=True)
     moments = (centred * (labels * value[:, None, None, -1])[..., None]).mean(-2)  # [L, N, d]
@@ -188,12 +188,12 @@ def predict_weights(matrix: Tensor, value: Tensor, inputs: Tensor, labels: Tenso
 
 
 def _outer(one: Tensor, other: Tensor) -> Tensor:
-    """[d, d] of [d] and [d]."""
+    """Return [d, d] of [d] and [d]."""
     return one[..., :, None] * other[..., None, :]
 
 
 def _form(left: Tensor, matrix: Tensor, right: Tensor) -> Tensor:
-    """Left' matrix right, []."""
+    """Return left' matrix right, []."""
     return (left[..., None, :] @ matrix @ right[..., None])[..., 0, 0]
 
 

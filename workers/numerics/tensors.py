@@ -11,20 +11,20 @@ from torch import Tensor
 
 
 def one_hot(tokens: Tensor, size: int, dtype: torch.dtype) -> Tensor:
-    """[..., size] with 1 at each token. A comparison, so that it batches over lanes and needs no scatter."""
+    """Return [..., size] with 1 at each token, by a comparison: lanes need no scatter."""
     return (tokens[..., None] == torch.arange(size, device=tokens.device)).to(dtype)
 
 
 @functools.cache
 def constant(numbers: tuple[int, ...], device: torch.device) -> Tensor:
-    """[n] int64 that stay on the device: made anew at each step, they would be sent to a GPU each time. Read only."""
+    """Return [n] int64, kept on the device: a GPU would get new ones at each step. Read only."""
     return torch.tensor(numbers, device=device)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Negative log likelihood [...] of `targets` [...] under softmax(logits [..., v]).
+    """Return the negative log likelihood [...] of `targets` [...] under softmax(logits [..., v]).
 
-    Spelled out, as torch's own log-softmax leaves the vector units idle when rows are short.
+    torch's own log-softmax leaves the vector units idle when rows are short.
     """
     shifted = logits - logits.amax(-1, keepdim=True).detach()
     picked = shifted.gather(-1, targets[..., None])[..., 0]
@@ -32,7 +32,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def fold_lanes(lanes: int, dims: Sequence[int | None], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Stack the lanes of a vmap along the first axis of each tensor: [L, n, ...] becomes [L n, ...]."""
+    """Stack the lanes of a vmap along each tensor's first axis: [L, n, ...] becomes [L n, ...]."""
     return [
         (tensor.movedim(dim, 0) if dim is not None else tensor.expand(lanes, *tensor.shape)).flatten(0, 1)
         for tensor, dim in zip(tensors, dims, strict=True)
@@ -49,14 +49,14 @@ IMPOSSIBLE = -1e30
 
 
 def cut(values: Tensor, size: int | Tensor, filler: float) -> Tensor:
-    """Values [..., n] with `filler` from entry `size` on; a plain number says that nothing is padded."""
+    """Return values [..., n] with `filler` from entry `size` on; an int means no padding."""
     if isinstance(size, int):
         return values
     return values.masked_fill(torch.arange(values.shape[-1], device=values.device) >= size, filler)
 
 
 def mean_unpadded(values: Tensor, size: int | Tensor) -> Tensor:
-    """Return the mean over the first `size` of the last axis; an int means no padding: the whole axis counts."""
+    """Return the mean over the first `size` of the last axis; an int means no padding."""
     if isinstance(size, int):
         return values.mean(-1)
     return cut(values, size, 0.0).sum(-1) / size.to(values.dtype)
@@ -68,9 +68,9 @@ mean_of = mean_unpadded  # as tasks from outside may know it
 def gradients(
     values: Tensor, wanted: Sequence[Tensor], gradient: Tensor, *, create_graph: bool = False
 ) -> list[Tensor | None]:
-    """Return the gradients by `wanted` of the sum of values * gradient; None for a tensor that no value depends on.
+    """Return the gradients of sum(values * gradient) by `wanted`; None for an unused tensor.
 
-    `torch.autograd.grad` without its check of shapes, which imports sympy and so takes a third of a second of a launch.
+    `torch.autograd.grad` also checks shapes, which imports sympy: a third of a second of a launch.
     """
     assert values.shape == gradient.shape, "a number for each value"
     run = torch.autograd.graph._engine_run_backward  # pyright: ignore[reportPrivateUsage]
@@ -80,23 +80,22 @@ def gradients(
 def power(base: Tensor, exponent: Tensor | float) -> Tensor:
     """Return the power base ** exponent, for base > 0.
 
-    torch's own power rounds the last entries of a tensor differently from those that fill its vector registers, so that
-    a lane's bits would depend on its place in the pack.
+    torch's own rounds a tensor's last entries differently: bits would depend on a lane's place.
     """
     return (exponent * base.log()).exp()
 
 
 def logistic(values: Tensor) -> Tensor:
-    """1 / (1 + e^-x), as exact for large negative x, with the same bits wherever in a tensor an entry lies."""
+    """Return 1 / (1 + e^-x), exact for large negative x, with the same bits at any place."""
     if fills_registers(values):
         return values.sigmoid()
     positive = values >= 0
-    small = torch.where(positive, -values, values).exp()  # slope -1 at zero, where |x| would have none
+    small = torch.where(positive, -values, values).exp()  # unlike |x|, has a slope at zero
     return torch.where(positive, 1, small) / (1 + small)
 
 
 def gelu(values: Tensor) -> Tensor:
-    """X Phi(x), Phi the normal distribution function, with the same bits wherever in a tensor an entry lies."""
+    """Return x Phi(x), Phi the normal distribution function, with the same bits at any place."""
     if fills_registers(values):
         return torch.nn.functional.gelu(values)
     return 0.5 * values * (1 + torch.erf(values * math.sqrt(0.5)))
@@ -105,14 +104,14 @@ def gelu(values: Tensor) -> Tensor:
 def fills_registers(values: Tensor) -> bool:
     """Return whether rows end where two of the widest vector registers do.
 
-    What is left over torch computes one by one, in some operations (sigmoid, gelu, powers) with other rounding, so that
-    a lane's bits would depend on its place in the pack.
+    Else torch rounds the rest differently in some operations (sigmoid, gelu, powers): a lane's bits
+    would depend on its place in the pack.
     """
     return values.shape[-1] % 32 == 0
 
 
 def nan_if_not_finite(logits: Tensor) -> Tensor:
-    """[...] of logits [..., v]: 0, and NaN where one of them is not finite, as an argmax would not tell."""
+    """Return 0 [...] for logits [..., v], NaN where one is not finite, which argmax would hide."""
     return (logits - logits).sum(-1)
 
 
@@ -129,4 +128,5 @@ def are_of(versions: Versions, tensors: Iterable[Tensor]) -> bool:
     """Return whether these are the same tensors, and nothing has been written into them since."""
     now = list(tensors)
     pairs = zip(now, versions, strict=False)
-    return len(now) == len(versions) and all(new is old and new._version == count for new, (old, count) in pairs)
+    unchanged = all(new is old and new._version == count for new, (old, count) in pairs)
+    return unchanged and len(now) == len(versions)

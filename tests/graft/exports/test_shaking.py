@@ -45,7 +45,7 @@ def test_what_native_code_and_kernels_do_stays_behind() -> None:
         "stream_kernels",
         "def uniform_",
         "def bytes",
-        "_native_permutations",
+        "_permute",
         "MemoryError",
     ):
         assert left not in text

@@ -15,7 +15,7 @@ from workers.numerics.parameters import Parameter, Parameters
 
 
 class Activation(ABC):
-    """An activation's configuration, a frozen dataclass; inside the engine its knobs are the trial's own tensors."""
+    """An activation's configuration, a frozen dataclass; in the engine its knobs are tensors."""
 
     @property
     def inputs(self) -> int:
@@ -23,23 +23,22 @@ class Activation(ABC):
         return 1
 
     def parameters(self) -> Mapping[str, Parameter]:
-        """Return what is learned; the model names it `activation.<name>`. Most activations learn nothing."""
+        """Return what is learned, which the model names `activation.<name>`; most learn nothing."""
         return {}
 
     def facts(self) -> Params:
-        """Return what follows from its fields and is worth a column; most activations return nothing."""
+        """Return facts that follow from its fields and are worth a column; most have none."""
         return {}
 
     @abstractmethod
     def apply(self, values: Tensor, learned: Parameters) -> Tensor:
-        """[..., f] from `values` [..., inputs * f], each channel by itself."""
+        """Return [..., f] from `values` [..., inputs * f], each channel by itself."""
 
 
 class Gated(Activation):
     """A gated linear unit, gate(a) * b, where a is the first half of the channels and b the second.
 
-    The MLP then has three matrices instead of two. Source: Shazeer 2020, "GLU Variants Improve
-    Transformer", equation 5.
+    The MLP has three matrices. Source: Shazeer 2020, "GLU Variants Improve Transformer", eq. 5.
     """
 
     @property

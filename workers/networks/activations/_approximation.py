@@ -1,4 +1,4 @@
-"""Polynomials that stand in for another activation: cheaper on a GPU, where a spline's gathers are slow.
+"""Polynomials in place of another activation: cheaper on a GPU, where a spline's gathers are slow.
 
 Legend: m points, n degree.
 """
@@ -27,8 +27,8 @@ from workers.numerics.parameters import Parameter, Parameters
 class Approximation(Activation):
     """A polynomial fitted to another activation on [low, high]; constant or zero beyond.
 
-    The coefficients are a linear function of the other's values at m points, so that they follow it while it learns.
-    Paper 002 (Appendix F) says that the polynomial is 0 beyond the range, and its Listing 2 keeps the value at the end.
+    The coefficients are linear in the other's values at m points: they follow it as it learns.
+    Paper 002 has 0 beyond the range in Appendix F, and the value at the end in Listing 2.
     """
 
     degree: int = size(18, low=0)
@@ -57,29 +57,28 @@ class Approximation(Activation):
         return inside if self.beyond == "constant" else torch.where(unit.abs() <= 1, inside, 0)
 
     def coefficients(self, like: Tensor, learned: Parameters) -> Tensor:
-        """[n + 1] in the precision of `like`, constant term first; on the range scaled to [-1, 1]."""
+        """Return [n + 1] in the type of `like`, constant term first, on [-1, 1]."""
         points, fit = (torch.tensor(array, device=like.device) for array in self.fit())
         there = (self.low + self.high) / 2 + (self.high - self.low) / 2 * points
         values = self.of.apply(there.to(like.dtype), learned)
         return (fit @ values.double()).to(like.dtype)
 
     def facts(self) -> Params:
-        """Return its distance from the other activation at the start: root mean square and largest, over the range."""
+        """Return the distances of `error` at the start of training."""
         mean, largest = _error_at_start(self)
         return {"approximation_error": mean, "largest_approximation_error": largest}
 
     def error(self, learned: Parameters, samples: int = 10_001) -> tuple[float, float]:
-        """Root mean square and largest distance to the other activation, over evenly spaced samples of the range."""
+        """Return root mean square and largest distance to the other activation over the range."""
         like = next(iter(learned.values()), torch.zeros((), dtype=torch.float64))
-        there = (self.low + (self.high - self.low) * torch.linspace(0, 1, samples, dtype=torch.float64)).to(like)
+        unit = torch.linspace(0, 1, samples, dtype=torch.float64)
+        there = (self.low + (self.high - self.low) * unit).to(like)
         distance = (self.apply(there, learned) - self.of.apply(there, learned)).double()
         return float(distance.square().mean().sqrt()), float(distance.abs().max())
 
     @abstractmethod
     def fit(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the points [m] in [-1, 1] at which the other activation is evaluated, and the map [n + 1, m] from
-        its values to coefficients.
-        """
+        """Return m points in [-1, 1], and the map [n + 1, m] from values there to coefficients."""
 
     @abstractmethod
     def evaluate(self, unit: Tensor, coefficients: Tensor) -> Tensor:
@@ -88,7 +87,7 @@ class Approximation(Activation):
 
 @cache
 def _error_at_start(approximation: Approximation) -> tuple[float, float]:
-    """Once for all trials that have it."""
+    """Compute the facts once for all trials that share them."""
     middle = torch.full((1, 1), 0.5, dtype=torch.float64)
     starts = {
         name: parameter.start.values(middle.expand(1, math.prod(parameter.shape)))[0]

@@ -1,4 +1,4 @@
-"""Linear splines on evenly spaced knots: evaluation, and the symmetrised versions of paper 002, Appendix D.
+"""Linear splines on evenly spaced knots, and their symmetrised versions (paper 002, Appendix D).
 
 Legend: n knots, m points.
 """
@@ -24,16 +24,14 @@ def positions(count: int, low: Number, high: Number) -> Tensor:
 
 
 def interpolate(points: Tensor, knots: Tensor, low: Number, high: Number) -> Tensor:
-    """Return the spline with values `knots` [n] at evenly spaced positions, at `points` [..., m]; constant beyond the
-    ends.
+    """Return the spline with values `knots` [n] at `points` [..., m]; constant beyond its ends.
 
-    On a CPU with a compiler in C++ (`workers.numerics.native.spline`), which costs a third.
+    C++ (`workers.numerics.native.spline`) takes a third of the time on a CPU.
     """
     scale = (knots.shape[-1] - 1) / (high - low)
     if native.covers(points) and knots.dtype == points.dtype:
-        return native.interpolate(
-            points, knots, *(torch.as_tensor(number, dtype=torch.float64) for number in (low, scale))
-        )
+        ends = (torch.as_tensor(number, dtype=torch.float64) for number in (low, scale))
+        return native.interpolate(points, knots, *ends)
     if points.device.type == "cpu":
         return gather_knots(points, knots, low, scale)
     place, cell, index = _cells(points, knots.shape[-1], low, scale)
@@ -43,11 +41,10 @@ def interpolate(points: Tensor, knots: Tensor, low: Number, high: Number) -> Ten
 
 
 def gather_knots(points: Tensor, knots: Tensor, low: Number, scale: Number) -> Tensor:
-    """Return the same of torch's own operations; knots are 1 / `scale` apart.
+    """Interpolate by torch's own operations; knots are 1 / `scale` apart.
 
-    A cell of slope 0 is added at either end, so that the ends need no clamping of their own. Gathering by position
-    costs a third of indexing on a CPU, whose gradient is slow there. Half-precision points are placed in float32: eight
-    bits cannot tell the cells apart.
+    A cell of slope 0 at either end saves clamping. On a CPU gathering costs a third of indexing,
+    whose gradient is slow. Half-precision points are placed in float32, to tell cells apart.
     """
     place, cell, index = _cells(points, knots.shape[-1], low, scale)
     extended = torch.cat([knots[:1], knots, knots[-1:]])
@@ -56,17 +53,17 @@ def gather_knots(points: Tensor, knots: Tensor, low: Number, scale: Number) -> T
 
 
 def _cells(points: Tensor, count: int, low: Number, scale: Number) -> tuple[Tensor, Tensor, Tensor]:
-    """Locate points among the knots: their position, the knot before each and, in one row, the cell that it begins."""
+    """Return points' positions among the knots, the knots before them and, flat, their cells."""
     wide = points.to(torch.promote_types(points.dtype, torch.float32))
     place = (wide - low) * scale
-    cell = place.detach().floor().nan_to_num(nan=-1.0).clamp(-1, count - 1)  # no number is in no cell: it stays none
+    cell = place.detach().floor().nan_to_num(nan=-1.0).clamp(-1, count - 1)
     return place, cell, (cell + 1).to(torch.int64).flatten()
 
 
 class _Pick(torch.autograd.Function):
-    """Entries of a short table by their index. The gradient is a product with a one-hot matrix.
+    """Entries of a short table by their index; the gradient is a product with a one-hot matrix.
 
-    Of a gather it would be a scatter, in which a GPU adds by atomics, in another order each time.
+    A gather's is a scatter, which on a GPU adds by atomics, in a different order each time.
     """
 
     generate_vmap_rule = True
@@ -97,30 +94,28 @@ def _pick(table: Tensor, index: Tensor) -> Tensor:
 class Symmetrised:
     """A spline averaged with its own mirror image."""
 
-    knots: Tensor
-    """[n] the average."""
+    knots: Tensor  # [n] the average
     axis: Axis
-    """What was reversed: x gives an even function, xy an odd one, both about the middle plus half the shift."""
+    """The reversed axes; x gives an even function, xy an odd one, about the middle + shift / 2."""
     shift: int
     """Knots by which the image was moved to the right."""
     correlation: float
-    """Cross-correlation of the knots with the moved image, relative to their own squared norm: at most 1."""
+    """Cross-correlation of the knots with the image over the knots' squared norm: at most 1."""
 
 
 def symmetrise(knots: Tensor) -> Symmetrised:
-    """Return the average of a spline [n] with the image that is most like it, as paper 002 (Appendix D) cleans
-    splines.
+    """Return the average of a spline [n] and its most similar image (paper 002, Appendix D).
 
-    The images are reversed along x, y or both, and moved by whole knots to where their cross-correlation with the
-    spline (zero beyond the ends) is largest; a moved image keeps its end value beyond its ends.
+    Images are reversed along x, y or both, and moved by whole knots to the largest
+    cross-correlation with the spline, zero beyond its ends; a moved image keeps its end value.
     """
     images: dict[Axis, Tensor] = {"x": knots.flip(0), "y": -knots, "xy": -knots.flip(0)}
-    count, versions = len(knots), list[Symmetrised]()
+    pad, versions = len(knots) - 1, list[Symmetrised]()
     for axis, image in images.items():
-        correlations = torch.nn.functional.conv1d(knots[None, None], image[None, None], padding=count - 1)[0, 0]
-        best = int(correlations.argmax())
-        shift = best - (count - 1)
-        moved = image[(torch.arange(count) - shift).clamp(0, count - 1)]
-        correlation = float(correlations[best] / knots.square().sum())
-        versions.append(Symmetrised(knots=(knots + moved) / 2, axis=axis, shift=shift, correlation=correlation))
+        found = torch.nn.functional.conv1d(knots[None, None], image[None, None], padding=pad)[0, 0]
+        shift = int(found.argmax()) - pad
+        moved = image[(torch.arange(len(knots)) - shift).clamp(0, pad)]
+        correlation = float(found.max() / knots.square().sum())
+        average = (knots + moved) / 2
+        versions.append(Symmetrised(knots=average, axis=axis, shift=shift, correlation=correlation))
     return max(versions, key=lambda version: version.correlation)

@@ -14,10 +14,10 @@ from workers.networks.activations._approximation import Approximation
 
 @dataclass(frozen=True, kw_only=True)
 class Chebyshev(Approximation):
-    """The first terms of another activation's Chebyshev series, by m points of Gauss-Chebyshev quadrature.
+    """The first terms of another activation's Chebyshev series, by Gauss-Chebyshev quadrature.
 
-    It is close to the best polynomial in the largest error, without ringing at the ends; with m = n + 1 it meets the
-    other activation at the points. Evaluated by Clenshaw's recurrence. Proposed in paper 002, Appendix F; formulas:
+    Close to the best polynomial in the largest error, without ringing at the ends; m = n + 1 points
+    interpolate. Evaluated by Clenshaw's recurrence. Proposed in paper 002, Appendix F; formulas:
     Mason and Handscomb 2003, "Chebyshev polynomials", sections 6.3 and 2.4.
     """
 

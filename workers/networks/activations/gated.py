@@ -17,7 +17,7 @@ from workers.numerics.parameters import Parameter, Parameters, under, within
 
 @dataclass(frozen=True, kw_only=True)
 class GatedUnit(Activation):
-    """gate(a) * b, where a is the first half of the channels and b the second; the gate is a learned spline by default.
+    """gate(a) * b, a the first half of the channels, b the second; the gate is learned by default.
 
     "GLU/Ours" of paper 002, Table 3. Source of the unit: Shazeer 2020, equation 5.
     """

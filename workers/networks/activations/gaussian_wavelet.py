@@ -13,7 +13,7 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianWavelet(Activation):
-    """cos(w x) exp(-(s x)^2), a Gaussian of width 1 / s times a wave; frequency 0 leaves the Gaussian alone.
+    """cos(w x) exp(-(s x)^2), a Gaussian of width 1 / s times a wave of frequency w, if not 0.
 
     Source: Saragadam et al. 2023, "WIRE", section 3, its real part.
     """

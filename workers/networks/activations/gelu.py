@@ -15,9 +15,9 @@ from workers.numerics.tensors import fills_registers, gelu
 
 @dataclass(frozen=True, kw_only=True)
 class Gelu(Activation):
-    """x Phi(x), where Phi is the normal distribution function. Source: Hendrycks and Gimpel 2016, section 2.
+    """x Phi(x), Phi the normal distribution function. Source: Hendrycks and Gimpel 2016, section 2.
 
-    The tanh form is 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), which GPT-2 and jax have.
+    The tanh form, of GPT-2 and jax, is 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
     """
 
     form: str = option("exact", ("exact", "tanh"))

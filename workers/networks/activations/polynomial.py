@@ -16,10 +16,10 @@ HIGHEST = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Polynomial(Approximation):
-    """The polynomial nearest to another activation, in squares at evenly spaced points, evaluated by Horner's method.
+    """The least-squares polynomial of another activation at even points, by Horner's method.
 
-    Source: paper 002, Appendix F. Powers of high degree nearly cancel near the ends, in float32 from degree 21 on
-    beyond use: `chebyshev` takes any degree.
+    Source: paper 002, Appendix F. Powers of high degree nearly cancel near the ends, in float32
+    beyond use from degree 21 on; `chebyshev` takes any degree.
     """
 
     def __post_init__(self) -> None:
@@ -32,7 +32,8 @@ class Polynomial(Approximation):
 
     def fit(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         points = np.linspace(-1, 1, self.points)
-        return points, np.linalg.pinv(np.vander(points, self.degree + 1, increasing=True)).astype(np.float64)
+        powers = np.vander(points, self.degree + 1, increasing=True)
+        return points, np.linalg.pinv(powers).astype(np.float64)
 
     def evaluate(self, unit: Tensor, coefficients: Tensor) -> Tensor:
         total = coefficients[-1].expand_as(unit)

@@ -14,9 +14,10 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class Sinc(Activation):
-    """sin(w x) / (w x), and 1 at 0. Source: Saratchandran et al. 2024, "A sampling theory perspective on activations".
+    """sin(w x) / (w x), and 1 at 0.
 
-    Near 0 it is its Taylor series: there the derivative of the quotient is a difference of nearly equal numbers.
+    Near 0 it is its Taylor series: there the quotient's derivative is a difference of nearly equal
+    numbers. Source: Saratchandran et al. 2024, "A sampling theory perspective on activations".
     """
 
     frequency: float = knob(1.0, low=0, open_low=True)

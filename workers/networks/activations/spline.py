@@ -19,12 +19,12 @@ from workers.numerics.parameters import Constant, Given, Parameter, Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class Spline(Activation):
-    """Straight lines between learned values at evenly spaced knots, constant beyond the range [low, high].
+    """Straight lines between learned values at evenly spaced knots, constant beyond [low, high].
 
-    The values are learned, from where they start, or `frozen`, as another trial learned them. `symmetrised`:
-    the given values are averaged with their own mirror image first, as Appendix D cleans learned splines. Source: paper
-    002, section 2 and Appendices B and D. 121 knots on [-20, 20] are 1/3 apart, 361 are 1/9 apart: the two
-    spacings of its Table 4 (its "122 points for a spacing of 1/3" is one too many).
+    The values are learned from their start, or `frozen`, as another trial learned them.
+    `symmetrised` averages given values with their mirror image first (Appendix D). Source: paper
+    002, section 2 and Appendices B and D. 121 knots on [-20, 20] are 1/3 apart, 361 are 1/9 apart:
+    the two spacings of its Table 4 (its "122 points for a spacing of 1/3" is one too many).
     """
 
     knots: int = size(121, low=2)
@@ -63,12 +63,13 @@ class Spline(Activation):
 
     @property
     def _start_values(self) -> tuple[float, ...]:
-        """The given values, as they start; raises PluginError for a text that is no list of numbers."""
+        """The given values; raises PluginError if they are no list of numbers."""
+        given = f"model.activation.values: {shorten(self.values)!r}"
         try:
             numbers = tuple(map(float, self.values.split()))
         except ValueError as error:
-            raise PluginError(f"model.activation.values: {shorten(self.values)!r} must be numbers") from error
+            raise PluginError(f"{given} must be numbers") from error
         if not all(map(math.isfinite, numbers)) or (self.symmetrised and not any(numbers)):
-            raise PluginError(f"model.activation.values: {shorten(self.values)!r} must be finite numbers, not all 0")
+            raise PluginError(f"{given} must be finite numbers, not all 0")
         exact = torch.tensor(numbers, dtype=torch.float64)
         return tuple(symmetrise(exact).knots.tolist()) if self.symmetrised else numbers

@@ -1,22 +1,19 @@
-"""Diagnostics: what a model's attention does on a validation set, written for ONE trial; the engine stacks lanes.
+"""Diagnostics of attention on a validation set, written for ONE trial; the engine stacks lanes.
 
-A study asks for them with `training.diagnostics: true`; each is reported like a metric, under its own name.
+A study asks for them with `training.diagnostics: true`; they are reported like metrics.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from spaces import plugins
 from workers.data.tasks import Batch
+from workers.networks.models import Attention, Model
 from workers.numerics.parameters import Parameters
-
-if TYPE_CHECKING:
-    from workers.networks.models import Attention, Model
 
 
 class Diagnostic(ABC):
@@ -24,10 +21,10 @@ class Diagnostic(ABC):
 
     @abstractmethod
     def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:
-        """Name within the diagnostic (`layer=0 head=1`; empty: over all) -> one value [N] per sequence.
+        """Return name (`layer=0 head=1`; empty: over all) -> one value [N] per sequence.
 
-        `layers`: what each layer's attention did with the batch [N, ...]; `outputs` of the model. Empty where the
-        diagnostic says nothing of such a batch.
+        `layers`: each layer's attention for the batch [N, ...]; `outputs`: the model's. The result
+        is empty if the diagnostic does not apply.
         """
 
 
@@ -36,6 +33,7 @@ def diagnose(model: Model, parameters: Parameters, batch: Batch, outputs: Tensor
     layers = model.attention(parameters, batch)
     found: dict[str, Tensor] = {}
     for name in plugins.names(Diagnostic):
-        for part, values in plugins.build(Diagnostic, {"name": name}).values(layers, batch, outputs).items():
+        diagnostic = plugins.build(Diagnostic, {"name": name})
+        for part, values in diagnostic.values(layers, batch, outputs).items():
             found[f"{name} {part}".strip()] = values
     return found

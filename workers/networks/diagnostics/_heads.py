@@ -16,12 +16,11 @@ from workers.data.tasks import Batch, is_given
 def by_head(layers: Sequence[Tensor], batch: Batch, rows: Tensor | None = None) -> dict[str, Tensor]:
     """Return means [N] of values [N, h, q] of layers by head, `layer=0 head=1`, and of all.
 
-    `rows` [N, q] bool: the queries whose mean is taken, 0 where there are none; by default those
-    within each sequence's length. A set has one query.
+    `rows` [N, q] bool: the queries to average, 0 without any; by default those that are given.
     """
     rows = is_given(batch)[:, : layers[0].shape[-1]] if rows is None else rows
     counted = rows[:, None].to(layers[0].dtype)
-    heads = [(values * counted).sum(-1) / counted.sum(-1).clamp(min=1) for values in layers]  # [N, h] each
+    heads = [(values * counted).sum(-1) / counted.sum(-1).clamp(min=1) for values in layers]
     found = {"": torch.cat(heads, -1).mean(-1)}
     for layer, values in enumerate(heads):
         found |= {f"layer={layer} head={head}": values[:, head] for head in range(values.shape[1])}

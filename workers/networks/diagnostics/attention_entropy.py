@@ -1,10 +1,9 @@
-"""How widely attention is spread."""
+"""The spread of attention over keys."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,18 +11,15 @@ from torch import Tensor
 from workers.data.tasks import Batch
 from workers.networks.diagnostics import Diagnostic
 from workers.networks.diagnostics._heads import by_head, shares
-
-if TYPE_CHECKING:
-    from workers.networks.models import Attention
+from workers.networks.models import Attention
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionEntropy(Diagnostic):
-    """Shannon entropy in nats of the weights that a query gives to the keys, mean over queries; by head and over all.
+    """Shannon entropy in nats of a query's weights, mean over queries; by head and over all.
 
-    Weights that do not sum to 1 are divided by the sum of their absolute values. All weights are held at once, of any
-    scorer; of softmax alone, over very many keys, `workers.networks.entropy` streams them. Source: paper 001,
-    Figure 3 and equation 16.
+    Weights are divided by the sum of their absolute values, and all held at once;
+    `workers.networks.entropy` streams softmax's. Source: paper 001, Figure 3 and equation 16.
     """
 
     def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:
@@ -31,4 +27,5 @@ class AttentionEntropy(Diagnostic):
             return {}
         probabilities = [shares(layer.weights) for layer in layers]
         least = torch.finfo(probabilities[0].dtype).tiny  # 0 log 0 is 0
-        return by_head([-(one * one.clamp(min=least).log()).sum(-1) for one in probabilities], batch)
+        entropies = [-(one * one.clamp(min=least).log()).sum(-1) for one in probabilities]
+        return by_head(entropies, batch)

@@ -1,28 +1,25 @@
-"""How far apart attention's logits are."""
+"""The spread of attention's logits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from workers.data.tasks import Batch
 from workers.networks.diagnostics import Diagnostic
 from workers.networks.diagnostics._heads import by_head
+from workers.networks.models import Attention
 from workers.networks.scorers import scaled_logits
-
-if TYPE_CHECKING:
-    from workers.networks.models import Attention
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogitSpread(Diagnostic):
-    """Largest minus smallest of the scaled logits that a query sees, mean over queries; by head and over all.
+    """Largest minus smallest of a query's scaled logits, mean over queries; by head and over all.
 
-    Of the products with keys over sqrt(c), without what positions add to them. Softmax of n logits with spread delta
-    gives no key more than e^delta / n. Source: paper 001, Lemma 2.1 and Figure 9.
+    These are products with keys over sqrt(c), without positions. Softmax of n logits with spread
+    delta gives no key more than e^delta / n. Source: paper 001, Lemma 2.1 and Figure 9.
     """
 
     def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:

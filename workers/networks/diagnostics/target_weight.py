@@ -1,28 +1,25 @@
-"""How much attention goes where the answer is."""
+"""The share of attention on the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from workers.data.tasks import Batch
 from workers.networks.diagnostics import Diagnostic
 from workers.networks.diagnostics._heads import by_head, shares
-
-if TYPE_CHECKING:
-    from workers.networks.models import Attention
+from workers.networks.models import Attention
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetWeight(Diagnostic):
-    """Share of attention on the keys that hold the answer, mean over the queries that ask for it; by head and over all.
+    """Share of attention on the keys that hold the answer, by head and over all.
 
-    For tasks that know: their batches have `relevant` [N, k], true at such keys, and `wanted` [N, q] at such queries,
-    without which all of them ask. Weights that do not sum to 1 are divided by the sum of their absolute values. Source:
-    paper 001, Figures 2 and 7.
+    A mean over queries, for batches with `relevant` [N, k], true at such keys; `wanted` [N, q], if
+    there, is true at the queries that count. Weights are divided by the sum of their absolute
+    values. Source: paper 001, Figures 2 and 7.
     """
 
     def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:

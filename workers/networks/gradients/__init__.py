@@ -1,1 +1,1 @@
-"""Gradients and outputs of packaged models in C++: the same numbers as torch's, from the same random bytes."""
+"""Gradients and outputs of packaged models in C++: torch's numbers, from the same random bytes."""

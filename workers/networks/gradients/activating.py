@@ -1,4 +1,4 @@
-"""Activations in the native steps: their generated functions, and the numbers that these take."""
+"""Activations in the native steps: their generated functions and the functions' arguments."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ def _write(activation: Activation, dtype: torch.dtype) -> ActivationCode:
 def _compare(
     activation: Activation, code: ActivationCode, library: ctypes.CDLL, dtype: torch.dtype
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Values, and gradients by the numbers given and by what is learned."""
+    """Yield values and gradients by inputs and learned numbers: native and torch's."""
     generator = torch.Generator().manual_seed(2)
-    hidden = (2 * torch.randn(5, activation.inputs * 21, dtype=dtype, generator=generator)).requires_grad_()
+    hidden = 2 * torch.randn(5, activation.inputs * 21, dtype=dtype, generator=generator)
+    hidden.requires_grad_()
     gradient = torch.randn(5, 21, dtype=dtype, generator=generator)
     learned = {name: value.to(dtype).requires_grad_() for name, value in starts(activation.parameters()).items()}
     knobs = example_knobs(activation)
@@ -56,8 +57,9 @@ FUNCTIONS = CompiledRowFunctions("activation", _write, _compare)
 
 
 def packaged_units() -> list[Unit]:
-    """Return the generated functions of the packaged activations with their default fields, in each precision."""
-    return FUNCTIONS.packaged_units(plugins.build(Activation, {"name": name}) for name in plugins.names(Activation))
+    """Return the generated functions of all packaged activations with their default fields."""
+    names = plugins.names(Activation)
+    return FUNCTIONS.packaged_units(plugins.build(Activation, {"name": name}) for name in names)
 
 
 def begin_compiling(activation: Activation | None, dtype: torch.dtype) -> None:
@@ -67,11 +69,12 @@ def begin_compiling(activation: Activation | None, dtype: torch.dtype) -> None:
 
 def find_obstacle(activation: Activation | None, dtype: torch.dtype) -> str | None:
     """Return why an activation is not in the native steps, or None."""
-    return next((reason for one in _generated(activation) if (reason := FUNCTIONS.find_obstacle(one, dtype))), None)
+    reasons = (FUNCTIONS.find_obstacle(one, dtype) for one in _generated(activation))
+    return next(filter(None, reasons), None)
 
 
 def described(activation: Activation | None, dtype: torch.dtype) -> Tensor:
-    """Return the int64 fields of an activation without an obstacle, as ActivationField has them."""
+    """Return the int64 fields of an activation without an obstacle (ActivationField)."""
     if activation is None:
         return torch.zeros(7, dtype=torch.int64)
     if isinstance(activation, Spline):
@@ -82,14 +85,14 @@ def described(activation: Activation | None, dtype: torch.dtype) -> Tensor:
 
 
 def knobs_of(activation: Activation | None) -> list[Number]:
-    """Return what the functions of an activation are told."""
+    """Return an activation's knobs, as its functions take them."""
     if isinstance(activation, Spline):
         return [activation.low, (activation.knots - 1) / (activation.high - activation.low)]
     return [value for _, value in plugins.knobs(activation)] if activation else []
 
 
 def learned_by(activation: Activation | None, prefix: str) -> list[tuple[str, int]]:
-    """Return what an activation learns: the name of each parameter, and where in it the first number lies."""
+    """Return an activation's learned parameters, with the first number's index in each."""
     return [(f"{prefix}.{name}", 0) for name in activation.parameters()] if activation else []
 
 

@@ -1,8 +1,8 @@
-"""Loss and gradient of the layered transformers in C++, and outputs, on a CPU; layered.hpp says how it is laid out.
+"""Loss, gradient and outputs of the layered transformers in C++ on a CPU (layered.hpp).
 
-The same function as `workers.networks.models._layers` differentiated by torch, to 1e-10 in float64, from the same
-random bytes (tests/workers/engine/test_native_layered.py). It covers most plug-ins; `find_obstacle` says what it does
-not.
+The same function as `workers.networks.models._layers` differentiated by torch, to 1e-10 in float64,
+from the same random bytes (tests/workers/engine/test_native_layered.py). It covers most plug-ins;
+`find_obstacle` has the exceptions.
 
 Legend: L lanes, P parameters, N sequences, s positions, d width, h heads, c channels of a head.
 """
@@ -20,26 +20,8 @@ from spaces import plugins
 from spaces.plugins import name_of
 from workers.data.tasks import Batch, Task, VectorTask
 from workers.networks.activations import Activation
-from workers.networks.gradients import activating
-from workers.networks.gradients.plans import (
-    LOSSES,
-    PlannedModel,
-    find_library_obstacle,
-    per_lane,
-    starts_of,
-    unknown_loss,
-)
+from workers.networks.gradients import activating, plans, scoring
 from workers.networks.gradients.row_function_cache import Number
-from workers.networks.gradients.scoring import (
-    begin_compiling,
-    described,
-    features_of,
-    knobs_of_heads,
-    learned_by,
-    placing_of,
-    scorers_of_heads,
-)
-from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
 from workers.networks.models._layers import Layered
 from workers.networks.positions import Position
 from workers.networks.positions.alibi import Alibi, slopes
@@ -50,60 +32,60 @@ from workers.networks.positions.sinusoidal import Sinusoidal
 from workers.numerics.randomness import Streams, dropout_streams_and_thresholds
 from workers.numerics.tensors import Versions, are_of, versions_of
 
-# Parameters in the order of plan.hpp, which is told where each starts in the flat vector; -1: nowhere.
+# Parameters in the order of plan.hpp, which gets the start of each in the flat vector, else -1.
 _LAYER_PARAMETERS = (
-    *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value", "query_key_value_bias", "canon_B"),
-    *("output", "output_bias", "mlp_norm", "mlp_norm_bias", "canon_C", "mlp_in", "mlp_in_bias", "canon_D"),
-    *("mlp_out", "mlp_out_bias"),
+    *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value"),
+    *("query_key_value_bias", "canon_B", "output", "output_bias", "mlp_norm", "mlp_norm_bias"),
+    *("canon_C", "mlp_in", "mlp_in_bias", "canon_D", "mlp_out", "mlp_out_bias"),
 )
 _END_PARAMETERS = (
     *(("embedding", "read_in"), ("read_in_bias",), ("position.table",), ("norm",), ("norm_bias",)),
     *(("unembedding", "read_out"), ("read_out_bias",)),
 )
 _SIZES = (
-    *("lanes", "batch", "length", "width", "heads", "depth", "hidden", "gates", "outputs", "features", "total"),
-    *("causal", "pre_norm", "centred", "query_key_norm", "canon", "tied"),
+    *("lanes", "batch", "length", "width", "heads", "depth", "hidden", "gates", "outputs"),
+    *("features", "total", "causal", "pre_norm", "centred", "query_key_norm", "canon", "tied"),
     *("capped", "loss", "own_knobs", "own_offsets", "dropout"),
 )
 _TENSORS = (
     *("layers", "ends", "scorers", "phi", "activation", "learned", "parameters", "gradient"),
-    *("loss_values", "inputs", "targets", "weights"),
-    *("lengths", "placed", "cosines", "sines", "slopes", "placing", "knobs", "states", "thresholds", "outputs_values"),
+    *("loss_values", "inputs", "targets", "weights", "lengths", "placed", "cosines", "sines"),
+    *("slopes", "placing", "knobs", "states", "thresholds", "outputs_values"),
 )
 
 
 def find_obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Compile its scorer and activation; return why the gradient on this task is not computed here, or None."""
+    """Compile the scorer and activation; return why the gradient is not native, or None."""
     if device.type == "cpu":
-        begin_compiling(model.scorer, dtype)
+        scoring.begin_compiling(model.scorer, dtype)
         activating.begin_compiling(_activation_of(model), dtype)
-    if reason := find_library_obstacle("layered", dtype, device):
+    if reason := plans.find_library_obstacle("layered", dtype, device):
         return reason
     if task.position_loss is None:
-        return unknown_loss(task)
+        return plans.unknown_loss(task)
     if type(model.position) not in _POSITIONS:
         return f"positions of {name_of(model.position)} are not in the native step"
-    return activating.find_obstacle(_activation_of(model), dtype) or find_scorer_obstacle(model.scorer, dtype)
+    obstacle = activating.find_obstacle(_activation_of(model), dtype)
+    return obstacle or scoring.find_obstacle(model.scorer, dtype)
 
 
 def _activation_of(model: Layered) -> Activation | None:
-    """Return the activation, if there is an MLP."""
     return model.activation if model.mlp_multiple else None
 
 
 _POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoidal, Alibi)
 
 
-# -- the gradient -----------------------------------------------------------------------------------------------------
+# -- the gradient ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Tables:
-    """The tensors that depend on knobs and lengths alone, for one set of lanes."""
+    """The tensors of a set of lanes that depend on knobs and lengths alone."""
 
     model: Layered
     seen: Versions
-    """The model's knobs: a trial that takes a lane writes into them."""
+    """The model's knobs, with versions: a trial that takes a lane writes into them."""
     lanes: int
     length: int
     rates: Tensor  # [4, L] float64
@@ -111,38 +93,41 @@ class _Tables:
     """`knobs`, `placed`, `cosines`, `sines` and `placing` of plan.hpp."""
 
     def serve(self, model: Layered, lanes: int, length: int) -> bool:
-        """Return whether they are those of this model's knobs."""
+        """Return whether these are the tables of this model's knobs."""
         if (lanes, length) != (self.lanes, self.length):
             return False
         # The same model has the same tensors; another one may have them too.
         return are_of(self.seen, (tensor for tensor, _ in self.seen) if model is self.model else _tensors_of(model))
 
 
-class NativeLayered(PlannedModel):
+class NativeLayered(plans.PlannedModel):
     """A layered transformer by `Plan` of plan.hpp."""
 
     def __init__(self, model: Layered, task: Task, dtype: torch.dtype) -> None:
         super().__init__("layered", dtype, _SIZES, _TENSORS)
         self._tables: _Tables | None = None
         parameters = model.parameters(task)
-        offsets, total = starts_of(parameters)
+        offsets, total = plans.starts_of(parameters)
         layers = range(model.depth)
-        phi, activation = features_of(model.scorer), _activation_of(model)
-        learned = [one for names in learned_by(model.scorer, model.heads) for one in names]
-        learned += activating.learned_by(phi, "scorer.phi") + activating.learned_by(activation, "activation")
-        own = [[_of_layer(offsets, layer, name) + head for name, head in learned] for layer in layers]
-        ends = [next((offsets[name] for name in names if name in offsets), -1) for names in _END_PARAMETERS]
+        phi, activation = scoring.features_of(model.scorer), _activation_of(model)
+        learned = [one for names in scoring.learned_by(model.scorer, model.heads) for one in names]
+        learned += activating.learned_by(phi, "scorer.phi")
+        learned += activating.learned_by(activation, "activation")
+        own = [[_of_layer(offsets, n, name) + head for name, head in learned] for n in layers]
+        ends = [max(offsets.get(name, -1) for name in names) for names in _END_PARAMETERS]
+        starts = [[_of_layer(offsets, n, name) for name in _LAYER_PARAMETERS] for n in layers]
+        has_slopes = isinstance(model.position, Alibi)
         self._tensors = {
-            "layers": torch.tensor([[_of_layer(offsets, one, name) for name in _LAYER_PARAMETERS] for one in layers]),
+            "layers": torch.tensor(starts),
             "ends": torch.tensor(ends),
-            "scorers": described(scorers_of_heads(model.scorer, model.heads), dtype),
+            "scorers": scoring.described(scoring.scorers_of_heads(model.scorer, model.heads), dtype),
             "phi": activating.described(phi, dtype),
             "activation": activating.described(activation, dtype),
             "learned": torch.tensor(own, dtype=torch.int64),
-            "slopes": torch.tensor(slopes(model.heads), dtype=dtype) if isinstance(model.position, Alibi) else None,
+            "slopes": torch.tensor(slopes(model.heads), dtype=dtype) if has_slopes else None,
         }
-        rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
-        on = [bool(rate) and (bit != 2 or model.mlp_multiple > 0) for bit, rate in enumerate(rates)]
+        on = [bool(rate) for rate in _rates_of(model)]
+        on[2] = on[2] and model.mlp_multiple > 0
         self._sites = _sites(model, task, on)
         self._sizes = {
             **_structure_of(model, task),
@@ -167,7 +152,7 @@ class NativeLayered(PlannedModel):
         return sizes, {**self._tensors, **tables.tensors, "states": states, "thresholds": thresholds}
 
     def _draw_sites(self, streams: Sequence[Streams], rates: Tensor, lanes: int) -> tuple[Tensor | None, Tensor | None]:
-        """States and thresholds [L, sites] of the dropout sites; None where all are off."""
+        """Return states and thresholds [L, sites] of the dropout sites; None if all are off."""
         if not self._sites:
             return None, None
         used = torch.stack([streams[site.stream].state for site in self._sites])  # [k, L]
@@ -181,18 +166,16 @@ class NativeLayered(PlannedModel):
 
 
 class _Site(NamedTuple):
-    """A dropout site in use."""
-
     stream: int
-    """Its number among the model's sites."""
+    """The site's number in the model."""
     number: int
-    """Its number in plan.hpp."""
+    """The site's number in plan.hpp."""
     family: int
-    """Of its rate: embedding, attention, mlp, weights."""
+    """The number of its rate: embedding, attention, mlp, weights."""
 
 
 def _sites(model: Layered, task: Task, on: Sequence[bool]) -> list[_Site]:
-    """Those that are in use; `on`: by family."""
+    """Return the dropout sites in use; `on`: by family."""
     found = {"embedding": (0, 0)}
     for family, name in enumerate(("attention", "mlp", "weights"), 1):
         first = 1 + (family - 1) * model.depth
@@ -202,7 +185,7 @@ def _sites(model: Layered, task: Task, on: Sequence[bool]) -> list[_Site]:
 
 
 def _structure_of(model: Layered, task: Task) -> dict[str, int]:
-    """Sizes and choices as plan.hpp has them."""
+    """Return the sizes and choices of plan.hpp."""
     parameters, has_mlp = model.parameters(task), model.mlp_multiple > 0
     unembedding = parameters.get("unembedding") or parameters.get("read_out")
     assert task.position_loss, "find_obstacle() knows all others"
@@ -221,7 +204,7 @@ def _structure_of(model: Layered, task: Task) -> dict[str, int]:
         "canon": sum(1 << "ABCD".index(letter) for letter in set(model.canon) & set("ABCD")),
         "tied": int(unembedding is None),
         "capped": int(bool(getattr(model, "logit_cap", 0.0))),
-        "loss": LOSSES.index(task.position_loss),
+        "loss": plans.LOSSES.index(task.position_loss),
     }
 
 
@@ -230,7 +213,7 @@ def _of_layer(offsets: Mapping[str, int], layer: int, name: str) -> int:
     return offsets.get(f"layers.{layer}.{name}", offsets.get(name, -1))
 
 
-# -- what knobs give --------------------------------------------------------------------------------------------------
+# -- what knobs give -------------------------------------------------------------------------------
 
 
 def _tensors_of(model: Layered) -> list[Tensor]:
@@ -239,40 +222,45 @@ def _tensors_of(model: Layered) -> list[Tensor]:
     return [value for value in values if isinstance(value, Tensor)]
 
 
+def _rates_of(model: Layered) -> list[Number]:
+    return [model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout]
+
+
 def _own_knobs(model: Layered) -> list[Number]:
-    """Return what the functions of the scorers, of their features and of the activation are told."""
-    return knobs_of_heads(model.scorer, model.heads) + activating.knobs_of(_activation_of(model))
+    """Return the knobs of the scorers, of their features and of the activation."""
+    return scoring.knobs_of_heads(model.scorer, model.heads) + activating.knobs_of(_activation_of(model))
 
 
 def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _Tables:
-    """Return the tables of a model with knobs [L]."""
-    rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
-    columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
+    rates = _rates_of(model)
+    cap: Number = getattr(model, "logit_cap", 0.0)
+    columns: list[Number] = [model.norm_epsilon, cap, *(1 / (1 - rate) for rate in rates)]
     columns += _own_knobs(model)
     tensors = {
-        "knobs": torch.stack([per_lane(number, lanes) for number in columns], -1).to(dtype),
-        "placing": placing_of(model.scorer, length, length, dtype),
+        "knobs": torch.stack([plans.per_lane(number, lanes) for number in columns], -1).to(dtype),
+        "placing": scoring.placing_of(model.scorer, length, length, dtype),
         **_positions(model, lanes, length, dtype),
     }
-    rates_of_lanes = torch.stack([per_lane(rate, lanes) for rate in rates])
+    rates_of_lanes = torch.stack([plans.per_lane(rate, lanes) for rate in rates])
     return _Tables(model, versions_of(_tensors_of(model)), lanes, length, rates_of_lanes, tensors)
 
 
 def _positions(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Return what positions add to the stream [L, s, d], or cosines and sines [L, s, c / 2] for queries and keys."""
-    position, channels = model.position, model.width // model.heads
+    """Return positions added to the stream [L, s, d], or cosines and sines [L, s, c / 2]."""
+    position, half = model.position, model.width // model.heads // 2
     if isinstance(position, Sinusoidal):
         nothing = torch.zeros(1, length, model.width, dtype=dtype)
         return {"placed": torch.cat([one.add_to(nothing, {}) for one in _of_each_lane(position, lanes)])}
     if isinstance(position, Rotary):
-        along = torch.cat([torch.ones(length, channels // 2), torch.zeros(length, channels // 2)], -1)[None, None]
-        turned = torch.cat([one.rotate(along.to(dtype))[0] for one in _of_each_lane(position, lanes)])
-        first, second = turned.split(channels // 2, dim=-1)
+        along = torch.cat([torch.ones(length, half), torch.zeros(length, half)], -1)[None, None].to(dtype)
+        turned = torch.cat([one.rotate(along)[0] for one in _of_each_lane(position, lanes)])
+        first, second = turned.split(half, dim=-1)
         return {"cosines": first.contiguous(), "sines": second.contiguous()}
     return {}
 
 
 def _of_each_lane(position: Position, lanes: int) -> list[Any]:
     """Return the position with each lane's own knobs."""
-    knobs = {name: per_lane(value, lanes).tolist() for name, value in plugins.knobs(position)}
-    return [plugins.replace(position, {name: values[lane] for name, values in knobs.items()}) for lane in range(lanes)]
+    knobs = {name: plans.per_lane(value, lanes).tolist() for name, value in plugins.knobs(position)}
+    by_lane = [{name: values[lane] for name, values in knobs.items()} for lane in range(lanes)]
+    return [plugins.replace(position, own) for own in by_lane]

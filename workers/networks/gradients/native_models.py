@@ -1,4 +1,4 @@
-"""The models that are computed in C++, and why one is not."""
+"""The models that are computed in C++, and the reasons why others are not."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ class NativeModel(Protocol):
     def gradient(
         self, model: Any, task: Any, parameters: Tensor, batch: Batch, streams: Sequence[Streams], /
     ) -> tuple[Tensor, Tensor]:
-        """Compute the gradient [L, P] and the loss [L] at parameters [L, P], on a training batch [L, N, ...].
+        """Compute the gradient [L, P] and the loss [L] at parameters [L, P] on a batch [L, N, ...].
 
-        `model` and `task`: with their knobs and actual sizes as [L]; `streams`: one per dropout site, in use or not, in
-        their order.
+        `model` and `task` have knobs and actual sizes as [L]; `streams`: one per site, used or not.
         """
         ...
 
@@ -41,7 +40,7 @@ class NativeModel(Protocol):
 
 
 class _Kind(NamedTuple):
-    """A class of models, why one of them is not native, and what computes it."""
+    """A class of models, its function that names an obstacle, and its native implementation."""
 
     model: type[Model]
     find_obstacle: Callable[[Any, Task, torch.dtype, torch.device], str | None]
@@ -57,19 +56,21 @@ _KINDS = (
 
 
 def find_obstacle(model: Model, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Return why a model's gradient and outputs on this task and device are not native, in a few words, or None."""
-    kind = _kind_of(model)
-    return kind.find_obstacle(model, task, dtype, device) if kind else f"the model {name_of(model)} has no native step"
+    """Return why a model's gradient and outputs are not native here, in a few words, or None."""
+    if kind := _kind_of(model):
+        return kind.find_obstacle(model, task, dtype, device)
+    return f"the model {name_of(model)} has no native step"
 
 
 def native_model(model: Model, task: Task, dtype: torch.dtype, device: torch.device) -> NativeModel | None:
-    """Return what computes a model natively; None where there is an obstacle."""
-    kind = _kind_of(model)
-    return kind.make(model, task, dtype) if kind and not kind.find_obstacle(model, task, dtype, device) else None
+    """Return the native implementation of a model; None if there is an obstacle."""
+    if (kind := _kind_of(model)) and not kind.find_obstacle(model, task, dtype, device):
+        return kind.make(model, task, dtype)
+    return None
 
 
 def _kind_of(model: Model) -> _Kind | None:
-    """Return the kind of a packaged model; a class of an outside file may have changed what it inherits."""
+    """Return a packaged model's kind; an outside subclass may have changed what it inherits."""
     if not type(model).__module__.startswith("workers."):
         return None
     return next((kind for kind in _KINDS if isinstance(model, kind.model)), None)

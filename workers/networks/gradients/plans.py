@@ -1,4 +1,4 @@
-"""What the native gradients share: where they run, where parameters lie, and how they are called."""
+"""The shared part of native gradients: where they run, the flat vector, and their calls."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from workers.numerics.randomness import Streams
 
 LOSSES = ("cross_entropy", "squared", "margin")
 SUFFIXES = {torch.float32: "float32", torch.float64: "float64"}
-"""Of the native functions' names."""
+"""Suffixes of the native functions' names."""
 
 
 def find_library_obstacle(name: str, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Return why the gradient of this name cannot be computed in C++ in this precision on this device, or None."""
+    """Return why this gradient cannot be computed in C++ in this precision here, or None."""
     if device.type != "cpu":
         return f"the native step runs on a CPU, not on {device.type}"
     if dtype not in SUFFIXES:
@@ -35,7 +35,7 @@ def find_library_obstacle(name: str, dtype: torch.dtype, device: torch.device) -
 
 
 def unknown_loss(task: Task) -> str:
-    """Why a task's loss keeps it from the native steps, and what would mend it."""
+    """Return why a task's loss is not native, and what would mend it."""
     if task.position_loss is not None:
         return f"the loss of {name_of(task)}, {task.position_loss!r}, is not known to the native step of this model"
     return (
@@ -45,20 +45,17 @@ def unknown_loss(task: Task) -> str:
 
 
 def function_of(name: str, dtype: torch.dtype, what: str = "") -> Callable[..., int]:
-    """Return the gradient's native function, or another one, `what`, of its library; there is no obstacle to it."""
+    """Return the native gradient, or the function `what` of its library; there is no obstacle."""
     native = library(f"{name}_{SUFFIXES[dtype]}")
     assert native, "it is no obstacle"
     return getattr(native, f"{what or name}_{SUFFIXES[dtype]}")
 
 
 class PlannedModel(ABC):
-    """A model whose native function reads a plan: sizes, and pointers to tensors, in the order of its C++ structure.
-
-    It is of one structure of a model on one task; what follows from that alone is made once.
-    """
+    """A model, of one structure and task, whose native function reads a plan: sizes and tensors."""
 
     def __init__(self, name: str, dtype: torch.dtype, sizes: Sequence[str], tensors: Sequence[str]) -> None:
-        """`name`: of the function; `sizes` and `tensors`: the fields of its plan."""
+        """Prepare plans of the function `name`, whose fields are `sizes` and `tensors`."""
         self._function = function_of(name, dtype)
         self._dtype = dtype
         fields = [(size, ctypes.c_int64) for size in sizes] + [(tensor, ctypes.c_void_p) for tensor in tensors]
@@ -70,7 +67,6 @@ class PlannedModel(ABC):
     def gradient(
         self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
-        """Compute gradients and losses, as `NativeModel.gradient`."""
         targets, weights = task.position_targets(batch, parameters.dtype)
         gradient, loss = self._blocks.empty_like(parameters), parameters.new_empty(len(parameters))
         wanted = {"gradient": gradient, "loss_values": loss, "targets": targets.contiguous()}
@@ -78,7 +74,6 @@ class PlannedModel(ABC):
         return gradient, loss
 
     def outputs(self, model: Any, task: Task, parameters: Tensor, batch: Batch) -> Tensor:
-        """Compute outputs, as `NativeModel.outputs`."""
         wanted = task.evaluated_positions(batch)
         outputs = parameters.new_empty(self._shape_of_outputs(batch["inputs"]))
         weights = wanted.to(self._dtype).contiguous() if wanted is not None else None
@@ -93,7 +88,7 @@ class PlannedModel(ABC):
     def _describe(
         self, model: Any, batch: Batch, streams: Sequence[Streams] | None
     ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
-        """Return the sizes and tensors that a call adds; `streams`: of dropout, None where outputs are computed."""
+        """Return a call's own sizes and tensors; `streams`: of dropout, None for outputs."""
 
     def _call(
         self,
@@ -103,16 +98,15 @@ class PlannedModel(ABC):
         wanted: Mapping[str, Tensor | None],
         streams: Sequence[Streams] | None,
     ) -> None:
-        """Fill in a plan and call the function; `wanted`: tensors that a gradient, or outputs, have of their own."""
+        """Fill in a plan and call the function; `wanted`: tensors of a gradient, or of outputs."""
         inputs = batch["inputs"]
         assert parameters.shape[1] == self._sizes["total"], "the parameters are those of the model"
         sizes, tensors = self._describe(model, batch, streams)
-        lengths = batch["lengths"].contiguous() if "lengths" in batch else None
         plan = self._structure(**self._sizes, **sizes, lanes=inputs.shape[0], batch=inputs.shape[1])
         every = {
             "parameters": parameters.contiguous(),
             "inputs": (inputs.to(self._dtype) if inputs.is_floating_point() else inputs).contiguous(),
-            "lengths": lengths,
+            "lengths": batch["lengths"].contiguous() if "lengths" in batch else None,
             **tensors,
             **wanted,
         }
@@ -123,12 +117,12 @@ class PlannedModel(ABC):
 
 
 def starts_of(parameters: Mapping[str, Parameter]) -> tuple[dict[str, int], int]:
-    """Where each parameter starts in the flat vector, and how long that is."""
+    """Return where each parameter starts in the flat vector, and the vector's length."""
     sizes = [math.prod(parameter.shape) for parameter in parameters.values()]
     *starts, total = itertools.accumulate(sizes, initial=0)
     return dict(zip(parameters, starts, strict=True)), total
 
 
 def per_lane(knob: Number, lanes: int, device: torch.device | None = None) -> Tensor:
-    """[L] float64, also of a switch that is off in all lanes; `device`: if it is not where the knob is."""
+    """Return a knob as [L] float64, also a switch that is off; `device`: if not the knob's."""
     return torch.as_tensor(knob, dtype=torch.float64, device=device).expand(lanes)

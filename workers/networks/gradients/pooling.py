@@ -1,4 +1,4 @@
-"""Loss and gradient of attention pooling in C++, and outputs, on a CPU (workers/numerics/native/pooling.hpp).
+"""Loss, gradient and outputs of attention pooling in C++ on a CPU (pooling.hpp).
 
 Legend: L lanes, P parameters, N sets, n items.
 """
@@ -12,23 +12,7 @@ from torch import Tensor
 
 from workers.data.tasks import Batch, SetTask, Task
 from workers.networks.activations.gelu import Gelu
-from workers.networks.gradients import activating
-from workers.networks.gradients.plans import (
-    PlannedModel,
-    find_library_obstacle,
-    per_lane,
-    starts_of,
-    unknown_loss,
-)
-from workers.networks.gradients.scoring import (
-    begin_compiling,
-    described,
-    features_of,
-    knobs_of_heads,
-    learned_by,
-    placing_of,
-)
-from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
+from workers.networks.gradients import activating, plans, scoring
 from workers.networks.models.attention_pooling import AttentionPooling
 from workers.numerics.randomness import Streams
 
@@ -36,44 +20,41 @@ _MAPS = ("item_in", "item_out", "query_in", "query_out", "query", "key_value", "
 _SIZES = ("lanes", "batch", "items", "width", "features", "asked", "classes", "total")
 _TENSORS = (
     *("offsets", "scorer", "learned", "phi", "placing", "activation", "parameters", "gradient"),
-    *("loss_values", "inputs", "queries", "lengths"),
-    *("targets", "weights", "knobs", "outputs_values"),
+    *("loss_values", "inputs", "queries", "lengths", "targets", "weights", "knobs", "outputs_values"),
 )
-
-
 _ACTIVATION = Gelu(form="tanh")
-"""Of the model's own maps."""
+"""The activation of the model's own maps."""
 
 
 def find_obstacle(model: AttentionPooling, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Compile its scorer and activation; return why the gradient on this task is not computed here, or None."""
+    """Compile the scorer and activation; return why the gradient is not native, or None."""
     if device.type == "cpu":
-        begin_compiling(model.scorer, dtype)
+        scoring.begin_compiling(model.scorer, dtype)
         activating.begin_compiling(_ACTIVATION, dtype)
-    if reason := find_library_obstacle("pooling", dtype, device):
+    if reason := plans.find_library_obstacle("pooling", dtype, device):
         return reason
     if task.position_loss != "cross_entropy":
-        return unknown_loss(task)
-    return activating.find_obstacle(_ACTIVATION, dtype) or find_scorer_obstacle(model.scorer, dtype)
+        return plans.unknown_loss(task)
+    return activating.find_obstacle(_ACTIVATION, dtype) or scoring.find_obstacle(model.scorer, dtype)
 
 
-class NativeAttentionPooling(PlannedModel):
+class NativeAttentionPooling(plans.PlannedModel):
     """Attention pooling by `PoolingPlan` of pooling.hpp."""
 
     def __init__(self, model: AttentionPooling, task: Task, dtype: torch.dtype) -> None:
         assert isinstance(task, SetTask), "the model checked its task"
         super().__init__("pooling", dtype, _SIZES, _TENSORS)
-        starts, total = starts_of(model.parameters(task))
+        starts, total = plans.starts_of(model.parameters(task))
         offsets: list[int] = []
         for name in _MAPS:
             offsets += [starts[name], starts[f"{name}_bias"]]
             if name == "key_value":  # two maps side by side
                 offsets += [starts[name] + model.width, starts[f"{name}_bias"] + model.width]
-        (learned,), phi = learned_by(model.scorer, heads=1), features_of(model.scorer)
+        (learned,), phi = scoring.learned_by(model.scorer, heads=1), scoring.features_of(model.scorer)
         learned += activating.learned_by(phi, "scorer.phi")
         self._tables = {
             "offsets": torch.tensor(offsets),
-            "scorer": described([model.scorer], dtype),
+            "scorer": scoring.described([model.scorer], dtype),
             "activation": activating.described(_ACTIVATION, dtype),
             "phi": activating.described(phi, dtype),
             "learned": torch.tensor([starts[name] for name, _ in learned], dtype=torch.int64),
@@ -93,10 +74,10 @@ class NativeAttentionPooling(PlannedModel):
         self, model: AttentionPooling, batch: Batch, streams: Sequence[Streams] | None
     ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
         lanes, _, items = batch["inputs"].shape[:3]
-        knobs = [per_lane(number, lanes) for number in knobs_of_heads(model.scorer, 1)]
+        knobs = [plans.per_lane(one, lanes) for one in scoring.knobs_of_heads(model.scorer, 1)]
         return {"items": items}, {
             **self._tables,
             "queries": batch["query"].to(self._dtype).contiguous(),
-            "placing": placing_of(model.scorer, 1, items, self._dtype),
+            "placing": scoring.placing_of(model.scorer, 1, items, self._dtype),
             "knobs": torch.stack(knobs, -1).to(self._dtype).contiguous() if knobs else None,
         }

@@ -1,4 +1,4 @@
-"""Generated functions of parts of models, for the native steps: each is compared with torch before it is used."""
+"""Generated functions of parts of models for the native steps, compared with torch before use."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ Number = float | Tensor
 
 
 class RowCode(Protocol):
-    """A code of generated functions."""
+    """The code of generated functions."""
 
     @property
-    def text(self) -> str:
-        """Its C++."""
-        ...
+    def text(self) -> str: ...
 
 
 Part = TypeVar("Part")
@@ -41,14 +39,14 @@ class CompiledRowFunctions(Generic[Part, Code]):
     """The generated functions of a family's members."""
 
     family: str
-    """`scorer`, for the names of libraries and for people."""
+    """`scorer`, in the names of libraries and in messages."""
     write: Callable[[Part, torch.dtype], Code]
     """Records a member and returns its code; raises NotOfRows."""
     compare: Callable[[Part, Code, ctypes.CDLL, torch.dtype], Iterable[tuple[Tensor, Tensor]]]
-    """Returns what the compiled functions compute, and the same by torch."""
+    """Yields pairs of results: of the compiled functions, and of torch."""
     _codes: dict[tuple[str, torch.dtype], Code | str] = field(default_factory=dict)
     _checked: dict[str, bool] = field(default_factory=dict)
-    """Text of a code -> whether its functions were compared with torch's, and are alike."""
+    """Text of a code -> True if its functions agree with torch's."""
 
     def begin(self, parts: Iterable[Part], dtype: torch.dtype) -> None:
         """Compile members in the background, side by side."""
@@ -74,14 +72,14 @@ class CompiledRowFunctions(Generic[Part, Code]):
         return code, library
 
     def code_of(self, part: Part, dtype: torch.dtype) -> Code | str:
-        """Return the code of a member, or what hinders it."""
-        key = json.dumps(plugins.structure_of(part), sort_keys=True), dtype  # a code does not depend on knobs
+        """Return the code of a member, or the reason why it has none."""
+        key = json.dumps(plugins.structure_of(part), sort_keys=True), dtype  # without knobs
         if key not in self._codes:
             try:
                 self._codes[key] = self.write(part, dtype)
             except NotOfRows as error:
                 self._codes[key] = str(error)
-            except Exception as error:  # what a user's file raises on the example, it may raise nowhere else
+            except Exception as error:  # a user's file, on the example
                 self._codes[key] = f"it cannot be recorded: {type(error).__name__}: {error}"
         return self._codes[key]
 
@@ -93,7 +91,7 @@ class CompiledRowFunctions(Generic[Part, Code]):
         return Unit(f"{self.family}_{name_of(part)}", code.text)
 
     def _find_fault(self, part: Part, code: Code, dtype: torch.dtype) -> str | None:
-        """Return why a code is not used: there is no library of it, or that computes other numbers than torch."""
+        """Return why a code is not used: it does not compile, or its numbers are not torch's."""
         library = native.load(self._unit_of(part, code))
         if not library:
             return "its generated code could not be compiled"
@@ -117,20 +115,24 @@ def addresses_of(library: ctypes.CDLL, names: Sequence[str]) -> list[int]:
 
 def starts(parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
     """Return float64 numbers that parameters may start with."""
-    shapes = {name: one.shape or (1,) for name, one in parameters.items()}
-    uniform = {name: torch.full((1, math.prod(shape)), 0.4, dtype=torch.float64) for name, shape in shapes.items()}
-    return {name: one.start.values(uniform[name])[0].view(one.shape) for name, one in parameters.items()}
+    found: dict[str, Tensor] = {}
+    for name, one in parameters.items():
+        uniform = torch.full((1, math.prod(one.shape)), 0.4, dtype=torch.float64)
+        found[name] = one.start.values(uniform)[0].view(one.shape)
+    return found
 
 
 def example_knobs(part: object) -> dict[str, float]:
     """Return finite values of a plug-in's knobs."""
-    numbers = {
-        name: float(torch.as_tensor(value, dtype=torch.float64).flatten()[0]) for name, value in plugins.knobs(part)
-    }
-    return {name: number if math.isfinite(number) else 1.0 for name, number in numbers.items()}
+    found: dict[str, float] = {}
+    for name, value in plugins.knobs(part):
+        number = float(torch.as_tensor(value, dtype=torch.float64).flatten()[0])
+        found[name] = number if math.isfinite(number) else 1.0
+    return found
 
 
 def gradients_or_zeros(values: Tensor, wanted: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
-    """Return gradients of values by the wanted tensors, zeros where they do not depend on one."""
+    """Return gradients of values by the wanted tensors, zeros for those that no value needs."""
     found = gradients(values, wanted, gradient) if values.requires_grad else [None] * len(wanted)
-    return [torch.zeros_like(one) if by is None else by for one, by in zip(wanted, found, strict=True)]
+    pairs = zip(wanted, found, strict=True)
+    return [torch.zeros_like(one) if by is None else by for one, by in pairs]

@@ -1,4 +1,4 @@
-"""Scorers in the native steps: the generated functions of each head, and the numbers that these take."""
+"""Scorers in the native steps: each head's generated functions and the functions' arguments."""
 
 from __future__ import annotations
 
@@ -40,25 +40,27 @@ class RowFunctions:
 
     @property
     def described(self) -> list[int]:
-        """What a native step is told of them, in the order of ScorerField (workers/numerics/native/scores.hpp)."""
+        """The functions and counts that a native step reads, in the order of ScorerField."""
         own = self.code
         numbers = own.given, own.learned, own.kept, own.totals, int(own.reads_logits)
         return [*addresses_of(self.library, _FUNCTIONS), *numbers]
 
 
 def parts_of(scorer: Scorer) -> list[Scorer]:
-    """Return the scorers that a mixed one mixes."""
-    return [*parts_of(scorer.first), *parts_of(scorer.second)] if isinstance(scorer, Mixed) else [scorer]
+    """Return the scorers that a mixed one mixes, or the scorer itself."""
+    if isinstance(scorer, Mixed):
+        return parts_of(scorer.first) + parts_of(scorer.second)
+    return [scorer]
 
 
 def begin_compiling(scorer: Scorer, dtype: torch.dtype) -> None:
-    """Compile a scorer with its features, or those that it mixes, in the background, side by side."""
+    """Compile a scorer and its features, or its mixed parts, in the background."""
     _GENERATED.begin(parts_of(scorer), dtype)
     activating.begin_compiling(features_of(scorer), dtype)
 
 
 def packaged_units() -> list[Unit]:
-    """Return the generated functions of the packaged scorers with their default fields, in each precision."""
+    """Return the generated functions of all packaged scorers with their default fields."""
     scorers = [plugins.build(Scorer, {"name": name}) for name in plugins.names(Scorer)]
     return _GENERATED.packaged_units(part for scorer in scorers for part in parts_of(scorer))
 
@@ -70,18 +72,20 @@ def find_obstacle(scorer: Scorer, dtype: torch.dtype) -> str | None:
 
 
 def features_of(scorer: Scorer) -> Activation | None:
-    """Return the function of queries and keys whose products a scorer weighs; None for a scorer of logits."""
+    """Return the function of queries and keys of a kernel scorer; None for one of logits."""
     return scorer.features if isinstance(scorer, KernelScorer) else None
 
 
 def placing_of(scorer: Scorer, queries: int, keys: int, dtype: torch.dtype) -> Tensor | None:
     """Return factors [q, k] of the products of a scorer's features; None where there are none."""
-    factors = scorer.placing(queries, keys, torch.device("cpu")) if isinstance(scorer, KernelScorer) else None
+    if not isinstance(scorer, KernelScorer):
+        return None
+    factors = scorer.placing(queries, keys, torch.device("cpu"))
     return None if factors is None else factors.to(dtype).contiguous()
 
 
 def functions_of(scorer: Scorer, dtype: torch.dtype) -> RowFunctions:
-    """Return the functions of a scorer that mixes none and has no obstacle."""
+    """Return the functions of a scorer that is not mixed and has no obstacle."""
     return RowFunctions(*_GENERATED.load(scorer, dtype))
 
 
@@ -94,29 +98,26 @@ def scorers_of_heads(scorer: Scorer, heads: int) -> list[Scorer]:
 
 
 def knobs_of_heads(scorer: Scorer, heads: int) -> list[Number]:
-    """Return the knobs of all heads' functions, one head's after another's, and those of their features."""
+    """Return the knobs of all heads' functions, head by head, then those of their features."""
     own = [value for one in scorers_of_heads(scorer, heads) for _, value in plugins.knobs(one)]
     return own + activating.knobs_of(features_of(scorer))
 
 
 def learned_by(scorer: Scorer, heads: int, prefix: str = "scorer") -> list[list[tuple[str, int]]]:
-    """Return what the scorer of each head learns, as names of parameters with the head's number in each.
-
-    What the scorer's features learn is not in it.
-    """
+    """Return each head's learned parameters, without its features': name and index of the head."""
     if isinstance(scorer, Mixed):
-        first = scorer.split(heads)
-        return learned_by(scorer.first, first, f"{prefix}.first") + learned_by(
-            scorer.second, heads - first, f"{prefix}.second"
-        )
+        count = scorer.split(heads)
+        first = learned_by(scorer.first, count, f"{prefix}.first")
+        return first + learned_by(scorer.second, heads - count, f"{prefix}.second")
     names = _own_parameters(scorer, heads)
     return [[(f"{prefix}.{name}", head) for name in names] for head in range(heads)]
 
 
 def _own_parameters(scorer: Scorer, heads: int) -> dict[str, Parameter]:
-    """Return what a scorer learns beside its features."""
+    """Return a scorer's learned parameters without its features'."""
     of_features = ("phi.",) if isinstance(scorer, KernelScorer) else ()
-    return {name: one for name, one in scorer.parameters(heads).items() if not name.startswith(of_features)}
+    every = scorer.parameters(heads).items()
+    return {name: one for name, one in every if not name.startswith(of_features)}
 
 
 def _write(scorer: Scorer, dtype: torch.dtype) -> ScorerCode:
@@ -137,7 +138,7 @@ def _write(scorer: Scorer, dtype: torch.dtype) -> ScorerCode:
 def _compare(
     scorer: Scorer, code: ScorerCode, library: ctypes.CDLL, dtype: torch.dtype
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows of one, of some and of all visible keys; sums over keys alone differ, by a few roundings."""
+    """Compare rows of one, some and all visible keys; sums over keys differ by a few roundings."""
     assert isinstance(scorer, LogitScorer | KernelScorer), "it has a code"
     visible, keys = (1, 3, 8, 19, 21), 21
     generator = torch.Generator().manual_seed(2)
@@ -161,5 +162,5 @@ _GENERATED = CompiledRowFunctions("scorer", _write, _compare)
 
 
 def described(scorers: Sequence[Scorer], dtype: torch.dtype) -> Tensor:
-    """Return what a native step is told of each head's scorer, none mixed, [h, fields] int64."""
+    """Return [h, fields] int64: `RowFunctions.described` of each head's scorer, none mixed."""
     return torch.tensor([functions_of(one, dtype).described for one in scorers])

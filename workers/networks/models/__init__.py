@@ -1,4 +1,4 @@
-"""Models: pure functions of (parameters, batch, dropout masks), written for ONE trial; the engine stacks lanes."""
+"""Models: functions of (parameters, batch, dropout masks) of ONE trial; the engine stacks lanes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workers.networks.scorers import Scorer
 from workers.numerics.parameters import Parameter, Parameters
 
 HIGHEST_RATE = 0.99
-"""Dropout rates end here: one byte decides an element, and it can tell rates up to 255/256 apart."""
+"""The largest dropout rate: one byte decides an element, and tells rates up to 255/256 apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Site:
     shape: tuple[int, ...]
     rate: float | Tensor
     actual: tuple[int | Tensor, ...] = ()
-    """The shape without padding, by which the trial draws its mask; empty where nothing is padded."""
+    """The shape without padding, of the trial's own mask; empty if nothing is padded."""
 
 
 class Affine(NamedTuple):
@@ -40,36 +40,36 @@ class Affine(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """What one layer of attention did with a batch."""
+    """The attention of one layer for a batch."""
 
     query: Tensor  # [N, h, q, c]
     key: Tensor  # [N, h, k, c]
     weights: Tensor  # [N, h, q, k]
     visible: Tensor  # [..., q, k] bool, to meet the weights
     query_from: Affine | None = None
-    """What queries are made of, but for a rotation; None: norms or convolutions stand between."""
+    """The source of queries, before a rotation; None if norms or convolutions intervene."""
     key_from: Affine | None = None
 
 
 class Model(ABC):
-    """A model's configuration, a frozen dataclass; sizes and plug-in names are structural, rates are knobs."""
+    """A model's configuration, a frozen dataclass; sizes and parts are structural, rates knobs."""
 
     spline_forms: ClassVar[Sequence[str]] = FORMS
-    """What may stand for a learned spline in a trial that uses it; first the spline itself."""
+    """The forms in which another trial may use a learned spline; first the spline itself."""
 
     @staticmethod
     def with_splines(config: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> Mapping[str, Any]:
-        """Return a model's configuration with the splines that a trial of it learned, frozen, as one of the forms."""
+        """Return a configuration with a trial's learned splines, frozen, in one of the forms."""
         return with_frozen_splines(config, learned, form)
 
     @property
     def padding_obstacle(self) -> str | None:
-        """Why zeros added to its tensors, or its task's, would change what it computes; None if they would not."""
+        """The reason why padding by zeros would change the model's numbers, or None."""
         return "its layers do not tell padding from content"
 
     @property
     def causal(self) -> bool:
-        """Whether what the model says at a position depends on the inputs up to that position alone."""
+        """True if the outputs at a position depend on the inputs up to that position alone."""
         return False
 
     @abstractmethod
@@ -82,13 +82,13 @@ class Model(ABC):
 
     @abstractmethod
     def dropout_sites(self, task: Task, batch: int, length: int) -> Mapping[str, Site]:
-        """Return all the model's sites, for inputs [batch, length, ...]; their rates are switches."""
+        """Return all sites, for inputs [batch, length, ...]; their rates are switches."""
 
     @abstractmethod
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
-        """Return outputs for a batch [N, ...]: logits [N, s, v], numbers [N, s, o] or logits [N, c], as the task asks.
+        """Return logits [N, s, v], numbers [N, s, o] or logits [N, c], as the task asks.
 
-        `keep`: a bool mask per site in use (none: evaluate).
+        `keep`: a bool mask per site in use; none to evaluate.
         """
 
     def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
@@ -96,14 +96,12 @@ class Model(ABC):
         return ()
 
     def evaluations(self) -> Mapping[str, Model]:
-        """Label -> the model that is validated, with the same parameters; under the empty label the one that counts.
-
-        Some scorers are others in validation than in training, and are validated both ways.
-        """
+        """Return label -> model to validate, of the same parameters; the label "" counts."""
         for field in plugins.rules(type(self)):
             scorer = getattr(self, field)
             if isinstance(scorer, Scorer):
-                return {label: plugins.replace(self, {field: other}) for label, other in scorer.evaluations().items()}
+                found = scorer.evaluations().items()
+                return {label: plugins.replace(self, {field: other}) for label, other in found}
         return {"": self}
 
 
@@ -113,18 +111,16 @@ _READS: Mapping[type[Task], str] = {TokenTask: "tokens", VectorTask: "vectors", 
 
 
 def require_task(kind: type[Kind], task: Task, model: Model) -> Kind:
-    """Return the task, which is of the kind that the model reads; raises PluginError if it is not."""
+    """Return the task; raises PluginError if the model does not read its kind."""
     if isinstance(task, kind):
         return task
     given = next(word for other, word in _READS.items() if isinstance(task, other))
-    raise PluginError(
-        f"model.name: {plugins.name_of(model)!r} reads {_READS[kind]}, but the task {plugins.name_of(task)!r} "
-        f"gives {given}"
-    )
+    name, own = plugins.name_of(task), plugins.name_of(model)
+    raise PluginError(f"model.name: {own!r} reads {_READS[kind]}, but the task {name!r} gives {given}")
 
 
 def check_causality(task: TokenTask, model: Model, *, causal: bool) -> None:
-    """Raise PluginError if the model sees the answer in its input, or not what it needs for it."""
+    """Raise PluginError if the model sees the answer in its input, or not all that it needs."""
     if task.causal == causal:
         return
     name, own = plugins.name_of(task), plugins.name_of(model)
@@ -134,7 +130,7 @@ def check_causality(task: TokenTask, model: Model, *, causal: bool) -> None:
 
 
 def _suits(example: Mapping[str, Any], task: TokenTask) -> bool:
-    """Return whether a model, built from an example, reads this task's tokens and sees as much of them as it should."""
+    """Return whether an example's model reads this task's tokens, and as many as it should."""
     model = plugins.build(Model, example, "model")
     try:
         model.parameters(task)
@@ -144,18 +140,19 @@ def _suits(example: Mapping[str, Any], task: TokenTask) -> bool:
 
 
 def drop(values: Tensor, keep: Tensor) -> Tensor:
-    """Values with the dropped ones zero. Inverted dropout (Srivastava et al. 2014) also divides by 1 - rate.
+    """Return values with the dropped ones zero.
 
-    That factor, `dropout_scale`, is best multiplied into the small matrix that makes the values.
+    The factor 1 / (1 - rate) of inverted dropout (Srivastava et al. 2014) is best multiplied into
+    the small matrix that makes the values: `dropout_scale`.
     """
     return values * keep.to(values.dtype)
 
 
 def dropout_scale(rate: float | Tensor, like: Tensor) -> float | Tensor:
-    """1 / (1 - rate) in the precision of `like`."""
+    """Return 1 / (1 - rate) in the type of `like`."""
     return (1 / (1 - rate)).to(like.dtype) if isinstance(rate, Tensor) else 1 / (1 - rate)
 
 
 def in_use(switch: float | Tensor) -> bool:
-    """Return whether a switch is on; in the engine it is then a tensor, else the plain number 0."""
+    """Return whether a switch is on: in the engine a tensor, otherwise not the number 0."""
     return isinstance(switch, Tensor) or switch != 0

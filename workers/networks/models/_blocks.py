@@ -1,9 +1,9 @@
 """The parts of a transformer's layers: linear maps, norms, Canon layers, attention, MLP.
 
-Each part is a frozen description. `parameters()` says what it learns, by name and in the order of the flat vector;
-calling the part computes it from the layer's own parameters, which have the same names.
+Each part is a frozen description. `parameters()` lists what it learns, in the order of the flat
+vector; calling the part computes it from the layer's own parameters, of the same names.
 
-Legend: N sequences, s positions, d width, h heads, c = d / h channels of a head, f channels of the MLP.
+Legend: N sequences, s positions, d width, h heads, c = d / h channels of a head, f of the MLP.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Linear:
     outputs: int
     bias: bool
     matrices: int = 1
-    """How many maps lie side by side in W."""
+    """The number of maps side by side in W."""
     start: Start
     bias_start: Start = _ZERO
 
@@ -54,15 +54,14 @@ class Linear:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Norm:
-    """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019), spelled out for vmap and short rows."""
+    """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019), for vmap and short rows."""
 
     name: str
     width: int
-    kind: str
-    """`layer_norm` or `rms_norm`."""
+    kind: str  # `layer_norm` or `rms_norm`
     epsilon: float | Tensor
     bias: bool
-    """Of LayerNorm; RMSNorm has none."""
+    """True for a bias of LayerNorm; RMSNorm has none."""
 
     def parameters(self) -> dict[str, Parameter]:
         gain = {self.name: Parameter(shape=(self.width,), start=Constant(value=1), decay=False)}
@@ -79,10 +78,10 @@ class Norm:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Canon:
-    """A Canon layer: x plus its causal convolution, each channel with its own kernel; without one x itself.
+    """A Canon layer: x plus its causal convolution, by channel; x itself if it is not `present`.
 
-    Kernels start as those of torch.nn.Conv1d, uniform on +-1 / sqrt(kernel). Source: Allen-Zhu 2025, "Physics of
-    Language Models: Part 4.1", and its code.
+    Kernels start as torch.nn.Conv1d's, uniform on +-1 / sqrt(kernel). Source: Allen-Zhu 2025,
+    "Physics of Language Models: Part 4.1", and its code.
     """
 
     name: str
@@ -114,7 +113,7 @@ class SelfAttention:
     query_key_norm: bool
     norm_epsilon: float | Tensor
     canon_heads: Canon
-    """On queries, keys and values."""
+    """The Canon layer of queries, keys and values."""
     position: Position
     scorer: Scorer
     causal: bool
@@ -156,37 +155,36 @@ class SelfAttention:
         return Attention(query, key, weights, visible, query_from, key_from)
 
     def _queries_keys_values(self, stream: Tensor, own: Parameters) -> tuple[Tensor, Tensor, Tensor]:
-        """[N, h, s, c] each, positions rotated into queries and keys."""
+        """Return [N, h, s, c] each, positions rotated into queries and keys."""
         packed = self.query_key_value(self.canon_input(stream, own), own)  # [N, s, 3 d]
         if self.query_key_norm:
             both, value = packed.split([packed.shape[-1] // 3 * 2, packed.shape[-1] // 3], dim=-1)
             both = both.unflatten(-1, (2 * self.heads, -1))  # [N, s, 2 h, c]
-            packed = torch.cat([divide_by_root_mean_square(both, self.norm_epsilon).flatten(-2), value], dim=-1)
+            both = divide_by_root_mean_square(both, self.norm_epsilon).flatten(-2)
+            packed = torch.cat([both, value], dim=-1)
         packed = self.canon_heads(packed, own)
         query, key, value = (self._split_heads(part) for part in packed.chunk(3, dim=-1))
         return self.position.rotate(query), self.position.rotate(key), value
 
     def _weights(self, query: Tensor, key: Tensor, like: Tensor, visible: Tensor, own: Parameters) -> Tensor:
-        """[N, h, s, s]."""
+        """Return [N, h, s, s]."""
         learned, bias = within("scorer", own), self.position.bias(self.heads, like)
         if bias is None or not isinstance(self.scorer, LogitScorer):
             return self.scorer.weights(query, key, visible, learned)
         return self.scorer.of_logits(scaled_logits(query, key) + bias, visible, learned)
 
     def _sources(self, stream: Tensor, own: Parameters) -> Sequence[Affine | None]:
-        """Return the affine maps that queries, and keys, are computed by."""
         if self.query_key_norm or self.canon_heads.present:
             return None, None
         vectors, weight = self.canon_input(stream, own), own["query_key_value"]
-        bias = own["query_key_value_bias"] if self.query_key_value.bias else weight.new_zeros(weight.shape[-1])
+        has_bias = self.query_key_value.bias
+        bias = own["query_key_value_bias"] if has_bias else weight.new_zeros(weight.shape[-1])
         parts = zip(weight.chunk(3, dim=-1), bias.chunk(3), strict=True)
-        query, key, _ = (
-            Affine(vectors, self._split_heads(part), biases.view(self.heads, -1)) for part, biases in parts
-        )
+        query, key, _ = (Affine(vectors, self._split_heads(one), b.view(self.heads, -1)) for one, b in parts)
         return query, key
 
     def _split_heads(self, vectors: Tensor) -> Tensor:
-        """[N, h, s, c] from [N, s, d]."""
+        """Return [N, h, s, c] from [N, s, d]."""
         return vectors.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
 
@@ -212,7 +210,7 @@ class Mlp:
         }
 
     def activation_parameters(self) -> dict[str, Parameter]:
-        """Return the activation's learned parameters: in each layer, or in one place for all layers."""
+        """Return the activation's learned parameters: in each layer, or once for all layers."""
         return under("activation", self.activation.parameters())
 
     def __call__(self, stream: Tensor, own: Parameters) -> Tensor:
@@ -222,10 +220,10 @@ class Mlp:
 
 
 def divide_by_root_mean_square(vectors: Tensor, epsilon: float | Tensor) -> Tensor:
-    """Vectors [..., n] divided by their root mean square."""
+    """Return vectors [..., n] over their root mean square."""
     return vectors * torch.rsqrt(vectors.square().mean(-1, keepdim=True) + epsilon)
 
 
 def dropout(values: Tensor, name: str, rate: float | Tensor, keep: Mapping[str, Tensor]) -> Tensor:
-    """Inverted dropout at a site, if it is in use."""
+    """Apply inverted dropout at a site, if it is in use."""
     return drop(values * dropout_scale(rate, values), keep[name]) if name in keep else values

@@ -1,7 +1,7 @@
-"""How the maps and embeddings of layered models start, by the name of the code or paper that starts them so.
+"""Initial maps and embeddings of layered models, by the name of the code or paper they are from.
 
-Norms start at a gain of 1 and a bias of 0, and all other biases at 0 where nothing else is said. Canon layers, scorers
-and activations have starts of their own. docs/experiments/starts.md has the sources, paper by paper.
+Norms start at a gain of 1 and a bias of 0, other biases at 0 unless given; Canon layers, scorers
+and activations start by themselves. docs/experiments/starts.md has the sources.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Initialisation:
     """The starts of a transformer's parameters."""
 
     map: Callable[[int], Start]
-    """Of a weight matrix, given its number of inputs."""
+    """The start of a weight matrix, given its number of inputs."""
     residual: Callable[[int], Start]
-    """Of the two matrices of a layer that write to the residual stream, given the number of layers."""
+    """The start of a layer's two matrices to the residual stream, given the number of layers."""
     embedding: Start
-    """Of token embeddings and learned positions."""
+    """The start of token embeddings and learned positions."""
     unembedding: Start
     ends: Callable[[int], tuple[Start, Start]]
-    """Of a regressor's read-in and read-out, weight and bias, given the number of inputs."""
+    """The starts of a regressor's read-in and read-out, weight and bias, given their inputs."""
 
 
 def linear(inputs: int) -> Start:
-    """Return the start of a weight or a bias of `torch.nn.Linear`: uniform on +-1 / sqrt(inputs)."""
+    """Return the start of a `torch.nn.Linear`'s weight or bias: uniform on +-1 / sqrt(inputs)."""
     return Uniform(bound=inputs**-0.5)
 
 

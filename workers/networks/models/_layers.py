@@ -1,4 +1,4 @@
-"""The base of multi-layer transformers: layers of attention and MLP, pre- or post-norm, made of plug-ins.
+"""The base of multi-layer transformers: layers of attention and MLP, pre- or post-norm.
 
 `_blocks` has the parts: linear maps, norms, Canon layers, attention and MLP.
 """
@@ -27,32 +27,34 @@ from workers.networks.positions import Position
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.numerics.parameters import Normal, Parameter, Parameters, Start, under, within
 
-CANON_PLACES = ["".join(letters) for count in range(1, 5) for letters in combinations("ABCD", count)]
+CANON_PLACES = ["".join(some) for count in range(1, 5) for some in combinations("ABCD", count)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layered(Model):
-    """A model that reads a batch into a residual stream, passes it through layers and writes outputs from it.
+    """A model that reads a batch into a stream, passes it through layers and writes outputs.
 
-    Each layer adds attention, then an MLP, to the stream. With pre-norm a norm stands before each of the two,
-    and one after the last layer; with post-norm one stands after each of the two sums. Weight decay exempts
-    biases, gains, and the parameters that the scorer and the activation exempt.
+    Each layer adds attention, then an MLP, to the stream. With pre-norm a norm stands before each
+    of the two, and one after the last layer; with post-norm one stands after each of the two sums.
+    Weight decay exempts biases, gains, and what the scorer and the activation exempt.
 
-    `initialisation` says how weights start; biases start at 0 and gains at 1. The default, as in spaces older
-    than the option, is the first of these.
-    `truncated_normal`: deviation 0.02, truncated at two deviations (paper 002, Appendix B; paper 003, 5.4).
+    `initialisation` is how weights start; biases start at 0 and gains at 1. The default, the first
+    of these, is also that of spaces older than the option.
+
+    `truncated_normal`: deviation 0.02, truncated at two deviations (paper 002, B; paper 003, 5.4).
     `normal`: the same without truncation, as in BERT, Llama and minGPT.
-    `gpt2`: `normal`, but the matrices that write to the residual stream, attention's output and the MLP's,
-    have a deviation of 0.02 / sqrt(2 depth) (GPT-2 and nanoGPT).
-    `modded_nanogpt`: linear maps as torch.nn.Linear, embeddings from N(0, 1); the unembedding and the
-    matrices that write to the residual stream at 0 (NanoGPT Speedrun, paper 002, Appendix E).
+    `gpt2`: `normal`, but the matrices that write to the residual stream, attention's output and the
+    MLP's, have a deviation of 0.02 / sqrt(2 depth) (GPT-2 and nanoGPT).
+    `modded_nanogpt`: linear maps as torch.nn.Linear, embeddings from N(0, 1); the unembedding and
+    the matrices that write to the stream at 0 (NanoGPT Speedrun, paper 002, Appendix E).
 
-    Dropout acts on the sum of input and position, on what attention and MLP each add to the stream, and on
-    single attention weights. A Canon layer adds a causal depthwise convolution over four positions to its
-    input x. Canon layers stand before attention (A), on queries, keys and values (B), before the MLP (C) and
-    before its activation (D). Source: Allen-Zhu 2025, "Physics of Language Models: Part 4.1", and its code.
+    Dropout acts on the sum of input and position, on what attention and MLP each add to the stream,
+    and on single attention weights. A Canon layer adds a causal depthwise convolution over four
+    positions to its input x. Canon layers stand before attention (A), on queries, keys and values
+    (B), before the MLP (C) and before its activation (D). Source: Allen-Zhu 2025, "Physics of
+    Language Models: Part 4.1", and its code.
 
-    Legend: N sequences, s positions, d width, h heads, c = d / h channels of a head, f channels of the MLP.
+    Legend: N sequences, s positions, d width, h heads, c = d / h channels of a head.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"width": 6, "mlp_multiple": 2},)
@@ -61,28 +63,28 @@ class Layered(Model):
     heads: int = size(2)
     width: int = size()
     mlp_multiple: int = size(4, low=0)
-    """f / d; 0: no MLP. Gated: two thirds of that, for the same number of weights (Shazeer 2020)."""
+    """f / d; 0: no MLP. Gated: two thirds of that, for as many weights (Shazeer 2020)."""
     scorer: Scorer = part(Scorer, "softmax")
     activation: Activation = part(Activation, "gelu")
     activation_per_layer: bool = flag(False)
-    """Whether each layer learns its own activation; otherwise all layers share one, as in paper 002."""
+    """True if each layer learns its own activation; else all layers share one, as in paper 002."""
     position: Position = part(Position, "learned")
     pre_norm: bool = flag(True)
     norm: str = option("layer_norm", ("layer_norm", "rms_norm"))
     norm_epsilon: float = knob(1e-5, low=0)
     query_key_norm: bool = flag(False)
-    """Whether queries and keys get an RMSNorm without a gain over each head's channels (modded-nanogpt)."""
+    """True for an RMSNorm without a gain on queries and keys, by head (modded-nanogpt)."""
     bias: bool = flag(True)
-    """Whether LayerNorm and all linear maps but the unembedding have a bias, as in GPT-2."""
+    """True if LayerNorm and all linear maps but the unembedding have a bias, as in GPT-2."""
     canon: str = option("none", ("none", *CANON_PLACES))
     initialisation: str = option("truncated_normal", tuple(INITIALISATIONS))
     embedding_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     attention_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     mlp_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     weight_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
-    """Rate for single attention weights, after the scorer; GPT-2's code calls it attention dropout."""
+    """Rate of single attention weights, after the scorer; attention dropout in GPT-2's code."""
 
-    # -- checks, parameters and dropout sites ------------------------------------------------------------------------
+    # -- checks, parameters and dropout sites ------------------------------------------------------
 
     def check(self, task: Task) -> None:
         """Raise PluginError if sizes or parts do not fit each other or the task."""
@@ -98,7 +100,7 @@ class Layered(Model):
             raise PluginError("model.position: its bias is added to logits, and model.scorer looks at queries and keys")
 
     def facts(self) -> Params:
-        """Return the facts of the activation (`activation.approximation_error`); none without an MLP."""
+        """Return the activation's facts (`activation.approximation_error`); none without an MLP."""
         return under("activation", self.activation.facts()) if self.mlp_multiple else {}
 
     @abstractmethod
@@ -138,15 +140,15 @@ class Layered(Model):
             if self.mlp_multiple:
                 rates[f"layers.{layer}.mlp"] = self.mlp_dropout
         sites = {name: Site(shape=shape, rate=rate) for name, rate in rates.items()}
-        # A site's position in this order chooses its random numbers; a site added later has to come last.
+        # The order chooses a site's random numbers: a site added later has to come last.
         weights = Site(shape=(batch, self.heads, length, length), rate=self.weight_dropout)
         return sites | {f"layers.{layer}.weights": weights for layer in range(self.depth)}
 
-    # -- parts of a layer --------------------------------------------------------------------------------------------
+    # -- parts of a layer --------------------------------------------------------------------------
 
     @property
     def starts(self) -> Initialisation:
-        """How the parameters start, as `initialisation` says."""
+        """The starts that `initialisation` names."""
         return INITIALISATIONS[self.initialisation]
 
     @property
@@ -169,8 +171,8 @@ class Layered(Model):
     def _mlp(self) -> Mlp | None:
         if not self.mlp_multiple:
             return None
-        inputs = self.activation.inputs
-        hidden = self.mlp_multiple * self.width if inputs == 1 else round(2 * self.mlp_multiple * self.width / 3)
+        inputs, hidden = self.activation.inputs, self.mlp_multiple * self.width
+        hidden = hidden if inputs == 1 else round(2 * hidden / 3)
         return Mlp(
             canon_input=self._canon("C", self.width),
             mlp_in=self._linear("mlp_in", self.width, inputs * hidden, matrices=inputs),
@@ -190,7 +192,7 @@ class Layered(Model):
     def _canon(self, letter: str, channels: int) -> Canon:
         return Canon(name=f"canon_{letter}", channels=channels, present=letter in self.canon)
 
-    # -- computation -------------------------------------------------------------------------------------------------
+    # -- computation -------------------------------------------------------------------------------
 
     @abstractmethod
     def read(self, parameters: Parameters, batch: Batch) -> Tensor:
@@ -203,23 +205,24 @@ class Layered(Model):
     @property
     @abstractmethod
     def causal(self) -> bool:
-        """Whether each position sees only itself and the positions before it."""
+        """True if each position sees only itself and the positions before it."""
 
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
         stream, visible = self._embed(parameters, batch, keep), _visible(batch, self.causal)
         for layer in range(self.depth):
-            layer_parameters = _parameters_of_layer(layer, parameters)
-            stream = self._apply_layer(stream, visible, layer_parameters, within(f"layers.{layer}", keep))
-        return self.write(parameters, self._norm("norm")(stream, parameters) if self.pre_norm else stream)
+            own = _parameters_of_layer(layer, parameters)
+            stream = self._apply_layer(stream, visible, own, within(f"layers.{layer}", keep))
+        stream = self._norm("norm")(stream, parameters) if self.pre_norm else stream
+        return self.write(parameters, stream)
 
     def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
         stream, visible = self._embed(parameters, batch, {}), _visible(batch, self.causal)
         shown: list[Attention] = []
         for layer in range(self.depth):
-            layer_parameters = _parameters_of_layer(layer, parameters)
-            inputs = self._norm("attention_norm")(stream, layer_parameters) if self.pre_norm else stream
-            shown.append(self._attention.show(inputs, visible, layer_parameters))
-            stream = self._apply_layer(stream, visible, layer_parameters, {})
+            own = _parameters_of_layer(layer, parameters)
+            inputs = self._norm("attention_norm")(stream, own) if self.pre_norm else stream
+            shown.append(self._attention.show(inputs, visible, own))
+            stream = self._apply_layer(stream, visible, own, {})
         return shown
 
     def _embed(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
@@ -228,16 +231,19 @@ class Layered(Model):
         return dropout(stream, "embedding", self.embedding_dropout, keep)
 
     def _apply_layer(self, stream: Tensor, visible: Tensor, own: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
-        """Return the stream [N, s, d] after attention and MLP of the layer whose parameters are `own`."""
+        """Return the stream [N, s, d] after the layer whose parameters are `own`."""
         attention, attention_norm = self._attention, self._norm("attention_norm")
         mlp, mlp_norm = self._mlp, self._norm("mlp_norm")
 
         def attend(vectors: Tensor) -> Tensor:
-            return dropout(attention(vectors, visible, own, keep), "attention", self.attention_dropout, keep)
+            added = attention(vectors, visible, own, keep)
+            return dropout(added, "attention", self.attention_dropout, keep)
 
         if self.pre_norm:
             stream = stream + attend(attention_norm(stream, own))
-            return stream + dropout(mlp(mlp_norm(stream, own), own), "mlp", self.mlp_dropout, keep) if mlp else stream
+            if mlp is None:
+                return stream
+            return stream + dropout(mlp(mlp_norm(stream, own), own), "mlp", self.mlp_dropout, keep)
         stream = attention_norm(stream + attend(stream), own)
         if mlp is None:
             return stream
@@ -245,15 +251,16 @@ class Layered(Model):
 
 
 def _parameters_of_layer(layer: int, parameters: Parameters) -> Parameters:
-    """Return a layer's parameters by their names in the layer, and those that all layers share."""
-    shared = {name: value for name, value in parameters.items() if name.startswith(("activation.", "scorer."))}
+    """Return a layer's parameters by their names in the layer, and the shared ones."""
+    prefixes = "activation.", "scorer."
+    shared = {name: value for name, value in parameters.items() if name.startswith(prefixes)}
     return shared | within(f"layers.{layer}", parameters)
 
 
 def _visible(batch: Batch, causal: bool) -> Tensor:
-    """Return which positions (last axis) each one sees: bool [s, s], or [N, 1, s, s] if lengths differ."""
+    """Return which positions (last axis) each sees: bool [s, s], or [N, 1, s, s] by lengths."""
     length = batch["inputs"].shape[1]
     all_pairs = torch.ones(length, length, dtype=torch.bool, device=batch["inputs"].device)
     if causal:
-        return all_pairs.tril()  # padding follows its sequence, so no position of the sequence sees it
+        return all_pairs.tril()  # padding follows its sequence, which does not see it
     return all_pairs & is_given(batch)[:, None, None] if "lengths" in batch else all_pairs

@@ -1,4 +1,4 @@
-"""What transformers over tokens share: embedding and unembedding."""
+"""The shared part of transformers over tokens: embedding and unembedding."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from workers.numerics.parameters import Parameter, Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class TokenTransformer(Layered):
-    """The stream starts with the tokens' embeddings; logits are its products with the columns of the unembedding."""
+    """The stream starts with tokens' embeddings; logits are its products with the unembedding."""
 
     tied: bool = flag(False)
-    """Whether the unembedding is the embedding, transposed."""
+    """True if the unembedding is the embedding, transposed."""
     logit_cap: float = knob(0.0, low=0, switch=True)
     """Logits become cap * tanh(logits / cap); 0: they stay (Gemma 2, modded-nanogpt)."""
 

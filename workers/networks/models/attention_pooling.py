@@ -23,14 +23,14 @@ _GELU = Gelu(form="tanh")
 @final
 @dataclass(frozen=True, kw_only=True)
 class AttentionPooling(Model):
-    """Deep Sets with one head of dot-product attention as the aggregation: y = phi(attention(psi_q(q), psi_x(x_i))).
+    """Deep Sets that aggregate by one head of attention: y = phi(attention(psi_q(q), psi_x(x_i))).
 
-    psi_x is two maps, each with a GELU after it, psi_q and phi are a map, a GELU and a map; GELU in its tanh form. All
-    maps, those of the head too, have biases and start as flax's do, LeCun normal and zero; weight decay applies to all.
-    Source: paper 001, Appendix A.3 and its listing.
+    psi_x is two maps, each with a GELU after it; psi_q and phi are a map, a GELU and a map; GELU in
+    its tanh form. All maps, the head's too, have biases and start as flax's do, LeCun normal and
+    zero; weight decay applies to all. Source: paper 001, Appendix A.3 and its listing.
 
-    As a set has one query, neither keys nor values are computed item by item: h_i . (W_K q) is the logit of item i,
-    and W_V is applied to the pooled h. That is the same function with a third of the multiplications.
+    As a set has one query, h_i . (W_K q) is the logit of item i, and W_V is applied to the pooled
+    h: the same function with a third of the multiplications.
 
     Legend: N sets, n items, d width, c classes.
     """
@@ -41,7 +41,7 @@ class AttentionPooling(Model):
     scorer: Scorer = part(Scorer, "adaptive_temperature")
 
     def check(self, task: Task) -> None:
-        """Any task over sets fits: items have no order and no limit in number."""
+        """Accept any task over sets: items have no order and no limit in number."""
         require_task(SetTask, task, self)
 
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
@@ -85,14 +85,14 @@ class AttentionPooling(Model):
         ]
 
     def _read(self, parameters: Parameters, batch: Batch) -> tuple[Tensor, Tensor]:
-        """psi_x of the items [N, n, d] and psi_q of the query [N, d]."""
+        """Return psi_x of the items [N, n, d] and psi_q of the query [N, d]."""
         kind = parameters["item_in"].dtype
         items = _gelu(_apply_map(batch["inputs"].to(kind), "item_in", parameters))
         query = _gelu(_apply_map(batch["query"].to(kind), "query_in", parameters))
         return _gelu(_apply_map(items, "item_out", parameters)), _apply_map(query, "query_out", parameters)
 
     def _weights(self, parameters: Parameters, items: Tensor, query: Tensor, visible: Tensor) -> Tensor:
-        """[N, 1, 1, n]."""
+        """Return [N, 1, 1, n]."""
         query, learned = _apply_map(query, "query", parameters)[:, None], within("scorer", parameters)
         (key, bias), _ = _keys_and_values(parameters)
         if not isinstance(self.scorer, LogitScorer):
@@ -118,6 +118,6 @@ def _gelu(values: Tensor) -> Tensor:
 
 
 def _keys_and_values(parameters: Parameters) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Matrix [d, d] and bias [d] that make keys, and those that make values."""
-    matrices, biases = parameters["key_value"].chunk(2, dim=-1), parameters["key_value_bias"].chunk(2, dim=-1)
+    """Return the matrix [d, d] and bias [d] of keys, and those of values."""
+    matrices, biases = (parameters[name].chunk(2, dim=-1) for name in ("key_value", "key_value_bias"))
     return (matrices[0], biases[0]), (matrices[1], biases[1])

@@ -11,9 +11,9 @@ from workers.networks.models._tokens import TokenTransformer
 @final
 @dataclass(frozen=True, kw_only=True)
 class Encoder(TokenTransformer):
-    """The transformer without the causal mask, as masked language modelling needs it (Devlin et al. 2019).
+    """The transformer without the causal mask, for masked language modelling (Devlin et al. 2019).
 
-    Its head is the unembedding, by which masked tokens are told; what lies beyond a sequence's length is not seen.
+    The unembedding predicts masked tokens; padding is not seen.
     """
 
     @property

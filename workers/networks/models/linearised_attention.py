@@ -21,23 +21,25 @@ from workers.numerics.temperature import sweep
 @final
 @dataclass(frozen=True, kw_only=True)
 class LinearisedAttention(Model):
-    """(x_q, y_q) -> mean u + (1 / temperature) mean (z - mean z) u over the other positions i; y is the last feature.
+    """(x_q, y_q) -> mean u + (1 / temperature) mean (z - mean z) u over the other positions i.
 
-    z_i = (x_i, y_i) . M x_q are logits and u_i = (x_i, y_i) V values: attention with the weights (1 + (z - mean z) /
-    temperature) / n in place of softmax(z / temperature), and the products of its matrices learned as one (paper 004,
-    equations 5 and 7). A position has no logit for itself, since the one that is asked has no label to give. As all is
-    linear, it is computed by one matrix of sums over the positions, without a weight for every two of them.
+    y is the last feature. z_i = (x_i, y_i) . M x_q are logits and u_i = (x_i, y_i) V values:
+    attention with weights (1 + (z - mean z) / temperature) / n in place of softmax(z /
+    temperature), and the products of its matrices learned as one (paper 004, equations 5 and 7). A
+    position has no logit for itself, since the one that is asked has no label to give. As all is
+    linear, one matrix of sums over the positions is enough.
 
-    V starts as the label, 1, and 0 for x; M small for x and 0 for y. Where all starts small, some seeds end in a worse
-    minimum, in which x has a value and y a logit.
+    V starts as the label, 1, and 0 for x; M small for x and 0 for y. If all starts small, some
+    seeds end in a worse minimum, in which x has a value and y a logit.
 
-    `temperatures`: more of them at which the trained weights are validated, `1.5 2 4`, and `temperature=estimated` in
-    any case. `estimated` is the paper's heuristic (Appendix J), which knows no label and no true distribution: the
-    temperature times the second moment of the logits between two inputs over the mean logit of an input with itself,
-    here over all inputs of each prompt, from their mean. These logits are of x alone, times the label's entry in V.
+    `temperatures`: more of them at which the trained weights are validated, `1.5 2 4`, and always
+    `temperature=estimated`. `estimated` is the paper's heuristic (Appendix J), which needs neither
+    labels nor the true distribution: the temperature times the second moment of the logits between
+    two inputs over the mean logit of an input with itself, here over all inputs of each prompt,
+    from their mean. These logits are of x alone, times the label's entry in V.
 
-    Without `centred` it is linear attention, (1 / temperature) mean z u (equation 6), which a shift of the mean of the
-    inputs reaches; its temperature is estimated from the inputs as they are.
+    Without `centred` it is linear attention, (1 / temperature) mean z u (equation 6), which a shift
+    of the inputs' mean changes; its temperature is estimated from the inputs as they are.
 
     Legend: N prompts, s positions, f features, o outputs.
     """
@@ -93,7 +95,7 @@ class LinearisedAttention(Model):
         return average + covariance / self._temperature(centred, given, parameters)
 
     def _temperature(self, centred: Tensor, given: Tensor, parameters: Parameters) -> float | Tensor:
-        """As it is, or [N, 1, o] if it is estimated from the rows, around their mean where that is taken off."""
+        """Return the temperature, or [N, 1, o] if it is estimated from the rows that are given."""
         if not self.estimated:
             return self.temperature
         inputs = centred[..., :-1]

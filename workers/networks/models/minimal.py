@@ -33,19 +33,20 @@ from workers.numerics.tensors import one_hot
 class Minimal(Model):
     """f(t) = E[t_s] U + sum_i w(t_s, t_i) E'[t_i] W_V W_O U, E' = RMSNorm(E) (paper 003, eq. 3).
 
-    Queries and keys are E' W_Q and E' W_K, logits are scaled by 1 / sqrt(key_width). Embedding dropout acts on the
-    embedding of each occurrence of a token, before the norm and on the residual stream alike; residual dropout acts on
-    the row E'[t_i] W_V W_O of each occurrence, before attention mixes the rows and before U (3.2). There is no dropout
-    on attention weights, no bias, and no norm before U. Embedding and norm are exempt from weight decay (5.4).
+    Queries and keys are E' W_Q and E' W_K, logits are scaled by 1 / sqrt(key_width). Embedding
+    dropout acts on the embedding of each occurrence of a token, before the norm and on the residual
+    stream alike; residual dropout acts on the row E'[t_i] W_V W_O of each occurrence, before
+    attention mixes the rows and before U (3.2). There is no dropout on attention weights, no bias,
+    and no norm before U. Embedding and norm are exempt from weight decay (5.4).
 
-    The paper's wording also allows dropout that drops entries of the per-token matrices E and E' W_V W_O, one mask for
-    all occurrences of a token in the minibatch: `dropout_unit: token`. It costs as much as none.
+    The paper's wording also allows dropout of entries of the per-token matrices E and E' W_V W_O,
+    with one mask for all occurrences of a token in a minibatch, at no cost: `dropout_unit: token`.
 
-    Without embedding dropout per occurrence everything depends on tokens only, so that queries, keys and displacements
-    are computed once per token instead of once per occurrence: v x v tables, exactly the same function.
+    Without embedding dropout per occurrence all depends on tokens only, so queries, keys and
+    displacements are computed once per token: v x v tables, exactly the same function.
 
-    Padding with zeros changes nothing: what is added gets no gradient and stays zero, the norm divides by the actual
-    width, the logits by the root of the actual key width.
+    Padding with zeros changes nothing: it gets no gradient and stays zero, the norm divides by the
+    actual width, the logits by the root of the actual key width.
 
     Legend: N sequences, s positions, v tokens, d width.
     """
@@ -72,7 +73,7 @@ class Minimal(Model):
         return True
 
     def check(self, task: Task) -> None:
-        """Any task over tokens fits: there are no positions and so no longest input."""
+        """Accept any causal task over tokens: there are no positions and so no longest input."""
         check_causality(require_task(TokenTask, task, self), self, causal=True)
 
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
@@ -123,13 +124,13 @@ class Minimal(Model):
 
     def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
         embedding = parameters["embedding"]
-        normed = self._normalize(one_hot(batch["inputs"], embedding.shape[0], embedding.dtype) @ embedding)  # [N, s, d]
+        normed = self._normalize(one_hot(batch["inputs"], embedding.shape[0], embedding.dtype) @ embedding)
         gain, visible = parameters["norm"][:, None], _causal(normed.shape[-2], normed)
         sources = [
             Affine(normed, (gain * parameters[name])[None], embedding.new_zeros(1, self.key_width))
             for name in ("query", "key")
         ]
-        query, key = (part[:, None] for part in self._queries_keys(normed, parameters))  # [N, 1, s, dk]
+        query, key = (one[:, None] for one in self._queries_keys(normed, parameters))
         weights = self.scorer.weights(query, key, visible, within("scorer", parameters))
         return (Attention(query, key, weights, visible, *sources),)
 
@@ -144,7 +145,7 @@ class Minimal(Model):
         else:
             stream = tokens @ parameters["embedding"]
         normed = self._normalize(stream)
-        query, key = (part[:, None] for part in self._queries_keys(normed, parameters))  # [N, 1, s, dk]
+        query, key = (one[:, None] for one in self._queries_keys(normed, parameters))
         visible = _causal(tokens.shape[-2], tokens)
         weights = self.scorer.weights(query, key, visible, within("scorer", parameters))[:, 0]
         rows = normed @ self._row_matrix(parameters, keep)
@@ -153,13 +154,14 @@ class Minimal(Model):
         return (stream + weights @ rows) @ parameters["unembedding"]
 
     def _normalize(self, vectors: Tensor) -> Tensor:
-        """RMSNorm (Zhang and Sennrich 2019) but for its learned scale, which is multiplied into what reads it."""
+        """Apply RMSNorm (Zhang and Sennrich 2019) without its gain, which readers multiply in."""
         width = actual(self, "width")
         if isinstance(width, int):
-            return vectors * torch.rsqrt(vectors.square().mean(-1, keepdim=True) + self.norm_epsilon)
-        # Under padding the mean has to be taken over the lane's own width: the zeros beyond it are no channels.
+            squares = vectors.square().mean(-1, keepdim=True) + self.norm_epsilon
+            return vectors * torch.rsqrt(squares)
+        # The mean is over the lane's own width: the zeros beyond it are no channels.
         squares = vectors.square().sum(-1, keepdim=True) / width.to(vectors.dtype) + self.norm_epsilon
-        return vectors * torch.rsqrt(squares.masked_fill(squares == 0, 1.0))  # tokens that are padding, with epsilon 0
+        return vectors * torch.rsqrt(squares.masked_fill(squares == 0, 1.0))  # padded tokens
 
     def _queries_keys(self, normed: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
         gain, key_width = parameters["norm"][:, None], actual(self, "key_width")

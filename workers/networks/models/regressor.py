@@ -20,10 +20,10 @@ from workers.numerics.parameters import Parameter, Parameters
 class Regressor(Layered):
     """A decoder-only transformer on real numbers, for learning in context.
 
-    The stream starts with x W_in + b_in and outputs are linear in its end, as in Garg et al. 2022, "What can
-    transformers learn in-context?", and paper 000. The outputs at a position depend on inputs up to it. In their code
-    these two maps stand outside GPT-2 and start as torch.nn.Linear does, weight and bias uniform on +-1 / sqrt(inputs),
-    and so they do with every `initialisation` but `truncated_normal`, which starts them as all other maps.
+    The stream starts with x W_in + b_in and outputs are linear in its end, as in Garg et al. 2022,
+    "What can transformers learn in-context?", and paper 000. In their code these two maps stand
+    outside GPT-2 and start as torch.nn.Linear, uniform on +-1 / sqrt(inputs); so they do with every
+    `initialisation` but `truncated_normal`, which starts them as all other maps.
     """
 
     @property
@@ -52,5 +52,5 @@ class Regressor(Layered):
     def _end(self, name: str, inputs: int, outputs: int) -> Mapping[str, Parameter]:
         """Return the parameters of a map at an end of the model, which Muon leaves alone."""
         start, bias = self.starts.ends(inputs)
-        own = Linear(name=name, inputs=inputs, outputs=outputs, bias=True, matrices=0, start=start, bias_start=bias)
-        return own.parameters()
+        sizes = {"inputs": inputs, "outputs": outputs, "matrices": 0}
+        return Linear(name=name, **sizes, bias=True, start=start, bias_start=bias).parameters()

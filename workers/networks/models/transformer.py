@@ -11,7 +11,7 @@ from workers.networks.models._tokens import TokenTransformer
 @final
 @dataclass(frozen=True, kw_only=True)
 class Transformer(TokenTransformer):
-    """A decoder-only transformer like GPT-2, or with `pre_norm: false` the baseline of paper 002 (Appendix B).
+    """A decoder-only transformer like GPT-2; with `pre_norm: false`, as in paper 002 (Appendix B).
 
     Logits at a position are those of the next token.
     """

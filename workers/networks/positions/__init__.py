@@ -17,10 +17,10 @@ class Position:
     """A way to encode positions; its members are frozen dataclasses."""
 
     def check(self, longest: int, head_width: int) -> None:
-        """Raise PluginError if inputs of `longest` tokens or heads of `head_width` channels cannot be encoded."""
+        """Raise PluginError if inputs of this length or heads of this width cannot be encoded."""
 
     def parameters(self, width: int, longest: int) -> Mapping[str, Parameter]:
-        """Return what is learned, for inputs of up to `longest` tokens; the model names it `position.<name>`."""
+        """Return what is learned for inputs up to this length: the model's `position.<name>`."""
         return {}
 
     def add_to(self, stream: Tensor, learned: Parameters) -> Tensor:
@@ -32,5 +32,5 @@ class Position:
         return vectors
 
     def bias(self, heads: int, like: Tensor) -> Tensor | None:
-        """[h, s, s] to add to the scaled logits of `like` [N, s, d]; None: nothing."""
+        """Return [h, s, s] to add to the scaled logits of `like` [N, s, d]; None for nothing."""
         return None

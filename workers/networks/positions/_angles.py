@@ -9,7 +9,8 @@ from workers.numerics.tensors import power
 
 
 def angles(length: int, channels: int, base: float | Tensor, device: torch.device) -> Tensor:
-    """[length, channels / 2] float64: position t times the frequency base^(-2i/channels) of the pair i."""
+    """Return [length, channels / 2] float64: t times base^(-2i/channels), the frequency of i."""
     pairs = torch.arange(0, channels, 2, dtype=torch.float64, device=device) / channels
     positions = torch.arange(length, dtype=torch.float64, device=device)
-    return positions[:, None] * power(torch.as_tensor(base, dtype=torch.float64, device=device), -pairs)
+    base = torch.as_tensor(base, dtype=torch.float64, device=device)
+    return positions[:, None] * power(base, -pairs)

@@ -15,14 +15,14 @@ from workers.networks.positions import Position
 class Alibi(Position):
     """Add -m (q - k) to the scaled logits, with a slope m of its own for each head.
 
-    The slopes of 2^n heads are 2^(-8/2^n), 2^(-16/2^n), ...; other numbers of heads take the slopes of the power of two
-    below, then every second slope of the one above. Source: Press et al. 2022, section 3 and the authors' code.
+    The slopes of 2^n heads are 2^(-8/2^n), 2^(-16/2^n), ...; other numbers of heads take those of
+    the power of two below, then every second of the next. Source: Press et al. 2022, section 3.
     """
 
     def bias(self, heads: int, like: Tensor) -> Tensor:
         positions = torch.arange(like.shape[-2], device=like.device)
         distance = (positions[:, None] - positions).to(like.dtype)
-        # torch makes no tensor of numbers on the meta device while it takes a gradient; there they count for nothing.
+        # While it takes a gradient, torch makes no tensor of numbers on the meta device.
         numbers = (
             torch.empty(heads, dtype=like.dtype, device="meta")
             if like.is_meta
@@ -32,7 +32,7 @@ class Alibi(Position):
 
 
 def slopes(heads: int) -> list[float]:
-    """One slope per head, as the authors' `get_slopes` gives them."""
+    """Return one slope per head, as the authors' `get_slopes` does."""
     below = 2 ** int(math.log2(heads))
     first = [2.0 ** (-8 * (i + 1) / below) for i in range(below)]
     between = [2.0 ** (-8 * (i + 1) / (2 * below)) for i in range(0, 2 * below, 2)]

@@ -15,13 +15,13 @@ from workers.numerics.parameters import Parameter, Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class Learned(Position):
-    """A learned vector per position, added to the token's embedding. Source: Radford et al. 2019 (GPT-2).
+    """A learned vector per position, added to the token's embedding (GPT-2: Radford et al. 2019).
 
-    Positions longer than any training input keep their start, as in paper 002's tests of longer inputs.
+    Positions beyond any training input keep their start, as in paper 002's tests of longer inputs.
     """
 
     longest: int = size(0, low=0)
-    """Number of positions; 0: as many as the task's longest input has."""
+    """The number of positions; 0: as many as the task's longest input has."""
 
     def check(self, longest: int, head_width: int) -> None:
         if 0 < self.longest < longest:

@@ -17,7 +17,7 @@ from workers.networks.positions._angles import angles
 class Rotary(Position):
     """Turn channels i and i + c/2 of queries and keys by the angle t / base^(2i/c).
 
-    Source: Su et al. 2021, equation 34, with the halves of a head as pairs (GPT-NeoX, Llama, modded-nanogpt).
+    Source: Su et al. 2021, equation 34, with halves of a head as pairs (GPT-NeoX, Llama).
     """
 
     base: float = knob(10000.0, low=1, open_low=True)

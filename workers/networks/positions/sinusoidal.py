@@ -17,8 +17,8 @@ from workers.numerics.parameters import Parameters
 class Sinusoidal(Position):
     """Add scale * sin(t / base^(2i/d)) to channel 2i and scale * cos of the same to channel 2i + 1.
 
-    Scale 1 is the original, whose embeddings are multiplied by sqrt(d); next to embeddings that start at 0.02 it is
-    large. Source: Vaswani et al. 2017, section 3.5.
+    Scale 1 is the original's, whose embeddings are multiplied by sqrt(d); beside embeddings of 0.02
+    it is large. Source: Vaswani et al. 2017, section 3.5.
     """
 
     base: float = knob(10000.0, low=1, open_low=True)

@@ -13,9 +13,9 @@ from workers.numerics.parameters import Parameters
 class Counted(LogitScorer):
     """Weights kernel(z) / n, n the number of keys that the query sees; rows need not sum to 1.
 
-    Paper 000 (Appendix C) names tanh, average, ReLU and x^2 as head kernels without a normalisation. Dividing by n is
-    that of Wortsman et al. 2023, "Replacing softmax with ReLU in Vision Transformers": it keeps the size of what
-    attention mixes independent of the length, and may be taken of kernels of either sign.
+    Paper 000 (Appendix C) names tanh, average, ReLU and x^2 as head kernels without a
+    normalisation. Division by n keeps the size of what attention mixes for kernels of either sign:
+    Wortsman et al. 2023, "Replacing softmax with ReLU in Vision Transformers".
     """
 
     @property
@@ -27,4 +27,4 @@ class Counted(LogitScorer):
 
     @abstractmethod
     def kernel(self, logits: Tensor) -> Tensor:
-        """Of each logit by itself."""
+        """Return the kernel of each logit by itself."""

@@ -1,9 +1,9 @@
-"""The alpha-entmax transformation, for any alpha in [1, 4] and each row with its own, with exact gradients.
+"""The alpha-entmax transformation for any alpha in [1, 4], one per row, with exact gradients.
 
-p_j = [1 + a (z_j - t)]_+ ^ (1 / a) with a = alpha - 1 and the t for which the row sums to 1 (Peters, Niculae and
-Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6, with tau = a t - 1). Written with log1p it meets softmax
-as a falls to 0, where t becomes the log of softmax's sum. For alpha = 2 and 1.5 the power is the number itself and its
-square, which a plain number as alpha chooses.
+p_j = [1 + a (z_j - t)]_+ ^ (1 / a) with a = alpha - 1 and the t for which the row sums to 1
+(Peters, Niculae and Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6, tau = a t - 1).
+Written with log1p it meets softmax as a falls to 0, where t becomes the log of softmax's sum. For
+alpha = 2 and 1.5, given as plain numbers, the power is the number and its square.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from workers.networks.scorers import visible_keys
 from workers.numerics.rows.loops import is_recording, iterate
 
 STEPS = 60
-"""Most steps of the search; a row stops by itself, after five or so where alpha <= 2, later where it is steeper. On a
-GPU all are made: to know that every row has stopped would cost a wait at each."""
+"""The most steps of the search: on a GPU all, as to ask whether rows have stopped is a wait; on a
+CPU about five if alpha <= 2, more if steeper."""
 _NEXT_TO_SOFTMAX = 1e-6
 POWERS = {1.5: 2, 2.0: 1}
-"""1 / a where it is a whole number, by alpha."""
+"""alpha -> 1 / a, where that is a whole number."""
 _ANY = 0
-"""Stands for it where it is another number, or one for each row."""
+"""The power for any other alpha, or one for each row."""
 
 
 def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float) -> Tensor:
-    """Weights [..., q, k] of the visible keys, exactly 0 for the others; `alpha` broadcasts against the logits.
+    """Return weights [..., q, k], 0 for invisible keys; `alpha` broadcasts against the logits.
 
-    Gradients for logits and alpha are those of the implicit function, by the weights alone.
+    Gradients for logits and alpha are those of the implicit function, from the weights alone.
     """
     z = logits.masked_fill(~visible, -math.inf)
     z = z - z.amax(-1, keepdim=True).detach()
@@ -44,7 +44,7 @@ def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float) -> Tensor:
 
 
 class _Entmax(torch.autograd.Function):
-    """The weights for a given t, with the gradients that they have with the t for which they sum to 1."""
+    """The weights for a given t, with the gradients of the t for which they sum to 1."""
 
     generate_vmap_rule = True
 
@@ -77,7 +77,7 @@ class _Entmax(torch.autograd.Function):
 
 
 def _curvature(m: Tensor) -> Tensor:
-    """(e^-m - 1 + m) / m^2, near 0 by its series, where the difference would be lost."""
+    """Return (e^-m - 1 + m) / m^2; near 0 its series, as the difference would cancel."""
     near = m.abs() < 0.3
     apart, small = torch.where(near, 1, m), torch.where(near, m, 0)
     series = torch.full_like(m, 1 / 3628800)
@@ -88,16 +88,16 @@ def _curvature(m: Tensor) -> Tensor:
 
 @torch.library.custom_op("graft::entmax_threshold", mutates_args=())
 def _threshold(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
-    """T [..., q, 1]: one operation for the engine's recordings, however many steps it takes."""
+    """Return t [..., q, 1] by one operation of the engine's recordings, whatever its steps."""
     return _search(z, a, keys, power)
 
 
 def _search(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
-    """T [..., q, 1] by Newton's method for (sum of p)^a = 1, halving its bracket where a step would leave it.
+    """Return t [..., q, 1] by Newton's method for (sum of p)^a = 1, within a halving bracket.
 
-    That power of the sum is the norm of [1 + a (z - t)]_+ with exponent 1 / a, which is linear in t where all keys
-    weigh the same, and convex for alpha <= 2: from the left the steps then never pass the root. A row is left alone
-    once its sum is 1, so that its result does not depend on the rows it shares the tensor with.
+    That power of the sum is the norm of [1 + a (z - t)]_+ with exponent 1 / a, which is linear in t
+    if all keys weigh the same, and convex for alpha <= 2: from the left the steps then never pass
+    the root. A row stays as it is once its sum is 1, so that it does not depend on other rows.
     """
     close = 16 * torch.finfo(z.dtype).eps
 
@@ -114,11 +114,11 @@ def _search(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
             new = t + 2 * (total - total.sqrt()) / slope
         else:
             new = t - total * torch.expm1(-a * total.log()) / (a * slope)
-        # A step back to `low`, from which this one came, would go on for ever; one that moves nothing has arrived.
+        # A step back to `low`, where this one came from, would loop; a step of 0 has arrived.
         inside = ((new > low) | (new == t)) & (new <= high)
         return low, high, torch.where(is_open, torch.where(inside, new, (low + high) / 2), t)
 
-    high = -torch.expm1(-a * keys.log()) / a  # spread over all keys; at 0 the largest key alone has weight 1
+    high = -torch.expm1(-a * keys.log()) / a  # all keys alike
     return iterate(step, (torch.zeros_like(high), high, torch.zeros_like(high)), STEPS)[2]
 
 
@@ -131,15 +131,15 @@ def _threshold_shape(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
 def _threshold_stacked(
     info: object, dims: tuple[int | None, ...], z: Tensor, a: Tensor, keys: Tensor, power: int
 ) -> tuple[Tensor, int]:
-    stacked = [
-        one.movedim(dim, 0) if dim is not None else one[None] for one, dim in zip((z, a, keys), dims[:3], strict=True)
-    ]
-    z, a, keys = (one.reshape(one.shape[0], *[1] * (stacked[0].ndim - one.ndim), *one.shape[1:]) for one in stacked)
+    given = zip((z, a, keys), dims[:3], strict=True)
+    stacked = [one[None] if dim is None else one.movedim(dim, 0) for one, dim in given]
+    rank = stacked[0].ndim
+    z, a, keys = (one.reshape(one.shape[0], *[1] * (rank - one.ndim), *one.shape[1:]) for one in stacked)
     return _threshold(z, a, keys, power), 0
 
 
 def _powers(z: Tensor, a: Tensor, t: Tensor, power: int) -> tuple[Tensor, Tensor]:
-    """[1 + a (z - t)]_+ ^ (1 / a), and its slope by z; what is no number stays none."""
+    """Return [1 + a (z - t)]_+ ^ (1 / a), and its slope by z; NaN stays NaN."""
     if power:
         root = torch.relu(1 + (z - t) / power)
         return (root, torch.where(root > 0, 1, root)) if power == 1 else (root.square(), root)

@@ -1,4 +1,4 @@
-"""The temperature that paper 004 estimates from logits alone (Appendix J), for softmax."""
+"""Softmax at the temperature that paper 004 estimates from logits alone (Appendix J)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatedSoftmax(LogitScorer):
-    """exp(z / temperature) with a temperature of its own for each head and sequence, in self-attention.
+    """exp(z / temperature) with its own temperature for each head and sequence, in self-attention.
 
-    `factor` times the second moment of the logits of a position and another one over the mean logit of a position with
-    itself, both over all positions of the sequence, each row of logits from its mean, which softmax does not see; 1
-    where that is no positive number. The paper leaves the factor open.
+    It is `factor`, which the paper leaves open, times the second moment of logits between two
+    positions over the mean logit of a position with itself, over all positions of the sequence;
+    each row is taken from its mean, and 1 stands for a ratio that is not positive.
     """
 
     factor: float = 1.0
@@ -33,7 +33,7 @@ def positive_or_one(ratio: Tensor) -> Tensor:
 
 
 def moments(logits: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and second moment, as above, of logits [..., h, s, s], by head and sequence: [..., h, 1, 1] each."""
+    """Return mean and second moment, as above, of logits [..., h, s, s]: [..., h, 1, 1] each."""
     own = torch.eye(*logits.shape[-2:], dtype=torch.bool, device=logits.device) & visible
     others = visible & ~own
     mean = (logits * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)
@@ -42,5 +42,5 @@ def moments(logits: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _mean_where(values: Tensor, wanted: Tensor) -> Tensor:
-    """Mean [..., h, 1, 1] of the entries that are wanted."""
+    """Return the mean [..., h, 1, 1] of the wanted entries."""
     return (values * wanted).sum((-2, -1), keepdim=True) / wanted.sum((-2, -1), keepdim=True)

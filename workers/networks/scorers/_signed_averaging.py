@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def bend(logits: Tensor, b: Tensor | float, n: Tensor | float) -> Tensor:
-    """sign(z) n log(1 + b |z|): its exponential is the kernel (1 + b |z|)^(sign(z) n).
+    """Return sign(z) n log(1 + b |z|), whose exponential is the kernel (1 + b |z|)^(sign(z) n).
 
-    Branches rather than sign and modulus, so that the slope at z = 0 is n b and not 0. The mask comes after: powers of
-    a masked logit have no finite gradient.
+    Branches instead of sign and modulus give the slope n b at z = 0, not 0. The mask comes after:
+    powers of a masked logit have no finite gradient.
     """
     positive = logits >= 0
     powers = torch.log1p(b * torch.where(positive, logits, -logits))

@@ -1,4 +1,4 @@
-"""Softmax attention sharpen where its entropy is high."""
+"""Softmax attention sharpened where its entropy is high."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveTemperature(LogitScorer):
-    """softmax(beta z): beta = max(P(H), 1) where the entropy H of softmax(z) exceeds `threshold` nats, else 1.
+    """softmax(beta z), beta = max(P(H), 1) where its entropy H is above `threshold` nats, else 1.
 
-    P(H) = a4 H^4 + a3 H^3 + a2 H^2 + a1 H + a0. `phase: evaluation` trains with plain softmax and sharpens in
-    validation; `always` does so in training too, with gradients through beta. Source: Velickovic et al. 2024, "softmax
-    is not enough" (paper 001), Figure 4, which is followed where equation 18 differs (P <= 0, H > 6.27). With its
-    coefficients beta exceeds 1 for 0.849 < H < 5.944 alone; `search refit` finds others.
+    H is the entropy of softmax(z), P(H) = a4 H^4 + a3 H^3 + a2 H^2 + a1 H + a0. `phase: evaluation`
+    trains with plain softmax and sharpens in validation; `always` also in training, with gradients
+    through beta. Source: Velickovic et al. 2024, "softmax is not enough" (paper 001), Figure 4,
+    which is followed where equation 18 differs (P <= 0, H > 6.27). With its coefficients beta
+    exceeds 1 only for 0.849 < H < 5.944; `search refit` finds others.
     """
 
     EXAMPLES: ClassVar[Examples] = ({}, {"phase": "always"})
@@ -45,7 +46,6 @@ class AdaptiveTemperature(LogitScorer):
         return {"": replace(self, {"phase": "always"}), TRAINED: self}
 
     def sharpen(self, logits: Tensor, visible: Tensor) -> Tensor:
-        """Return the weights with the adapted temperature."""
         probabilities = masked_softmax(logits, visible)
         entropy = -(probabilities * (probabilities + 1e-9).log()).sum(-1, keepdim=True)
         polynomial = (((self.a4 * entropy + self.a3) * entropy + self.a2) * entropy + self.a1) * entropy + self.a0

@@ -12,7 +12,7 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class Average(LogitScorer):
-    """Weights 1 / (number of visible keys), whatever the logits: the constant attention of paper 003, equation 5."""
+    """Weights 1 / (number of visible keys), for any logits. Source: paper 003, equation 5."""
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         uniform = visible.to(logits.dtype) / visible.sum(-1, keepdim=True)

@@ -16,11 +16,11 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class CosFormer(KernelScorer):
-    """Weights relu(q_i) . relu(k_j) cos(pi (i - j) / (2 m)), divided by their sum over the visible keys.
+    """Weights relu(q_i) . relu(k_j) cos(pi (i - j) / (2 m)), over their sum over the visible keys.
 
-    m is the larger of the numbers of queries and keys, also in causal attention, so that a prefix of a longer sequence
-    is attended to differently. A sum below 1e-6 counts as that: a query or key that is nowhere positive has weights 0.
-    No division by sqrt(c). Source: Qin et al. 2022, "cosFormer", equations 9 and 10.
+    m is the larger of the numbers of queries and keys, also in causal attention, so that prefixes
+    of longer sequences differ. A sum below 1e-6 counts as 1e-6: a query or key that is nowhere
+    positive has weights 0. No division by sqrt(c). Source: Qin et al. 2022, equations 9 and 10.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Attention by alpha-entmax: between softmax (alpha = 1) and sparsemax (alpha = 2), sparse above 1."""
+"""Attention by alpha-entmax, between softmax (alpha = 1) and sparsemax (2); sparse above 1."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class Entmax(LogitScorer):
-    """Weights [(alpha - 1) z - tau]_+ ^ (1 / (alpha - 1)), tau such that they sum to 1; alpha = 1 is softmax.
+    """Weights [(alpha - 1) z - tau]_+ ^ (1 / (alpha - 1)), with the tau for which they sum to 1.
 
-    Source: Peters, Niculae and Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6.
+    alpha = 1 is softmax. Source: Peters et al. 2019, "Sparse Sequence-to-Sequence Models", eq. 6.
     """
 
     SIMPLER: ClassVar[Mapping[str, Sequence[float]]] = {"alpha": tuple(POWERS)}

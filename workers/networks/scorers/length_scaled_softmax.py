@@ -15,8 +15,8 @@ from workers.numerics.parameters import Parameters
 class LengthScaledSoftmax(LogitScorer):
     """Weights proportional to exp(scale log(n) z), n the number of keys that the query sees.
 
-    With it attention keeps its sharpness as n grows. Source: Chiang and Cholak 2022, "Overcoming a Theoretical
-    Limitation of Self-Attention", section 5.3 (scale 1).
+    Attention keeps its sharpness as n grows. Source: Chiang and Cholak 2022, "Overcoming a
+    Theoretical Limitation of Self-Attention", section 5.3 (scale 1).
     """
 
     scale: float = knob(1.0, low=0, open_low=True)

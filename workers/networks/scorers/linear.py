@@ -15,8 +15,8 @@ from workers.numerics.parameters import Parameters
 class Linear(LogitScorer):
     """Weights z / (temperature n), n the number of keys that the query sees; rows do not sum to 1.
 
-    Not invariant to a shift of the logits, and so not to one of the inputs' mean (paper 004, Appendix C). Source:
-    Zhang, Frei and Bartlett 2024, "Trained Transformers Learn Linear Models In-Context", equation 3.
+    A shift of the logits or of the inputs' mean changes it (paper 004, Appendix C). Source: Zhang
+    et al. 2024, "Trained Transformers Learn Linear Models In-Context", equation 3.
     """
 
     temperature: float = knob(1.0, low=0, open_low=True)

@@ -14,10 +14,9 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class LinearisedSoftmax(LogitScorer):
-    """Weights (1 + (z - mean z) / temperature) / n over the n visible keys; rows sum to 1, entries may be negative.
+    """Weights (1 + (z - mean z) / temperature) / n over n visible keys; may be negative, sum to 1.
 
-    The expansion of softmax(z / temperature) at z = 0, invariant to a shift of the logits. Source: Han et al. 2024, and
-    paper 004, Appendix B.
+    The expansion of softmax(z / temperature) at z = 0. Source: Han et al. 2024; paper 004, app. B.
     """
 
     temperature: float = knob(1.0, low=0, open_low=True)

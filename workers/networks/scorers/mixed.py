@@ -18,11 +18,11 @@ from workers.numerics.parameters import Parameter, Parameters, under, within
 
 @dataclass(frozen=True, kw_only=True)
 class Mixed(LogitScorer):
-    """`first` for the first heads, `second` for the others: half each, or `first_heads` and the rest.
+    """`first` for the first heads, `second` for the rest: half each, or `first_heads` the first.
 
-    Either may be mixed again, so that any list of scorers can be written: tanh, average, ReLU and x^2 on two of eight
-    heads each are {first: {mixed: {first: tanh, second: average}}, second: {mixed: {first: relu, second: square}}}.
-    Source: paper 000, Appendix C. Only scorers of logits can be mixed.
+    Either may be mixed again, for any list of scorers: tanh, average, ReLU and x^2 on two of eight
+    heads each are {first: {mixed: {first: tanh, second: average}}, second: {mixed: {first: relu,
+    second: square}}}. Source: paper 000, Appendix C. Only scorers of logits can be mixed.
     """
 
     EXAMPLES: ClassVar[Examples] = (
@@ -33,7 +33,7 @@ class Mixed(LogitScorer):
     first: Scorer = part(Scorer, "softmax")
     second: Scorer = part(Scorer, "average")
     first_heads: int = size(0, low=0)
-    """0: half of them, rounded up."""
+    """The heads of `first`; 0: half of them, rounded up."""
 
     def __post_init__(self) -> None:
         for field, scorer in (("first", self.first), ("second", self.second)):
@@ -57,7 +57,7 @@ class Mixed(LogitScorer):
 
     @property
     def may_pad(self) -> bool:
-        return all(isinstance(part, LogitScorer) and part.may_pad for part in (self.first, self.second))
+        return all(isinstance(one, LogitScorer) and one.may_pad for one in (self.first, self.second))
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         first = self.split(logits.shape[-3])

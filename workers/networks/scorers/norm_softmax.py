@@ -15,10 +15,10 @@ _LEAST_VARIANCE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class NormSoftmax(LogitScorer):
-    """softmax(s / min(sqrt(c), sigma)), s unscaled logits, sigma their standard deviation over the visible keys.
+    """softmax(s / min(sqrt(c), sigma)) of unscaled logits s, sigma their population's deviation.
 
-    That is softmax(z / min(1, sigma_z)) of scaled logits z = s / sqrt(c). The population's deviation, which a row with
-    one visible key has too; its weight is 1. Source: Jiang et al. 2023, "NormSoftmax", equation 4.
+    That is softmax(z / min(1, sigma_z)) of scaled logits z = s / sqrt(c), over visible keys; a
+    single one has weight 1. Source: Jiang et al. 2023, "NormSoftmax", equation 4.
     """
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:

@@ -17,12 +17,13 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class Polynomial(LogitScorer):
-    """Weights z^power / sqrt(N); P1 and P3 of the source have powers 1 and 3. May be negative; rows do not sum to 1.
+    """Weights z^power / sqrt(N), of either sign; rows do not sum to 1.
 
-    N is the number of keys that the query sees (`visible`), or of all keys there are (`all`): the source and paper 002
-    write the length of the sequence, which leaves causal attention open. z is scaled by 1 / sqrt(c) here as everywhere,
-    where paper 002 has the bare products: its P3 is c^1.5 times as large. Source: Saratchandran et al. 2024,
-    "Rethinking Softmax: Self-Attention with Polynomial Activations", section 4.
+    The source's P1 and P3 have powers 1 and 3. N counts the keys that the query sees (`visible`),
+    or all (`all`): the source and paper 002 write the sequence's length, which leaves causal
+    attention open. Paper 002 does not scale z by 1 / sqrt(c): its P3 is c^1.5 times as large.
+    Source: Saratchandran et al. 2024, "Rethinking Softmax: Self-Attention with Polynomial
+    Activations", section 4.
     """
 
     EXAMPLES: ClassVar[Examples] = ({}, {"power": 1, "keys": "all"})
@@ -39,6 +40,7 @@ class Polynomial(LogitScorer):
         return False
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        power = functools.reduce(torch.mul, [logits] * self.power)  # torch's own power rounds by place
+        # torch's own power rounds by an entry's place.
+        power = functools.reduce(torch.mul, [logits] * self.power)
         counted = visible if self.keys == "visible" else visible.new_ones(visible.shape)
         return (power / visible_keys(counted, logits).sqrt()).masked_fill(~visible, 0.0)

@@ -13,7 +13,7 @@ from workers.networks.scorers._counted import Counted
 @final
 @dataclass(frozen=True, kw_only=True)
 class Relu(Counted):
-    """Weights relu(z) / n, n the number of keys that the query sees. Source: paper 000, Appendix C."""
+    """Weights relu(z) / n, n the number of visible keys. Source: paper 000, Appendix C."""
 
     def kernel(self, logits: Tensor) -> Tensor:
         return logits.relu()

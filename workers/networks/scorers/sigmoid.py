@@ -15,8 +15,8 @@ from workers.numerics.tensors import logistic
 class Sigmoid(LogitScorer):
     """Weights sigmoid(z - log n), n the number of keys that the query sees; rows need not sum to 1.
 
-    The bias makes a row of zero logits sum to about 1. Source: Ramapuram et al. 2024, "Theory, Analysis, and Best
-    Practices for Sigmoid Self-Attention", section 3 (n there is the length of the sequence).
+    A row of zero logits sums to about 1. Source: Ramapuram et al. 2024, "Theory, Analysis, and Best
+    Practices for Sigmoid Self-Attention", section 3 (its n is the sequence's length).
     """
 
     @property

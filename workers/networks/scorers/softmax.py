@@ -15,7 +15,7 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax(LogitScorer):
-    """Weights proportional to exp(z / temperature). Source: Vaswani et al. 2017, section 3.2.1, with temperature 1."""
+    """Weights proportional to exp(z / temperature). Source: Vaswani et al. 2017, section 3.2.1."""
 
     EXAMPLES: ClassVar[Examples] = ({}, {"temperature": 0.3})
 

@@ -20,9 +20,9 @@ from workers.numerics.temperature import sweep
 class EvaluationSoftmax(LogitScorer):
     """Weights proportional to exp(z) in training and to exp(z / temperature) in validation.
 
-    The temperature at inference of paper 004 (section 4): chosen after training, for the distribution one is tested on.
-    `temperatures`: more of them at which the same weights are validated, `1.5 2 4`. With `estimated` they are
-    validated under `temperature=estimated`, too: `factor` times the ratio of moments of Appendix J.
+    The temperature at inference of paper 004 (section 4), chosen after training for the test's
+    distribution. `temperatures`: more of them, `1.5 2 4`, at which the weights are validated. With
+    `estimated`, `temperature=estimated` is `factor` times the ratio of moments of Appendix J.
     """
 
     temperature: float = knob(1.0, low=0, open_low=True)
@@ -38,7 +38,7 @@ class EvaluationSoftmax(LogitScorer):
 
     def evaluations(self) -> Mapping[str, Scorer]:
         swept = sweep("scorer.temperatures", self.temperatures)
-        others: dict[str, Scorer] = {label: Softmax(temperature=number) for label, number in swept.items()}
+        others: dict[str, Scorer] = {label: Softmax(temperature=t) for label, t in swept.items()}
         if self.estimated:
             others["temperature=estimated"] = EstimatedSoftmax(factor=self.factor)
         return {"": Softmax(temperature=self.temperature), TRAINED: self, **others}

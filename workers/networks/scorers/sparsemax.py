@@ -13,7 +13,7 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class Sparsemax(LogitScorer):
-    """Weights [z - tau]_+, tau such that they sum to 1. Source: Martins and Astudillo 2016, equation 3."""
+    """Weights [z - tau]_+, tau for a sum of 1. Source: Martins and Astudillo 2016, equation 3."""
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return entmax(logits, visible, 2.0)

@@ -18,10 +18,10 @@ _LEAST_SUM = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class SplineKernel(KernelScorer):
-    """Weights phi(q) . phi(k) over their sum, phi an activation applied to each channel: a linear spline by default.
+    """Weights phi(q) . phi(k) over their sum; phi, of each channel, is by default a linear spline.
 
-    No division by sqrt(c): the sum takes it out. phi may be negative, so the sum may come near zero; it is kept at
-    least 1e-6 away from it. Source: paper 002, section 2 and Appendix B, K(Q, K) = phi(Q)^T phi(K).
+    No division by sqrt(c): the sum takes it out. The sum, which a negative phi may bring near zero,
+    is kept 1e-6 away from it. Source: paper 002, section 2 and Appendix B.
     """
 
     phi: Activation = part(Activation, "spline")

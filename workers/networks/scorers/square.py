@@ -13,7 +13,7 @@ from workers.networks.scorers._counted import Counted
 @final
 @dataclass(frozen=True, kw_only=True)
 class Square(Counted):
-    """Weights z^2 / n, n the number of keys that the query sees. Source: paper 000, Appendix C."""
+    """Weights z^2 / n, n the number of visible keys. Source: paper 000, Appendix C."""
 
     def kernel(self, logits: Tensor) -> Tensor:
         return logits.square()

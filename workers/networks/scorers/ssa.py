@@ -16,19 +16,19 @@ from workers.numerics.parameters import Constant, Parameter, Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class SignedAveraging(LogitScorer):
-    """Weights proportional to (1 + b |z|)^(sign(z) n), b > 0 and n >= 1 learned per head from `b` and `n`.
+    """Weights proportional to (1 + b |z|)^(sign(z) n), b > 0 and n >= 1 learned from `b` and `n`.
 
-    Grows as a power where softmax grows exponentially, so that one large logit cannot silence the rest. Source: Naim
-    et al., "Scaled Signed Averaging" (paper 000), equation 5; starts of Appendix B. What an optimizer takes out of the
-    range is reflected back into it: |b|, and 1 + |n - 1|.
+    Each head has its own. It grows as a power, not exponentially: one large logit cannot silence
+    the rest. An optimizer's step out of the range is reflected: |b|, 1 + |n - 1|. Source: Naim et
+    al., "Scaled Signed Averaging" (paper 000), equation 5; starts of Appendix B.
     """
 
     b: float = knob(1.0, low=0, open_low=True)
     n: float = knob(1.5, low=1)
 
     def parameters(self, heads: int) -> Mapping[str, Parameter]:
-        starts = {"b": self.b, "n": self.n}
-        return {k: Parameter(shape=(heads,), start=Constant(value=v), decay=False) for k, v in starts.items()}
+        starts = {"b": Constant(value=self.b), "n": Constant(value=self.n)}
+        return {name: Parameter(shape=(heads,), start=start, decay=False) for name, start in starts.items()}
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         b, n = per_head(learned["b"]), per_head(learned["n"])

@@ -14,7 +14,7 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class FixedSignedAveraging(LogitScorer):
-    """Weights proportional to (1 + b |z|)^(sign(z) n). b = 1 / m and n = m tend to e^z for z >= 0 as m grows.
+    """Weights proportional to (1 + b |z|)^(sign(z) n); b = 1 / m, n = m tend to e^z for z >= 0.
 
     Source: paper 000, equation 5; the fixed n of 1.5 and 2 in its language experiments.
     """

@@ -1,1 +1,1 @@
-"""Formulas of numbers in C++: for kernels of a GPU (`fusion`), programs of a lane and row functions."""
+"""Formulas of numbers in C++ for GPU kernels (`fusion`), lane programs and row functions."""

@@ -1,4 +1,4 @@
-"""Operations on numbers, one by one: as ATen names them -> as C++ has them.
+"""The C++ formula of each of ATen's pointwise operations, by the operation's name.
 
 `{0}`, `{1}` ... stand for the operands, in the type `{T}` that is computed with.
 """
@@ -60,7 +60,7 @@ ARITHMETIC = {
     "clone": "{0}",
     "_to_copy": "{0}",
 }
-"""Computed in the type of the result."""
+"""Formulas that are computed in the result's type."""
 
 COMPARISONS = {
     "eq": "{0} == {1}",
@@ -76,7 +76,7 @@ COMPARISONS = {
     "logical_or": "{0} != {T}(0) || {1} != {T}(0)",
     "logical_not": "{0} == {T}(0)",
 }
-"""Computed in the type that the operands have in common; true or false."""
+"""Formulas that are true or false, computed in the type that the operands have in common."""
 
 _POWERS = {
     0.0: "{T}(1)",
@@ -92,14 +92,15 @@ _COSTLY = ("exp", "log", "sin", "cos", "tanh", "erf", "pow", "sqrt", "left_over"
 
 
 Formula = tuple[str, list[Any]]
-"""A template, and the operands that it has places for."""
 
 
 def formula_of(name: str, positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
-    """Return the formula of an operation, computed in its result's type, and its operands; raises CannotGenerate."""
+    """Return an operation's formula, in its result's type, and operands; raises CannotGenerate."""
     if name in ARITHMETIC:
         return ARITHMETIC[name], take_operands(ARITHMETIC[name], positional)
     if name in _LONGER:
+        if keywords.get("approximate", "none") != "none":
+            raise CannotGenerate("an approximated GELU")
         return _LONGER[name](positional, keywords, dtype)
     raise CannotGenerate(name)
 
@@ -166,15 +167,7 @@ def _finite(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype)
     return f"{{0}} != {{0}} ? {none} : isfinite({{0}}) ? {{0}} : {{0}} > {{T}}(0) ? {most} : {least}", positional[:1]
 
 
-def _gelu(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
-    if keywords.get("approximate", "none") != "none":
-        return _refuse("an approximated GELU")
-    return f"{{0}} * {{T}}(0.5) * ({{T}}(1) + erf({{0}} * {spell(0.5**0.5, dtype)}))", positional[:1]
-
-
 def _gelu_backward(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
-    if keywords.get("approximate", "none") != "none":
-        return _refuse("an approximated GELU")
     root, scale = spell(0.5**0.5, dtype), spell(0.3989422804014327, dtype)
     below = f"{{T}}(0.5) * ({{T}}(1) + erf({{1}} * {root}))"
     return f"{{0}} * ({below} + {{1}} * (exp({{1}} * {{1}} * {{T}}(-0.5)) * {scale}))", positional[:2]
@@ -192,19 +185,23 @@ _LONGER: dict[str, Callable[[list[Any], dict[str, Any], torch.dtype], Formula]] 
     "pow": _power,
     "clamp": _bounded,
     "nan_to_num": _finite,
-    "gelu": _gelu,
+    "gelu": lambda positional, _, dtype: (
+        f"{{0}} * {{T}}(0.5) * ({{T}}(1) + erf({{0}} * {spell(0.5**0.5, dtype)}))",
+        positional[:1],
+    ),
     "gelu_backward": _gelu_backward,
     "bitwise_not": lambda positional, _, dtype: ("!{0}" if dtype == torch.bool else "~{0}", positional[:1]),
 }
 
 
 def common_type(operands: list[Any], kinds: Mapping[Slot, Kind]) -> torch.dtype:
-    """Return the type in which operands are compared: torch's promotion, by shapes and types alone."""
+    """Return the type in which torch's promotion compares operands, from shapes and types alone."""
     known = [Kind.of(one) if isinstance(one, Tensor) else kinds.get(one) for one in operands]
-    typed = [
-        (kind.dtype, bool(kind.shape)) if kind else (_type_of(one), False)
-        for one, kind in zip(operands, known, strict=True)
-    ]
+    typed: list[tuple[torch.dtype, bool]] = []
+    for one, kind in zip(operands, known, strict=True):
+        number = torch.int64 if isinstance(one, int) else torch.float32
+        number = torch.bool if isinstance(one, bool) else number
+        typed.append((kind.dtype, bool(kind.shape)) if kind else (number, False))
     found = typed[0][0]
     for dtype, has_axes in typed[1:]:
         ranks = [_CATEGORIES.index((one.is_floating_point, one == torch.bool)) for one in (found, dtype)]
@@ -218,8 +215,4 @@ def common_type(operands: list[Any], kinds: Mapping[Slot, Kind]) -> torch.dtype:
 
 
 _CATEGORIES = [(False, True), (False, False), (True, False)]
-"""Truth values, whole numbers, others: a number, or a tensor without axes, changes a tensor's type if it is above."""
-
-
-def _type_of(number: Any) -> torch.dtype:
-    return torch.bool if isinstance(number, bool) else torch.int64 if isinstance(number, int) else torch.float32
+"""A number or a tensor without axes changes another's type only from a later one of these."""

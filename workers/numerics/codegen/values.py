@@ -1,4 +1,4 @@
-"""The values of generated code: types, kinds of tensors, numbers to the bit, and the refusal of what has no code."""
+"""The values of generated code: types, kinds of tensors, exact numbers, and `CannotGenerate`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES = {
 
 
 class CannotGenerate(Exception):  # noqa: N818 - nothing is wrong: the operation stays what it is
-    """An operation that generated code does not do, or on a GPU a place that another block may write."""
+    """An operation without generated code, or a place that another block of a GPU may write."""
 
 
 class Kind(NamedTuple):
@@ -33,12 +33,10 @@ class Kind(NamedTuple):
 
     @staticmethod
     def of(tensor: Tensor) -> Kind:
-        """Return the kind of a tensor."""
         return Kind(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
     @property
     def numel(self) -> int:
-        """The number of its elements."""
         return math.prod(self.shape)
 
 

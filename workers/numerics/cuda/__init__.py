@@ -1,4 +1,4 @@
-"""Kernels for NVIDIA's GPUs in CUDA C++, compiled where they run (`compiler`), loaded and launched by `driver`.
+"""CUDA C++ kernels: `compiler` compiles them where they run, `driver` loads and launches them.
 
-Here lies the source of the fused step, `minimal`; the rules that it keeps are in threads.hpp.
+The source of the fused step, `minimal`, is here; the rules that it keeps are in threads.hpp.
 """

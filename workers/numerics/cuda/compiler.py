@@ -1,7 +1,6 @@
-"""CUDA C++ compiled where it runs: once for each kind of GPU, kept on disk.
+"""CUDA C++ compiled where it runs, once for each kind of GPU, and kept on disk.
 
-The compiler is NVRTC, a library that torch's builds for CUDA bring along (else `pip install nvidia-cuda-nvrtc`). It
-needs neither a GPU nor a driver.
+The compiler is NVRTC of torch's CUDA builds (else `pip install nvidia-cuda-nvrtc`), without a GPU.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ import torch
 from workers.numerics.native import cache_folder
 
 OPTIONS = ("--std=c++17", "--fmad=false")
-"""Of all kernels: products and sums are rounded together where a source says so alone, as by torch's operations."""
+"""Options of all kernels: products and sums are fused only where a source says so, as in torch."""
 
 
 class CompilerError(RuntimeError):
-    """There is no compiler, or it refuses a kernel; what it says, in one line."""
+    """There is no compiler, or it refuses a kernel; the message is its own, in one line."""
 
 
 def load_cubin(source: Path, architecture: str, options: Sequence[str] = ()) -> bytes:
@@ -39,32 +38,32 @@ def load_cubin(source: Path, architecture: str, options: Sequence[str] = ()) -> 
         with tempfile.TemporaryDirectory(dir=cache_folder()) as aside:
             made = Path(aside) / name
             made.write_bytes(compiled)
-            made.replace(cache_folder() / name)  # a process that starts now reads a whole file or none
+            made.replace(cache_folder() / name)  # so that no process reads half a file
     return compiled
 
 
 def cubin_key(source: Path, architecture: str, options: Sequence[str] = ()) -> str:
-    """Return a digest of what a cubin's bits depend on: source and headers, options, compiler and architecture."""
+    """Return a digest of source, headers, options, compiler and architecture."""
     texts = [f"{path.name}\0{path.read_text()}" for path in (*_headers(source), source)]
     key = "\0".join([*texts, *OPTIONS, *options, compiler_version(), architecture])
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def compile_cubin(source: Path, architecture: str, options: Sequence[str] = ()) -> bytes:
-    """Return the machine code of a source, which may include headers that lie beside it, for GPUs such as `sm_90`.
+    """Return the machine code of a source for GPUs such as `sm_90`; raises CompilerError.
 
-    `options`: of NVRTC, beside `OPTIONS`. Raises CompilerError.
+    The source may include the headers beside it; `options` are NVRTC's, besides `OPTIONS`.
     """
     headers = _headers(source)
     program = ctypes.c_void_p()
     texts = (ctypes.c_char_p * len(headers))(*(path.read_bytes() for path in headers))
     names = (ctypes.c_char_p * len(headers))(*(path.name.encode() for path in headers))
-    given = source.read_bytes(), source.name.encode(), len(headers), texts, names
-    _call("nvrtcCreateProgram", ctypes.byref(program), *given)
+    about = source.read_bytes(), source.name.encode(), len(headers), texts, names
+    _call("nvrtcCreateProgram", ctypes.byref(program), *about)
     try:
-        all_options = [one.encode() for one in (*OPTIONS, *options, f"--gpu-architecture={architecture}")]
+        told = [one.encode() for one in (*OPTIONS, *options, f"--gpu-architecture={architecture}")]
         try:
-            _call("nvrtcCompileProgram", program, len(all_options), (ctypes.c_char_p * len(all_options))(*all_options))
+            _call("nvrtcCompileProgram", program, len(told), (ctypes.c_char_p * len(told))(*told))
         except CompilerError as error:
             log = _read(program, "ProgramLog").decode(errors="replace").rstrip("\0\n")
             lines = [line for line in log.splitlines() if "error" in line]
@@ -75,7 +74,7 @@ def compile_cubin(source: Path, architecture: str, options: Sequence[str] = ()) 
 
 
 def compiler_version() -> str:
-    """`NVRTC 13.0`; raises CompilerError where there is none."""
+    """Return the compiler, such as `NVRTC 13.0`; raises CompilerError if there is none."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     _call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
     return f"NVRTC {major.value}.{minor.value}"
@@ -104,21 +103,22 @@ def _call(function: str, *arguments: object) -> None:
 def _nvrtc() -> ctypes.CDLL:
     for path in _libraries():
         with suppress(OSError):
-            for builtins in sorted(Path(path).parent.glob("libnvrtc-builtins.so.*")) if "/" in path else ():
-                ctypes.CDLL(str(builtins))  # NVRTC opens it by name, and NVIDIA's wheel has no path to it
+            folder = Path(path).parent if "/" in path else None
+            for builtins in sorted(folder.glob("libnvrtc-builtins.so.*")) if folder else ():
+                ctypes.CDLL(str(builtins))  # NVRTC opens it by name, without a path
             return ctypes.CDLL(path)
     raise CompilerError("there is no NVRTC, which compiles kernels; pip install nvidia-cuda-nvrtc")
 
 
 def _libraries() -> Iterator[str]:
-    """Where NVRTC may lie: in a package of NVIDIA's (`nvidia/cu13/lib`, `nvidia/cuda_nvrtc/lib`), or in the system.
+    """Yield where NVRTC may lie: in a package of NVIDIA's (`nvidia/cu13/lib`), or in the system.
 
-    That of torch's own CUDA comes first: a driver that is older than a compiler refuses what that makes.
+    The one of torch's own CUDA comes first: a driver refuses the kernels of a newer compiler.
     """
     own = f"libnvrtc.so.{(torch.version.cuda or '').partition('.')[0]}"
     package = importlib.util.find_spec("nvidia")
-    folders = [Path(folder) for folder in (package.submodule_search_locations or [])] if package else []
-    found = sorted(path for folder in folders for path in folder.glob("*/lib/libnvrtc.so.*"))
+    folders = (package.submodule_search_locations or []) if package else []
+    found = sorted(path for folder in folders for path in Path(folder).glob("*/lib/libnvrtc.so.*"))
     yield from (str(path) for path in found if path.name == own)
     yield own
     yield from (str(path) for path in found if path.name != own)

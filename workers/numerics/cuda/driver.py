@@ -1,7 +1,6 @@
-"""Kernels loaded and launched through CUDA's driver: the one place that talks to it.
+"""Kernels loaded and launched through CUDA's driver, in torch's context and current stream.
 
-Modules and functions are those of torch's context of the device. Kernels run in torch's current stream, so that they
-come after what torch computed before, and memory that is freed here is not given away too early.
+So they run after what torch computed before, and before memory that is freed here is reused.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from torch import Tensor
 from workers.numerics.native import address
 
 _MOST_SHARED_BYTES = 8
-"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: more than 48 KB a block have to be asked for."""
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, needed for more than 48 KB a block."""
 
 
 def architecture_of(device: torch.device) -> str:
-    """`sm_90`."""
+    """Return the architecture of a GPU, such as `sm_90`."""
     major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}"
 
@@ -31,14 +30,12 @@ class Kernel:
     """A kernel on one GPU."""
 
     def __init__(self, cubin: bytes, name: str, device: torch.device, most_shared_bytes: int | None = None) -> None:
-        """`most_shared_bytes`: that a launch may ask for, of a block; None: CUDA's 48 KB.
-
-        Raises RuntimeError where there is no driver, or where it does not take the kernel.
-        """
+        """Load a kernel; raises RuntimeError. `most_shared_bytes`: in a block; None for 48 KB."""
         self._device = device
-        module, self._function, self._context = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        module = ctypes.c_void_p()
+        self._function, self._context = ctypes.c_void_p(), ctypes.c_void_p()
         with torch.cuda.device(device):
-            torch.cuda.current_stream(device).synchronize()  # so that the device's context is this thread's
+            torch.cuda.current_stream(device).synchronize()  # makes its context this thread's
             _call("cuCtxGetCurrent", ctypes.byref(self._context))
             _call("cuModuleLoadData", ctypes.byref(module), cubin)
             _call("cuModuleGetFunction", ctypes.byref(self._function), module, name.encode())
@@ -52,10 +49,10 @@ class Kernel:
         arguments: Sequence[int | Tensor | ctypes.c_void_p | ctypes.Structure],
         shared_bytes: int = 0,
     ) -> None:
-        """Launch it on the stream that is current; `shared_bytes`: of a block, beside what the kernel declares.
+        """Launch the kernel on the current stream; raises RuntimeError.
 
-        An int is the kernel's `int`; a tensor is contiguous, a null pointer if it has no numbers; an address is passed
-        on; a structure is copied before this returns. Raises RuntimeError.
+        A tensor must be contiguous; one without numbers becomes a null pointer. A structure is
+        copied before this returns. `shared_bytes`: besides those that the kernel declares.
         """
         passed = [address(one) if isinstance(one, Tensor) else one for one in arguments]
         values = [ctypes.c_int(one) if isinstance(one, int) else one for one in passed]
@@ -63,7 +60,7 @@ class Kernel:
         with torch.cuda.device(self._device):
             stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)
             sizes = blocks, 1, 1, threads, 1, 1, shared_bytes
-            # torch binds a context to a thread at its own first call there, which a launch of ours may come before.
+            # torch binds a context to a thread at its own first call, which may come later.
             _call("cuCtxSetCurrent", self._context)
             _call("cuLaunchKernel", self._function, *sizes, stream, places, None)
 
@@ -82,4 +79,4 @@ def _call(name: str, *arguments: object) -> None:
         text = ctypes.c_char_p()
         driver.cuGetErrorString(status, ctypes.byref(text))
         said = text.value.decode() if text.value else f"status {status}"
-        raise RuntimeError(f"CUDA error: {said} ({name})")  # `out of memory` is recognised by these words
+        raise RuntimeError(f"CUDA error: {said} ({name})")  # callers look for `out of memory`

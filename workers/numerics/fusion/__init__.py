@@ -1,9 +1,8 @@
-"""Neighbouring operations of a recording as kernels of their own, generated for it, on a GPU.
+"""Neighbouring operations of a recording, fused into generated kernels on a GPU.
 
-A step's operations between two large products (sums, softmax, attention of few positions, dropout, norms, casts) start
-a kernel each, which reads and writes memory; here those that may run together become one. `partition` says which,
-`operations` what each is in C++, `kernels` what is stored and in which order, and `fusions` runs them.
-On a CPU nothing is fused.
+Operations between large products (sums, softmax, dropout, norms, casts) would start a kernel each.
+`partition` decides which ones become one kernel, `operations` has the C++ of each, `kernels` plans
+storage and order, and `fusions` runs them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from workers.numerics.simplifying import Operation, Slot
 
 def fuses_on(device: torch.device) -> bool:
     """Return whether operations are fused on this device."""
-    # Tensors of the device `meta` have shapes and no numbers: they stand for a GPU's, to count what a step costs there.
+    # Tensors of the device `meta` have no numbers: they stand for a GPU's, to count a step's cost.
     return device.type in ("cuda", "meta")
 
 
@@ -32,10 +31,7 @@ def fuse(
     device: torch.device,
     lanes: int,
 ) -> list[Operation]:
-    """Operations that give the slots among `results` the same numbers, up to rounding, as fewer kernels.
-
-    `lanes`: the length of first axes that blocks of a kernel may share out among them.
-    """
+    """Return fewer operations for `results`; kernels' blocks share out first axes of `lanes`."""
     if lanes < 1:
         return [*operations]
     fused: list[Operation] = []

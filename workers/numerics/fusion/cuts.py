@@ -12,9 +12,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Place:
-    """An element of a tensor, in a kernel's own words: expressions of C++.
+    """An element of a tensor by its axes, its number in their order, or both, in C++.
 
-    Its axes, or its number in the order of the axes, or both; `aligned`: it lies in the part that the block writes.
+    `aligned`: the element lies in the part that the block writes.
     """
 
     shape: tuple[int, ...]
@@ -24,20 +24,19 @@ class Place:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """A key of the place: places with equal keys are equal."""
+        """A hashable key; places with equal keys are equal."""
         return (self.shape, self.flat) if self.flat is not None else (self.shape, self.axes)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The division of every tensor among the blocks: L k equal runs of its elements in the order of its axes."""
+    """The division of every tensor among the blocks: L k equal runs in the order of its axes."""
 
     lanes: int
     blocks_of_lane: int = 1
 
     @property
     def blocks(self) -> int:
-        """The number of blocks of a launch."""
         return self.lanes * self.blocks_of_lane
 
     def depth(self, shape: Sequence[int]) -> int | None:
@@ -56,5 +55,6 @@ class Cut:
     def keeps(self, one: Sequence[int], other: Sequence[int], touched: Iterable[int] = ()) -> bool:
         """Return whether elements that differ only in the axes `touched` lie in one block's run."""
         depth = self.depth(one)
-        alike = depth is not None and depth == self.depth(other) and tuple(one[:depth]) == tuple(other[:depth])
-        return alike and all(axis >= depth for axis in touched if depth is not None)
+        if depth is None or depth != self.depth(other) or tuple(one[:depth]) != tuple(other[:depth]):
+            return False
+        return all(axis >= depth for axis in touched)

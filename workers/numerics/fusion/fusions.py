@@ -1,7 +1,7 @@
-"""Fusions: operations that run as one kernel, once the kernel has given their numbers on the device.
+"""Fusions: operations that run as one kernel after it has reproduced their numbers on the device.
 
-Before a kernel is used its numbers are compared with those of the operations, on the arguments that it is first
-called with; where it cannot be compiled, or differs, one line says so and the operations are run instead.
+A kernel is compared with its operations on its first arguments. If it cannot be compiled or
+differs, one line is logged and the operations are run instead.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from workers.numerics.fusion.rules import Product, View
 from workers.numerics.simplifying import Operation, Slot, replace
 
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6
-"""The error allowed in a kernel's results: a part of the largest result, and a part of the
-largest number that it reads."""
+"""The error allowed relative to a kernel's largest result, and to the largest number it reads."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -51,7 +50,8 @@ class Fusion:
         """The slots and constants that the operations read; the kernel may need fewer."""
         names = [_name(one) for one in self.given]
         self._read = [names.index(_name(one)) for one in self.program.given]
-        self._strides = [Kind.of(one).strides if isinstance(one, Tensor) else kinds[one].strides for one in self.given]
+        given = [Kind.of(one) if isinstance(one, Tensor) else kinds[one] for one in self.given]
+        self._strides = [kind.strides for kind in given]
         self._verdicts: dict[torch.device, bool] = {}
         self._number = next(_NUMBERS)
         _FUSIONS[self._number] = self
@@ -65,12 +65,11 @@ class Fusion:
 
     @property
     def results(self) -> list[Kind]:
-        """The kinds of the results."""
         return [self._kinds[slot] for slot in self.program.results]
 
     @property
     def flops(self) -> int:
-        """Estimate the FLOPs: one for each number that an operation computes, two for each term of a product."""
+        """Estimate the FLOPs: one per number of an operation, two per term of a product."""
         rules = [(self._kinds[slot].numel, rule) for slot, rule in self._part.rules.items()]
         return sum(
             numel * (2 * rule.terms if isinstance(rule, Product) else 1)
@@ -103,17 +102,16 @@ class Fusion:
         return [given[number] for number in self._read]
 
     def make_results(self, device: torch.device) -> list[Tensor]:
-        """Allocate memory for the results."""
         return [torch.empty_strided(kind.shape, kind.strides, dtype=kind.dtype, device=device) for kind in self.results]
 
     def launch(self, given: Sequence[Tensor]) -> list[Tensor]:
         """Run the kernel; raises RuntimeError where it cannot be compiled or loaded."""
-        device = given[0].device
+        device, program = given[0].device, self.program
         made = self.make_results(device)
-        read = self.chosen(given)
-        scratch = [torch.empty(kind.numel, dtype=kind.dtype, device=device) for kind in self.program.scratch]
-        kernel = _kernel_of(self.program.text, device)
-        kernel(self.program.blocks, THREADS, [ctypes.c_void_p(one.data_ptr()) for one in (*read, *made, *scratch)])
+        scratch = [torch.empty(one.numel, dtype=one.dtype, device=device) for one in program.scratch]
+        tensors = (*self.chosen(given), *made, *scratch)
+        addresses = [ctypes.c_void_p(one.data_ptr()) for one in tensors]
+        _kernel_of(program.text, device)(program.blocks, THREADS, addresses)
         return made
 
     def run(self, given: Sequence[Tensor]) -> list[Tensor]:
@@ -135,8 +133,7 @@ class Fusion:
     def _compare(self, given: Sequence[Tensor]) -> tuple[str, list[Tensor]]:
         """Return the kernel's fault, and the operations' results.
 
-        They are the processor's where the device has no memory for both: the kernel needs less than its operations, and
-        a pack that is narrowed for a comparison stays narrow.
+        Without memory for both, the operations run on the CPU: a narrowed pack stays narrow.
         """
         try:
             expected = self.operate(given)
@@ -159,9 +156,7 @@ class Fusion:
         for one, other in zip(found, expected, strict=True):
             most = _RELATIVE * _largest(other) + _ABSOLUTE * largest
             parts = zip(_parts(one), _parts(other), strict=True)
-            if not all(
-                torch.allclose(own.to(others.device), others, 0.0, most, equal_nan=True) for own, others in parts
-            ):
+            if not all(torch.allclose(a.to(b.device), b, 0.0, most, equal_nan=True) for a, b in parts):
                 return "the kernel gives other numbers than the operations"
         return ""
 
@@ -171,15 +166,17 @@ def _name(one: Slot | Tensor) -> Any:
 
 
 def _find_given(operations: Sequence[Operation]) -> list[Slot | Tensor]:
-    """Return the inputs of operations, those that they do not make themselves, each once."""
+    """Return each input of the operations once, without the results of their own."""
     made = {slot for operation in operations for slot in operation.results}
     found: dict[Any, Slot | Tensor] = {}
     for operation in operations:
         for one in pytree.tree_leaves(operation.arguments):
-            # A number that torch keeps as a tensor of the processor's is no argument of a kernel.
-            is_number = isinstance(one, Tensor) and not one.dim() and one.device.type == "cpu"
-            if isinstance(one, Slot | Tensor) and not is_number and (isinstance(one, Tensor) or one not in made):
-                found[_name(one)] = one
+            # A number that torch keeps as a tensor on the CPU is no argument of a kernel.
+            if isinstance(one, Tensor):
+                if one.dim() or one.device.type != "cpu":
+                    found[_name(one)] = one
+            elif isinstance(one, Slot) and one not in made:
+                found[one] = one
     return [*found.values()]
 
 
@@ -188,8 +185,7 @@ _TOLD: set[str] = set()
 
 
 _COMPARED = 1 << 20
-"""The most numbers that are compared at a time: copies of whole arguments would need memory that
-the pack then lacks."""
+"""The most numbers that are compared at a time: copies of whole arguments need too much memory."""
 
 
 def _parts(tensor: Tensor) -> Sequence[Tensor]:
@@ -201,12 +197,13 @@ def _parts(tensor: Tensor) -> Sequence[Tensor]:
 
 def _largest(tensor: Tensor) -> float:
     """Return the largest finite magnitude of a tensor, 0 if it has none."""
-    found = [part.double().nan_to_num(posinf=0.0, neginf=0.0).abs().max() for part in _parts(tensor) if part.numel()]
+    parts = (part.double() for part in _parts(tensor) if part.numel())
+    found = [part.nan_to_num(posinf=0.0, neginf=0.0).abs().max() for part in parts]
     return float(torch.stack(found).max()) if found else 0.0
 
 
 def compile_all(several: Sequence[Fusion], device: torch.device) -> None:
-    """Compile kernels in parallel, so that their first launches do not compile one after another."""
+    """Compile kernels in parallel, so that no launch has to wait for each in turn."""
     architecture = architecture_of(device)
 
     def compile_one(text: str) -> None:
@@ -219,7 +216,7 @@ def compile_all(several: Sequence[Fusion], device: torch.device) -> None:
 
 @functools.cache
 def _kernel_of(text: str, device: torch.device) -> Kernel:
-    """Load a kernel; those of equal text are one, whichever recording they belong to."""
+    """Load a kernel; recordings share kernels of equal text."""
     return Kernel(_cubin_of(text, architecture_of(device)), "fused", device)
 
 
@@ -242,9 +239,7 @@ def run_fusion(number: int, given: Sequence[Tensor]) -> list[Tensor]:
     return _FUSIONS[number].run(given)
 
 
-@run_fusion.register_fake
-def _(number: int, given: Sequence[Tensor]) -> list[Tensor]:
-    return _FUSIONS[number].make_results(given[0].device)
+run_fusion.register_fake(lambda number, given: _FUSIONS[number].make_results(given[0].device))
 
 
 def fusion_of(number: int) -> Fusion:

@@ -1,8 +1,8 @@
-"""The writer of a fusion, operations that are one kernel: the tensors that it stores, its loops, and its text.
+"""The writer of a fused kernel: the tensors that it stores, its loops, and its text.
 
-Every block of a launch has its own run of all tensors (`Cut`). It goes through levels of loops: those of a level read
-what levels before have stored, and a loop computes several tensors of as many elements. What is cheap, and what one
-operation alone needs, is computed where it is needed and never stored.
+Every block of a launch has its own run of all tensors (`Cut`). In levels of loops, each loop reads
+what earlier levels have stored, and computes several tensors of as many elements. A value that is
+cheap or needed once is not stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Slot
 
 THREADS = 256
-"""The number of threads of a block."""
 CHEAP = 8
 """The largest cost of a value that is computed again for each operation that needs it."""
 _CHEAP_PER_ELEMENT = 2
@@ -34,7 +33,7 @@ _PREAMBLE = Path(__file__).with_name("fusion.hpp").read_text() + "\n" + FUNCTION
 
 
 class KernelCode(NamedTuple):
-    """A kernel, and what a launch of it needs."""
+    """A kernel and the arguments of its launch."""
 
     text: str
     given: list[Slot | Tensor]
@@ -49,10 +48,9 @@ class KernelCode(NamedTuple):
 def write_kernel(
     rules: Mapping[Slot, Rule], kinds: Mapping[Slot, Kind], results: Sequence[Slot], lanes: int
 ) -> KernelCode:
-    """Return the kernel that computes `results` by these rules, in the order in which they are given; raises
-    CannotGenerate.
+    """Return the kernel that computes `results`, in their order; raises CannotGenerate.
 
-    With as many blocks as leave each some work, as far as no block then needs what another one stores.
+    It has the most blocks that have enough work each and need nothing of one another.
     """
     for count in _block_counts([kinds[slot] for slot in results], lanes):
         try:
@@ -64,15 +62,13 @@ def write_kernel(
 
 
 def _block_counts(kinds: Sequence[Kind], lanes: int) -> list[int]:
-    """Return the largest three numbers of blocks that all results of a lane can be shared out among, and one."""
-    counts: set[int] = set()
-    for kind in kinds:
-        rows = (kind.shape[0] // lanes, *kind.shape[1:])
-        counts |= {math.prod(rows[:depth]) for depth in range(1, len(rows))}
+    """Return the three largest numbers of blocks that divide all results of a lane, and 1."""
+    rows = [(kind.shape[0] // lanes, *kind.shape[1:]) for kind in kinds]
+    counts = {math.prod(own[:depth]) for own in rows for depth in range(1, len(own))} - {1}
     most = min(_BLOCKS_OF_LANE, max(kind.numel for kind in kinds) // lanes // THREADS)
     fitting = (
         count
-        for count in sorted(counts - {1}, reverse=True)
+        for count in sorted(counts, reverse=True)
         if count <= most and all(Cut(lanes, count).depth(kind.shape) is not None for kind in kinds)
     )
     return [*itertools.islice(fitting, 3), 1]
@@ -87,7 +83,6 @@ class _Stored:
     """Key of a tensor that it reads -> True if an element reads the same element alone."""
     level: int = 0
     is_part: bool = False
-    """True if it holds partial sums."""
 
 
 class _Layout:
@@ -95,47 +90,59 @@ class _Layout:
         self, rules: Mapping[Slot, Rule], kinds: Mapping[Slot, Kind], results: Sequence[Slot], cut: Cut
     ) -> None:
         self._rules, self._results, self._cut = rules, [*results], cut
-        own = {slot: kinds[slot]._replace(strides=contiguous_strides(kinds[slot].shape)) for slot in rules}
-        self._kinds: dict[Any, Kind] = {**kinds, **own, **{slot: kinds[slot] for slot in results}}
-        kept = _find_kept(rules, self._kinds, self._results)
-        # What the blocks of a lane cannot share out is computed where it is needed, if it can be.
-        self._kept = {slot: None for slot in kept if cut.depth(kinds[slot].shape) is not None}
-        if any(slot in self._results or isinstance(rules[slot], Summed) for slot in kept.keys() - self._kept.keys()):
-            raise CannotGenerate("too few numbers for the blocks")
+        dense = {s: kinds[s]._replace(strides=contiguous_strides(kinds[s].shape)) for s in rules}
+        self._kinds: dict[Any, Kind] = {**kinds, **dense, **{slot: kinds[slot] for slot in results}}
+        self._kept: list[Slot] = []
+        for slot in _find_kept(rules, self._kinds, self._results):
+            if cut.depth(kinds[slot].shape) is not None:
+                self._kept.append(slot)
+            elif slot in self._results or isinstance(rules[slot], Summed):
+                raise CannotGenerate("too few numbers for the blocks")
+            # Else it is computed where it is needed: the blocks of a lane cannot share it out.
         self._stored: dict[Any, _Stored] = {}
         for slot in self._kept:
-            rule = self._rules[slot]
+            rule, part = self._rules[slot], ("part", slot)
             if isinstance(rule, Reduction) and rule.terms(self._kind(rule.source).shape) > LONG:
-                self._note(("part", slot), _Stored(slot, self._reads_of(slot, part="p"), is_part=True))
-                self._note(slot, _Stored(slot, {("part", slot): False}))
+                self._note(part, _Stored(slot, self._reads_of(slot, part="p"), is_part=True))
+                self._note(slot, _Stored(slot, {part: False}))
             else:
                 self._note(slot, _Stored(slot, self._reads_of(slot, part=None)))
         self._given: list[Slot | Tensor] = []
         self._buffers: dict[Any, str] = {}
 
     def code(self) -> KernelCode:
-        needed = self._find_buffers()
+        needed: list[Any] = []
+        for key, stored in self._stored.items():
+            for other in stored.reads:  # another loop reads a tensor that is no result
+                is_elsewhere = self._loop_of(other) != self._loop_of(key)
+                if is_elsewhere and other not in self._results and other not in needed:
+                    needed.append(other)
         self._buffers = {key: f"s{number}" for number, key in enumerate(needed)}
         self._buffers |= {slot: f"o{number}" for number, slot in enumerate(self._results)}
         lines = self._write_levels()
         scratch: list[Kind] = []
         for key in needed:
-            kind = self._kinds[key[1] if isinstance(key, tuple) else key]
-            scratch.append(Kind((kind.numel * PARTS,), (1,), kind.dtype) if isinstance(key, tuple) else kind)
+            if isinstance(key, tuple):
+                kind = self._kinds[key[1]]
+                scratch.append(Kind((kind.numel * PARTS,), (1,), kind.dtype))
+            else:
+                scratch.append(self._kinds[key])
         if not self._given:
             raise CannotGenerate("nothing is read")
-        parameters = [f"const {TYPES[self._kind(one).dtype]} *g{number}" for number, one in enumerate(self._given)]
+        types = [TYPES[self._kind(one).dtype] for one in self._given]
+        parameters = [f"const {name} *g{number}" for number, name in enumerate(types)]
         for letter, kinds in (("o", [self._kinds[slot] for slot in self._results]), ("s", scratch)):
             parameters += [f"{TYPES[kind.dtype]} *{letter}{number}" for number, kind in enumerate(kinds)]
         names = ", ".join(one.rpartition("*")[2] for one in parameters)
         head = f"#define PARAMETERS {', '.join(parameters)}\n#define NAMES {names}\n"
-        text = "\n".join([head + _PREAMBLE, "KERNEL {", *(f"    {line}" for line in lines), "}", ""])
+        body = [f"    {line}" for line in lines]
+        text = "\n".join([head + _PREAMBLE, "KERNEL {", *body, "}", ""])
         return KernelCode(text, self._given, self._results, scratch, self._cut.blocks)
 
     def _kind(self, operand: Slot | Tensor) -> Kind:
         return Kind.of(operand) if isinstance(operand, Tensor) else self._kinds[operand]
 
-    # -- what is stored, and when ------------------------------------------------------------------------------------
+    # -- what is stored, and when ------------------------------------------------------------------
 
     def _note(self, key: Any, stored: _Stored) -> None:
         for other, same in stored.reads.items():
@@ -173,33 +180,23 @@ class _Layout:
             raise CannotGenerate("another block's sums")
         return False
 
-    def _find_buffers(self) -> list[Any]:
-        """Return the slots that are read in another loop than the one that computes them, and are no results."""
-        found: list[Any] = []
-        for key, stored in self._stored.items():
-            for other in stored.reads:
-                elsewhere = self._loop_of(other) != self._loop_of(key)
-                if elsewhere and other not in self._results and other not in found:
-                    found.append(other)
-        return found
-
     def _loop_of(self, key: Any) -> tuple[int, int, Any]:
         stored = self._stored[key]
         return stored.level, self._numbers(key), key if stored.is_part else None
 
     def _numbers(self, key: Any) -> int:
-        """Return how many elements of it a block computes."""
-        parts = PARTS if isinstance(key, tuple) else 1
-        return self._kinds[key[1] if isinstance(key, tuple) else key].numel // self._cut.blocks * parts
+        """Return how many elements of a stored tensor a block computes."""
+        parts, slot = (PARTS, key[1]) if isinstance(key, tuple) else (1, key)
+        return self._kinds[slot].numel // self._cut.blocks * parts
 
-    # -- the text ----------------------------------------------------------------------------------------------------
+    # -- the text ----------------------------------------------------------------------------------
 
     def _write_levels(self) -> list[str]:
         loops: dict[tuple[int, int, Any], list[Any]] = {}
         for key in self._stored:
             loops.setdefault(self._loop_of(key), []).append(key)
         lines: list[str] = []
-        # Names count on through all loops; what is given is numbered in the order in which it is first read.
+        # Names count on through all loops; arguments are numbered by their first reads.
         writer = Writer(self._cut, self._rules, self._kinds, load=self._load, stored=self._loads)
         at_level = 0
         for loop in sorted(loops, key=lambda one: one[0]):
@@ -219,8 +216,9 @@ class _Layout:
         place = Place(kind.shape, None, "f", aligned=True)
         if stored.is_part and isinstance(rule, Reduction):
             inside = rule.interleaved(self._kind(rule.source).shape)
-            scope.say(f"const int f = block * {run} + " + (f"i / {PARTS}" if inside else f"i % {run}") + ";")
-            scope.say("const int p = " + (f"i % {PARTS}" if inside else f"i / {run}") + ";")
+            element, part = (f"i / {PARTS}", f"i % {PARTS}") if inside else (f"i % {run}", f"i / {run}")
+            scope.say(f"const int f = block * {run} + {element};")
+            scope.say(f"const int p = {part};")
             scope.say(f"{self._buffers[key]}[f * {PARTS} + p] = {rule.write_part(writer, scope, place, 'p')};")
             return
         if not scope.lines:
@@ -250,7 +248,7 @@ class _Layout:
 
 
 def _find_kept(rules: Mapping[Slot, Rule], kinds: Mapping[Any, Kind], results: Sequence[Slot]) -> dict[Slot, None]:
-    """Return what to compute once: results, sums, and dear values that several operations or many elements need."""
+    """Return the values to compute once: results, sums, and costly values that are used often."""
     users: dict[Slot, int] = dict.fromkeys(rules, 0)
     spread: set[Slot] = set()
     for slot, rule in rules.items():
@@ -262,7 +260,7 @@ def _find_kept(rules: Mapping[Slot, Rule], kinds: Mapping[Any, Kind], results: S
                 size, base = max(size, kinds[base].numel), view.source
             if isinstance(base, Slot) and base in rules:
                 users[base] += 1
-                if isinstance(rule, Product) or kinds[base].numel < size:  # a product reads each for a row or a column
+                if isinstance(rule, Product) or kinds[base].numel < size:
                     spread.add(base)
     kept: dict[Slot, None] = {}
     costs: dict[Any, int] = {}
@@ -278,7 +276,7 @@ def _find_kept(rules: Mapping[Slot, Rule], kinds: Mapping[Any, Kind], results: S
 
 
 def operands_of(rule: Rule) -> list[Any]:
-    """Return the tensors that a rule reads: each once."""
+    """Return the tensors that a rule reads, each once."""
     found: list[Any] = []
 
     def look(one: Any) -> None:

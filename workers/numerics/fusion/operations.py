@@ -30,7 +30,7 @@ from workers.numerics.simplifying import Operation, Slot
 
 
 class Call(NamedTuple):
-    """A recorded operation, and the number of the result that is asked for."""
+    """A recorded operation, and the number of one of its results."""
 
     name: str
     positional: list[Any]
@@ -44,7 +44,6 @@ class Call(NamedTuple):
         return Kind.of(operand) if isinstance(operand, Tensor) else self.kinds[operand]
 
     def shape(self, operand: Any) -> tuple[int, ...]:
-        """Return the shape of an operand."""
         return self.kind(operand).shape
 
     def argument(self, number: int, default: Any) -> Any:
@@ -52,7 +51,7 @@ class Call(NamedTuple):
         return self.positional[number] if len(self.positional) > number else default
 
     def axis(self, axis: int, operand: Any) -> int:
-        """Return the number of an operand's axis, which is counted from its end if it is negative."""
+        """Return the number of an operand's axis; a negative axis counts from the end."""
         return axis % max(1, len(self.shape(operand)))
 
 
@@ -77,7 +76,8 @@ def _permuted(call: Call) -> Rule:
         own = [""] * rank
         for axis, source_axis in enumerate(order):
             own[source_axis] = axes[axis]
-        return writer.move(place, shape, tuple(own), {axis for axis, other in enumerate(order) if axis != other})
+        touched = {axis for axis, other in enumerate(order) if axis != other}
+        return writer.move(place, shape, tuple(own), touched)
 
     return View(source, move)
 
@@ -100,9 +100,8 @@ def _selected(call: Call) -> Rule:
     index = call.number if call.name == "unbind" else call.positional[2] % call.shape(source)[axis]
 
     def move(writer: Writer, scope: Scope, place: Place, shape: tuple[int, ...]) -> Place:
-        axes = [*writer.axes(scope, place)]
-        axes.insert(axis, str(index))
-        return writer.move(place, shape, tuple(axes), {axis})
+        axes = writer.axes(scope, place)
+        return writer.move(place, shape, (*axes[:axis], str(index), *axes[axis:]), {axis})
 
     return View(source, move)
 
@@ -123,7 +122,7 @@ def _of_split(call: Call) -> Rule:
 def _reduced(call: Call) -> Rule:
     source, shape = call.positional[0], call.shape(call.positional[0])
     axes = call.argument(1, None)
-    axes = range(len(shape)) if axes is None or axes == [] else [axes] if isinstance(axes, int) else axes
+    axes = [axes] if isinstance(axes, int) else axes or range(len(shape))
     own = tuple(sorted(axis % max(1, len(shape)) for axis in axes))
     if not own or 0 in [shape[axis] for axis in own]:
         raise CannotGenerate("a sum of nothing")
@@ -136,10 +135,8 @@ def _multiplied(call: Call) -> Rule:
     if len(call.positional) != 2:
         raise CannotGenerate("a product of another kind")
     left, right = call.positional
-    if (
-        math.prod(call.shape(left)[1:]) * call.shape(right)[2] > SMALL_PRODUCT
-        or not call.result.dtype.is_floating_point
-    ):
+    multiplications = math.prod(call.shape(left)[1:]) * call.shape(right)[2]
+    if multiplications > SMALL_PRODUCT or not call.result.dtype.is_floating_point:
         raise CannotGenerate("a large product")
     return Product(left, right, call.shape(left)[2], call.result.dtype)
 
@@ -182,11 +179,13 @@ def _select_backward(call: Call) -> Rule:
 def _padded(call: Call) -> Rule:
     source, widths = call.positional[:2]
     shape = call.shape(source)
-    padded = [number for number in range(len(widths) // 2) if widths[2 * number] or widths[2 * number + 1]]
+    sides = list(zip(widths[::2], widths[1::2], strict=False))
+    padded = [number for number, side in enumerate(sides) if any(side)]
     if len(padded) != 1 or min(widths) < 0:
         raise CannotGenerate("padding of several axes")
-    axis, before = len(shape) - 1 - padded[0], widths[2 * padded[0]]
-    return Joined(axis, [(source, before, before + shape[axis], 1)], call.argument(2, 0), call.result.dtype)
+    axis, before = len(shape) - 1 - padded[0], sides[padded[0]][0]
+    piece = source, before, before + shape[axis], 1
+    return Joined(axis, [piece], call.argument(2, 0), call.result.dtype)
 
 
 MAKERS: dict[str, Callable[[Call], Rule]] = {
@@ -199,9 +198,7 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
     **dict.fromkeys(("select", "unbind"), _selected),
     **dict.fromkeys(("split", "split_with_sizes"), _of_split),
     "where": lambda call: Choice(*call.positional[:3], dtype=call.result.dtype),
-    "masked_fill": lambda call: Choice(
-        call.positional[1], call.positional[2], call.positional[0], dtype=call.result.dtype
-    ),
+    "masked_fill": lambda call: Choice(*(call.positional[n] for n in (1, 2, 0)), dtype=call.result.dtype),
     **dict.fromkeys(("sum", "mean", "amax", "amin"), _reduced),
     "bmm": _multiplied,
     "gather": lambda call: Gathered(
@@ -214,7 +211,7 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
     "select_backward": _select_backward,
     "constant_pad_nd": _padded,
 }
-"""Name of an operation, whichever its overload -> its rule."""
+"""Name of an operation, without its overload -> its rule."""
 
 
 def rule_of(operation: Operation, number: int, kinds: Mapping[Slot, Kind]) -> Rule:

@@ -1,8 +1,8 @@
 """The partition of a recording into operations that become one kernel.
 
-What no generated kernel does (large products above all) parts the others into levels: an operation's is one above
-that of the last of these it needs, at least. All operations of a level are one fusion, which is a kernel, whatever lies
-between them in the recording. What is cheap and made of arguments alone is computed in each fusion that needs it.
+Operations without a generated kernel, large products above all, divide the others into levels: an
+operation is at least one level above the last of these that it needs. A level's operations are one
+fusion, wherever they lie. Each fusion computes cheap operations on arguments for itself.
 
 Legend: L lanes.
 """
@@ -13,19 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
-from torch.utils import _pytree as pytree
-
 from workers.numerics.codegen.values import CannotGenerate, Kind
 from workers.numerics.fusion.cuts import Cut, Place
 from workers.numerics.fusion.kernels import CHEAP, operands_of
 from workers.numerics.fusion.operations import rule_of
 from workers.numerics.fusion.rules import Product, Summed, View
 from workers.numerics.fusion.writing import Rule, Scope, Writer
-from workers.numerics.simplifying import Operation, Slot, find_written, slots_in
+from workers.numerics.simplifying import Operation, Slot, find_written, names_in, slots_in
 
 MOST = 160
-"""Operations of a fusion: a compiler takes long for larger kernels."""
+"""The most operations of a fusion: a compiler takes long for larger kernels."""
 
 
 @dataclass
@@ -44,13 +41,13 @@ class _Known:
     """The levels at which a tensor exists."""
 
     level: int
-    """The level after whose fusion an operation that is not fused may read it."""
+    """The level after whose fusion an operation outside of fusions may read it."""
     fused_level: int
-    """The level in whose fusion an operation that is fused may read it."""
+    """The level in whose fusion a fused operation may read it."""
     inside: bool = False
-    """True if that fusion itself makes it."""
+    """True if the fusion of `fused_level` makes it."""
     cost: int | None = 0
-    """The cost of computing it again from arguments alone; None if it is not."""
+    """The cost of computing it again from arguments alone; None if that is not done."""
 
 
 @dataclass
@@ -67,7 +64,7 @@ class Partition:
     makers: dict[Slot, int] = field(default_factory=dict)
     """Slot -> the number of the operation that makes it."""
     owners: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Operation -> level and number of its fusion; cheap ones have one if they must be stored."""
+    """Operation -> level and number of its fusion; a cheap one has it only if it is stored."""
 
     def part(self, results: Sequence[Any]) -> list[Operation | Part]:
         """Return what to run, in order, for the slots among `results`."""
@@ -75,29 +72,39 @@ class Partition:
         last_written = 0
         for number, operation in enumerate(self.operations):
             self.makers |= dict.fromkeys(slots_in(operation.results), number)
-            leaves = pytree.tree_leaves((operation.arguments, operation.results))
-            used = {id(one) if isinstance(one, Tensor) else one for one in leaves if isinstance(one, Slot | Tensor)}
-            is_apart = bool(written & used)
+            is_apart = not written.isdisjoint(names_in((operation.arguments, operation.results)))
             if is_apart or not self._try_fusing(operation):
-                level = max([0, *(self._known(slot).level for slot in slots_in(operation.arguments))])
-                if is_apart:  # what writes, and what reads that, stays in its order
+                needed = [self._known(slot).level for slot in slots_in(operation.arguments)]
+                level = max([0, *needed])
+                if is_apart:  # writes, and reads of what is written, stay in order
                     level = last_written = max(level, last_written)
                 for slot in slots_in(operation.results):
                     self.known[slot] = _Known(level, level + 1, cost=None)
                 self.levels.append(level)
             else:
                 self.levels.append(-1)
-        return self._arrange(slots_in(results))
+        needed, views = self._needed_outside(slots_in(results))
+        self._assign_owners(needed)
+        arranged: dict[tuple[int, int, int], Operation | Part] = {}
+        for (level, number), part in self._parts(needed).items():
+            arranged[level, 0, number] = part
+        for number, operation in enumerate(self.operations):
+            if self.levels[number] >= 0:
+                arranged[self.levels[number], 1, number] = operation
+            elif number in views:
+                arranged[self._level_of_view(operation), 1, number] = operation
+        return [arranged[key] for key in sorted(arranged)]
 
     def _known(self, slot: Slot) -> _Known:
         return self.known.setdefault(slot, _Known(0, 0))
 
-    # -- levels ------------------------------------------------------------------------------------------------------
+    # -- levels ------------------------------------------------------------------------------------
 
     def _try_fusing(self, operation: Operation) -> bool:
-        """Note rules and levels of an operation's results; False if no generated kernel does it."""
+        """Note an operation's rules and levels; return False if it cannot be fused."""
         try:
-            rules = {slot: rule_of(operation, number, self.kinds) for number, slot in enumerate(operation.results)}
+            results = enumerate(operation.results)
+            rules = {slot: rule_of(operation, number, self.kinds) for number, slot in results}
             edges = {slot: self._edges(slot, rule) for slot, rule in rules.items()}
         except CannotGenerate:
             return False
@@ -109,14 +116,14 @@ class Partition:
         return True
 
     def _edges(self, slot: Slot, rule: Rule) -> dict[Slot, bool]:
-        """Return for each operand whether a block reads only its own part; raises CannotGenerate."""
+        """Return whether a block reads only its own part, by operand; raises CannotGenerate."""
         kind, cut = self.kinds[slot], Cut(self.lanes)
         if not kind.numel or kind.numel >= 1 << 31:
             raise CannotGenerate("too many numbers, or none")
         if not isinstance(rule, View) and cut.depth(kind.shape) is None:
             raise CannotGenerate("it is not made of lanes")
         if isinstance(rule, Product) and kind.shape[0] == self.lanes:
-            # A sum over the lane behind a product has that effect, too, and is not looked for.
+            # A sum over the lane behind a product has that effect, too; it is not looked for.
             raise CannotGenerate("one product a lane: fused, it would leave all that follows to one block")
         found: dict[Slot, bool] = {}
 
@@ -124,8 +131,8 @@ class Partition:
             found[other] = found.get(other, True) and place.aligned
             return True
 
-        operands = [one for one in operands_of(rule) if isinstance(one, Slot)]
-        writer = Writer(cut, dict.fromkeys(operands, rule), self.kinds, load=lambda operand, offset: "0", stored=look)
+        operands: dict[Slot, Rule] = {one: rule for one in operands_of(rule) if isinstance(one, Slot)}
+        writer = Writer(cut, operands, self.kinds, load=lambda operand, offset: "0", stored=look)
         rule.write(writer, Scope(), Place(kind.shape, None, "f", aligned=True))
         return found
 
@@ -147,24 +154,12 @@ class Partition:
             cost = None
         return _Known(max(needed), max(needed), inside=True, cost=cost)
 
-    # -- fusions -----------------------------------------------------------------------------------------------------
-
-    def _arrange(self, results: set[Slot]) -> list[Operation | Part]:
-        needed, views = self._needed_outside(results)
-        self._assign_owners(needed)
-        arranged: list[tuple[tuple[int, int, int], Operation | Part]] = [
-            ((level, 0, number), part) for (level, number), part in self._parts(needed).items()
-        ]
-        for number, operation in enumerate(self.operations):
-            if self.levels[number] >= 0:
-                arranged.append(((self.levels[number], 1, number), operation))
-            elif number in views:
-                arranged.append(((self._level_of_view(operation), 1, number), operation))
-        return [one for _, one in sorted(arranged, key=lambda item: item[0])]
+    # -- fusions -----------------------------------------------------------------------------------
 
     def _needed_outside(self, results: set[Slot]) -> tuple[dict[Slot, int], set[int]]:
-        """Return the slots needed outside of fusions, by level, and the views that must be made for them."""
-        needed = dict.fromkeys(results, max([0, *self.levels, *(one.level for one in self.known.values())]))
+        """Return the slots needed outside of fusions, by level, and the views to make for them."""
+        last = max([0, *self.levels, *(one.level for one in self.known.values())])
+        needed = dict.fromkeys(results, last)
         views: set[int] = set()
         for number in reversed(range(len(self.operations))):
             operation, level = self.operations[number], self.levels[number]
@@ -210,9 +205,9 @@ class Partition:
         parts: dict[tuple[int, int], Part] = {}
         for owner, reached in numbers.items():
             chosen = [self.operations[number] for number in sorted(reached)]
-            slots = [slot for operation in chosen for slot in operation.results]
-            own = [slot for slot in slots if slot in results and self.owners.get(self.makers[slot]) == owner]
-            parts[owner] = Part(chosen, {slot: self.rules[slot] for slot in slots}, own)
+            rules = {slot: self.rules[slot] for operation in chosen for slot in operation.results}
+            made = [slot for slot in rules if self.owners.get(self.makers[slot]) == owner]
+            parts[owner] = Part(chosen, rules, [slot for slot in made if slot in results])
         return parts
 
     def _reach(self, own: set[int], owner: tuple[int, int]) -> set[int]:
@@ -223,9 +218,9 @@ class Partition:
                 maker = self.makers.get(slot)
                 if maker is None or maker in reached or slot not in self.rules:
                     continue
-                is_view = isinstance(self.rules[slot], View)
-                is_elsewhere = self.owners.get(maker, owner) != owner and self.known[slot].cost is None
-                if is_view or not is_elsewhere:
+                is_own = self.owners.get(maker, owner) == owner
+                is_again = isinstance(self.rules[slot], View) or self.known[slot].cost is not None
+                if is_own or is_again:
                     reached.add(maker)
                     left.append(maker)
         return reached

@@ -17,15 +17,15 @@ from workers.numerics.fusion.writing import Scope, Writer
 from workers.numerics.simplifying import Slot
 
 LONG, PARTS = 64, 32
-"""A sum of more terms is made of so many partial ones."""
+"""A sum of more than LONG terms is made of PARTS partial sums."""
 SMALL_PRODUCT = 4096
-"""The most multiplications that a product of two matrices may need to become part of a generated kernel.
+"""The most multiplications of a product of matrices in a generated kernel.
 
-On an H200 cuBLAS needs eleven times as long for 8 by 16 times 16 by 8 as it takes to read and write these matrices, and
-1.6 times as long for 64 by 32 times 32 by 64. Between these sizes nothing was measured.
+On an H200 cuBLAS takes 11 times as long for 8 by 16 times 16 by 8 as reading and writing these, and
+1.6 times as long for 64 by 32 times 32 by 64. Nothing in between was measured.
 """
 SHORT_SCATTER = 8
-"""Terms that are looked through for each element that they may be added to."""
+"""The most terms of a scatter: each element looks through all of them for its own."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class View:
     """Return the place in the source for a place in the view, given the source's shape."""
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
-        return writer.value(scope, self.source, self.move(writer, scope, place, writer.kind(self.source).shape))
+        there = self.move(writer, scope, place, writer.kind(self.source).shape)
+        return writer.value(scope, self.source, there)
 
 
 @dataclass(frozen=True)
@@ -51,17 +52,20 @@ class Pointwise:
 
     @property
     def cost(self) -> int:
-        """The cost of the formula (`cost_of`)."""
         return cost_of(self.template)
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
-        found = [writer.element(scope, one, place, self.dtype) for one in self.operands]
-        return self.template.format(*(_bracketed(one) for one in found), T=TYPES[self.dtype])
+        operands: list[str] = []
+        for operand in self.operands:
+            found = writer.element(scope, operand, place, self.dtype)
+            is_call = found.endswith(")") and found[0].isalpha()
+            operands.append(found if is_call or found.isidentifier() else f"({found})")
+        return self.template.format(*operands, T=TYPES[self.dtype])
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice between two operands, place by place, by a third."""
+    """A choice between two operands, element by element, by a third."""
 
     condition: Any
     then: Any
@@ -71,13 +75,14 @@ class Choice:
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
         chosen = writer.element(scope, self.condition, place, torch.bool)
-        one, other = (writer.element(scope, operand, place, self.dtype) for operand in (self.then, self.otherwise))
+        one = writer.element(scope, self.then, place, self.dtype)
+        other = writer.element(scope, self.otherwise, place, self.dtype)
         return f"{chosen} ? {one} : {other}"
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """A sum, a mean or an extreme along axes: in their order, or from partial ones if there are many terms."""
+    """A sum, mean or extreme along axes; one of many terms is made of partial ones."""
 
     source: Slot | Tensor
     axes: tuple[int, ...]
@@ -92,17 +97,19 @@ class Reduction:
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
         shape = writer.kind(self.source).shape
-        outer, inner, total = self.axes_of(writer, scope, place, shape), Scope(scope), writer.name("t")
+        outer, inner = self.axes_of(writer, scope, place, shape), Scope(scope)
+        total = writer.name("t")
         scope.say(f"{TYPES[self.dtype]} {total} = {self.start};")
         names = {axis: writer.name("r") for axis in self.axes}
         term = self.term(writer, inner, place, {**outer, **names}, shape)
         inner.say(self.joined(total, term))
-        loops = " ".join(f"for (int {name} = 0; {name} < {shape[axis]}; {name}++)" for axis, name in names.items())
-        scope.put(loops, inner)
+        sizes = {name: shape[axis] for axis, name in names.items()}
+        loops = [f"for (int {name} = 0; {name} < {size}; {name}++)" for name, size in sizes.items()]
+        scope.put(" ".join(loops), inner)
         return self.finish(total, shape)
 
     def write_part(self, writer: Writer, scope: Scope, place: Place, part: str) -> str:
-        """Return the sum of every 32nd term of the element at a place or, where terms lie apart, of a run of them."""
+        """Return the sum of every 32nd term or, if terms lie apart, of a run of them."""
         shape = writer.kind(self.source).shape
         terms, run = self.terms(shape), -(-self.terms(shape) // PARTS)
         outer, inner = self.axes_of(writer, scope, place, shape), Scope(scope)
@@ -120,17 +127,16 @@ class Reduction:
         return total
 
     def interleaved(self, shape: tuple[int, ...]) -> bool:
-        """Return whether neighbouring terms are of different parts: where they lie side by side in memory."""
+        """Return whether the parts are interleaved: where terms lie side by side in memory."""
         return max(self.axes) == len(shape) - 1
 
     def axes_of(self, writer: Writer, scope: Scope, place: Place, shape: tuple[int, ...]) -> dict[int, str]:
-        """Return the expression of each axis of the source that is kept."""
+        """Return the expression of each axis of the source that remains."""
         axes = writer.axes(scope, place)
         outer = [axis for axis in range(len(shape)) if axis not in self.axes]
         return {axis: axes[axis if self.kept else number] for number, axis in enumerate(outer)}
 
     def term(self, writer: Writer, scope: Scope, place: Place, axes: Mapping[int, str], shape: tuple[int, ...]) -> str:
-        """Return the source's element at these axes."""
         own = tuple("0" if shape[axis] == 1 else axes[axis] for axis in range(len(shape)))
         there = writer.move(place, shape, own, set(self.axes))
         return writer.element(scope, self.source, there, self.dtype)
@@ -143,18 +149,19 @@ class Reduction:
         return ("-" if self.how == "amax" else "") + f"INFINITY_OF({TYPES[self.dtype]})"
 
     def joined(self, total: str, term: str) -> str:
-        """Return the statement that takes a term in."""
+        """Return the statement that adds a term to a total."""
         name = {"amax": "larger", "amin": "smaller"}.get(self.how)
         return f"{total} = {name}({term}, {total});" if name else f"{total} += {term};"
 
     def finish(self, total: str, shape: tuple[int, ...]) -> str:
-        """Return the result of a total."""
-        return f"{total} / {TYPES[self.dtype]}({self.terms(shape)})" if self.how == "mean" else total
+        """Return the expression of the result, given its total."""
+        count = f"{TYPES[self.dtype]}({self.terms(shape)})"
+        return f"{total} / {count}" if self.how == "mean" else total
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product of small matrices, [B, m, k] by [B, k, n], which adds its k terms in their order."""
+    """A product of small matrices, [B, m, k] by [B, k, n], that adds k terms in their order."""
 
     left: Slot | Tensor
     right: Slot | Tensor
@@ -204,12 +211,13 @@ class Embedded:
         axes, rows = writer.axes(scope, place), writer.kind(self.index).shape
         row = writer.value(scope, self.index, writer.move(place, rows, axes[:-1], set()))
         there = writer.hold_index(scope, f"int({row})"), axes[-1]
-        return writer.value(scope, self.table, Place(writer.kind(self.table).shape, there, None, aligned=False))
+        moved = Place(writer.kind(self.table).shape, there, None, aligned=False)
+        return writer.value(scope, self.table, moved)
 
 
 @dataclass(frozen=True)
 class Scattered:
-    """A few numbers of each row, added where an index says: each element looks for those that are its own."""
+    """A few numbers of each row, added where an index says; each element looks for its own."""
 
     source: Slot | Tensor
     axis: int
@@ -219,8 +227,8 @@ class Scattered:
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
         axes, shape = writer.axes(scope, place), writer.kind(self.index).shape
-        total = writer.name("t")
-        scope.say(f"{TYPES[self.dtype]} {total} = {writer.element(scope, self.source, place, self.dtype)};")
+        kind, total = TYPES[self.dtype], writer.name("t")
+        scope.say(f"{kind} {total} = {writer.element(scope, self.source, place, self.dtype)};")
         for term in range(shape[self.axis]):
             own = tuple(str(term) if axis == self.axis else one for axis, one in enumerate(axes))
             there = writer.move(place, shape, own, {self.axis})
@@ -232,11 +240,11 @@ class Scattered:
 
 @dataclass(frozen=True)
 class Joined:
-    """Pieces beside one another along an axis, and a number where there is none."""
+    """Pieces side by side along an axis, and a number between them."""
 
     axis: int
     pieces: list[tuple[Slot | Tensor, int, int, int]]
-    """For each piece its tensor, its first place, the place after its last, and the step."""
+    """The tensor of each piece, its first index, the index after its last, and the step."""
     filling: float
     dtype: torch.dtype
     cost: int = 1
@@ -260,8 +268,3 @@ class Joined:
             inner.say(f"{total} = {writer.element(inner, piece, moved, self.dtype)};")
             scope.put(f"if ({within})", inner)
         return total
-
-
-def _bracketed(expression: str) -> str:
-    is_call = expression.endswith(")") and expression[0].isalpha()
-    return expression if is_call or expression.isidentifier() else f"({expression})"

@@ -15,7 +15,7 @@ from workers.numerics.simplifying import Slot
 
 
 class Scope:
-    """A block of statements; what an outer one has computed is known in it."""
+    """A block of statements; it knows what an outer scope has computed."""
 
     def __init__(self, parent: Scope | None = None) -> None:
         self.lines: list[str] = []
@@ -23,33 +23,31 @@ class Scope:
         self._known: dict[Hashable, str] = {}
 
     def find(self, key: Hashable) -> str | None:
-        """Return the variable that holds it."""
+        """Return the variable that holds the value of a key, None if there is none."""
         return self._known.get(key) or (self._parent.find(key) if self._parent else None)
 
     def know(self, key: Hashable, name: str) -> str:
-        """Keep it for later statements."""
+        """Note the variable of a key for later statements, and return it."""
         self._known[key] = name
         return name
 
     def say(self, line: str) -> None:
-        """One statement more."""
         self.lines.append(line)
 
     def put(self, head: str, inner: Scope) -> None:
-        """Write a scope inside this one."""
         self.lines += [f"{head} {{", *(f"    {line}" for line in inner.lines), "}"]
 
 
 class Rule(Protocol):
-    """What an operation makes of its operands, element by element."""
+    """The way an operation computes an element from its operands."""
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
-        """Statements that compute the element at a place; the expression that holds it then."""
+        """Write statements that compute an element; return its expression."""
         ...
 
 
 class Writer:
-    """Writes elements of a fusion's tensors: loaded where another loop or kernel has stored them, else computed."""
+    """Writes elements of a fusion's tensors: loads the stored ones, computes all others."""
 
     def __init__(
         self,
@@ -60,29 +58,27 @@ class Writer:
         load: Callable[[Any, str], str],
         stored: Callable[[Slot, Place], bool] = lambda slot, place: True,
     ) -> None:
-        """`load`: the expression for an element in memory, of a tensor and an offset.
+        """Make a writer whose `load` gives the expression of a tensor's element at an offset.
 
-        `stored`: whether what a rule would compute is loaded instead; it may refuse by CannotGenerate.
+        `stored` returns True if an element is loaded, not computed; it may raise CannotGenerate.
         """
         self.cut, self._rules, self._kinds = cut, rules, kinds
         self._load, self._stored = load, stored
         self._names = 0
 
     def kind(self, operand: Slot | Tensor) -> Kind:
-        """Of a tensor, or of what a slot stands for."""
         return Kind.of(operand) if isinstance(operand, Tensor) else self._kinds[operand]
 
     def name(self, letter: str) -> str:
-        """Return a new variable."""
         self._names += 1
         return f"{letter}{self._names}"
 
     def element(self, scope: Scope, operand: Any, place: Place, dtype: torch.dtype) -> str:
-        """Return an operand's element, a number's value, in this type."""
+        """Return an operand's element, or a number's value, in this type."""
         if not isinstance(operand, Slot | Tensor):
             return spell(operand, dtype)
         kind = self.kind(operand)
-        # On the meta device, where only an estimate is made, a number in a tensor has no value: it is loaded instead.
+        # A number in a tensor of the meta device has no value: an estimate loads it.
         if isinstance(operand, Tensor) and not kind.shape and not operand.is_meta:
             return spell(operand.item(), dtype)
         found = self.value(scope, operand, self.broadcast(scope, place, kind.shape))
@@ -112,7 +108,7 @@ class Writer:
         return name
 
     def offset(self, scope: Scope, kind: Kind, place: Place) -> str:
-        """Where an element of a tensor of this kind lies."""
+        """Return the offset in memory of an element of a tensor of this kind."""
         if kind.strides == contiguous_strides(kind.shape):
             return self.flat(scope, place)
         axes = self.axes(scope, place)
@@ -123,10 +119,9 @@ class Writer:
         ]
         return " + ".join(terms) or "0"
 
-    # -- places ------------------------------------------------------------------------------------------------------
+    # -- places ------------------------------------------------------------------------------------
 
     def axes(self, scope: Scope, place: Place) -> tuple[str, ...]:
-        """Return the expressions of a place's axes."""
         if place.axes is not None:
             return place.axes
         assert place.flat is not None
@@ -137,7 +132,7 @@ class Writer:
             known = scope.find((key, axis))
             if known is None:
                 expression = place.flat if inner == 1 else f"{place.flat} / {inner}"
-                # The first axis is never longer than the number allows, and lanes must not show in the text.
+                # The first axis needs no remainder; the count of lanes must not be in the text.
                 expression = expression if axis == 0 else f"({expression}) % {size}"
                 known = "0" if size == 1 else self.hold_index(scope, expression)
                 scope.know((key, axis), known)
@@ -159,7 +154,6 @@ class Writer:
         return scope.find(key) or scope.know(key, self.hold_index(scope, " + ".join(terms) or "0"))
 
     def hold_index(self, scope: Scope, expression: str) -> str:
-        """Return a variable with an index."""
         if expression.isidentifier() or expression == "0":
             return expression
         name = self.name("i")
@@ -167,18 +161,19 @@ class Writer:
         return name
 
     def move(self, place: Place, shape: tuple[int, ...], axes: tuple[str, ...], touched: set[int]) -> Place:
-        """Return a place in another tensor, of these axes, of which those `touched` are not the same."""
-        return Place(shape, axes, None, place.aligned and self.cut.keeps(place.shape, shape, touched))
+        """Return a place of these axes in another tensor; `touched`: axes that differ."""
+        aligned = place.aligned and self.cut.keeps(place.shape, shape, touched)
+        return Place(shape, axes, None, aligned)
 
     def reshape(self, scope: Scope, place: Place, shape: tuple[int, ...]) -> Place:
-        """Return the same element where the elements have other axes, and the same order."""
+        """Return the place of the same element in a tensor of another shape and the same order."""
         if place.shape == shape:
             return place
         aligned = place.aligned and None not in (self.cut.depth(place.shape), self.cut.depth(shape))
         return Place(shape, None, self.flat(scope, place), aligned)
 
     def broadcast(self, scope: Scope, place: Place, shape: tuple[int, ...]) -> Place:
-        """Return the element of an operand that belongs to one of the result."""
+        """Return the place of the operand's element that belongs to an element of the result."""
         if place.shape == shape:
             return place
         if math.prod(place.shape) == math.prod(shape):

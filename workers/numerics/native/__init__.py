@@ -1,12 +1,11 @@
-"""Steps written in C++ for one processor core, in libraries that are each loaded, or compiled, when it is first needed.
+"""Steps written in C++ for one processor core, in libraries that are loaded when first needed.
 
-A native step is an exact rewrite of what the traced one computes. It works on one lane after another, so that what it
-touches stays in the core's cache, and it costs no recording per shape.
+A native step is an exact rewrite of the traced one, one lane after another, so that a lane's memory
+stays in the core's cache. It needs no recording per shape.
 
-A library that was compiled ahead for this processor is taken where there is one (prebuilt.py): its bits are those of
-one compiled here. All others are compiled once per machine by `$CXX`, else `c++`, with `$CXXFLAGS` as the last flags;
-who sets either has all libraries compiled. Without a library, on another device, and for all it does not cover, the
-traced step runs instead.
+A library compiled ahead for this processor has the bits of one compiled here (prebuilt.py). Others
+are compiled once per machine by `$CXX`, else `c++`, with `$CXXFLAGS` as the last flags; setting
+either compiles all. Without a library, and where a native step does not apply, the traced one runs.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 class _Loaded(NamedTuple):
     library: ctypes.CDLL
     origin: str
-    """The compiler that built it, for people."""
+    """The compiler that built it, as it is shown."""
 
 
 _LOADED: dict[Unit, _Loaded | None] = {}
@@ -50,18 +49,18 @@ _AT_ONCE = threading.Semaphore(os.cpu_count() or 1)
 
 @functools.cache
 def library(name: str) -> ctypes.CDLL | None:
-    """Return the library of a `.cpp` file of this folder; None where it cannot be had, which is logged once."""
+    """Return the library of a `.cpp` file of this folder; None, logged once, if there is none."""
     return load(packaged(name))
 
 
 def load(unit: Unit) -> ctypes.CDLL | None:
-    """Return the library of a unit, compiled now if need be; None where it cannot be had, which is logged once."""
+    """Return a unit's library, compiled if need be; None, logged once, if that fails."""
     loaded = _load(unit)
     return loaded.library if loaded else None
 
 
 def begin(units: Iterable[Unit]) -> None:
-    """Load or compile units in the background, several at a time; `load` waits for the one that it asks for."""
+    """Load or compile units in the background, several at a time; `load` waits for its own."""
     for unit in units:
         if unit not in _LOADED:
             threading.Thread(target=_load, args=(unit,), name=f"compile {unit.name}").start()
@@ -79,7 +78,7 @@ def describe_compiler() -> str:
 
 
 def instruction_set() -> str:
-    """Return the vector instructions of the steps here: `AVX512`, `AVX2`, `NEON`, else `DEFAULT`."""
+    """Return the vector instructions of the steps: `AVX512`, `AVX2`, `NEON` or `DEFAULT`."""
     found = library("streams")
     assert found, "there are native steps"
     found.instruction_set.restype = ctypes.c_char_p
@@ -87,7 +86,7 @@ def instruction_set() -> str:
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
-    """Return the address of a contiguous tensor's first number; the tensor must outlive the call."""
+    """Return the address of a contiguous tensor's numbers; the tensor must outlive the call."""
     assert tensor.is_contiguous(), "native code reads contiguous memory"
     return ctypes.c_void_p(tensor.data_ptr())
 
@@ -137,10 +136,11 @@ def _say(text: str, *values: object) -> None:
 
 
 def _compile(unit: Unit, compiler: list[str]) -> _Loaded:
-    """Load the unit's library from the cache, into which it is compiled if it was not compiled here before."""
-    options, version = [*building.flags(), *building.user_flags()], building.version(tuple(compiler))
+    """Load the unit's library from the cache; compile it first if the cache lacks it."""
+    version, own = building.version(tuple(compiler)), building.user_flags()
+    options = [*building.flags(), *own]
     name = f"{unit.name}-{building.digest(unit, options, *compiler, version, _processor())}.so"
-    origin = " ".join([version.partition("\n")[0], *building.user_flags()])
+    origin = " ".join([version.partition("\n")[0], *own])
     path = cache_folder() / name
     if kept := _open(path):
         return _Loaded(kept, origin)
@@ -151,13 +151,15 @@ def _compile(unit: Unit, compiler: list[str]) -> _Loaded:
             kept = _open(path) or ctypes.CDLL(str(building.build(unit, compiler, options, path)))
         return _Loaded(kept, origin)
     except OSError:  # a home that cannot be read or written
-        _say("%s cannot be written to, so that each process compiles anew; set XDG_CACHE_HOME", path.parent)
-    with tempfile.TemporaryDirectory(prefix="graft-") as folder, _AT_ONCE:  # once loaded, the file may go
-        return _Loaded(ctypes.CDLL(str(building.build(unit, compiler, options, Path(folder, name)))), origin)
+        text = "%s cannot be written to, so that each process compiles anew; set XDG_CACHE_HOME"
+        _say(text, path.parent)
+    with tempfile.TemporaryDirectory(prefix="graft-") as folder, _AT_ONCE:
+        made = building.build(unit, compiler, options, Path(folder, name))
+        return _Loaded(ctypes.CDLL(str(made)), origin)
 
 
 def _open(path: Path) -> ctypes.CDLL | None:
-    """Load a library that was compiled before; None where it is not there, or broken."""
+    """Load a library that was compiled before; return None if it is missing or broken."""
     try:
         return ctypes.CDLL(str(path))
     except OSError:
@@ -166,7 +168,7 @@ def _open(path: Path) -> ctypes.CDLL | None:
 
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
-    """Hold a lock, so that processes that start together compile once; without locks each compiles."""
+    """Hold a lock, so that concurrent processes compile once; without locks each compiles."""
     aside = path.with_suffix(".lock")
     handle = os.open(aside, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -174,14 +176,15 @@ def _locked(path: Path) -> Generator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
-        aside.unlink(missing_ok=True)  # who opened it before, and waits, finds the library
+        aside.unlink(missing_ok=True)  # processes that wait on it then find the library
         os.close(handle)
 
 
 @functools.cache
 def _processor() -> str:
-    """Return what `-march=native` depends on, as machines of different kinds may share a home."""
+    """Describe what `-march=native` depends on: unlike machines may share a home."""
     lines = building.read_cpuinfo()
     if not lines:
         return platform.processor() + platform.machine()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+    told = ("model name", "flags", "Features")
+    return "\n".join(sorted({line for line in lines if line.startswith(told)}))

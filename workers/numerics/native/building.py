@@ -1,4 +1,4 @@
-"""C++ texts compiled to shared libraries, one each; needs a compiler and nothing else."""
+"""The compilation of C++ texts to shared libraries, one each; it needs a compiler and no torch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-Wno-psabi", "-fno-math-errno", "-ffp-contract=off")
-"""Without errno square roots are vectors' too; their bits are the same. Products and sums are rounded together where
-the source says so (fused.hpp), and nowhere else."""
+"""Square roots are vectorised without errno. Sums of products are fused by fused.hpp alone."""
 SOURCES = Path(__file__).parent
 _FIRST = '#include "instructions.hpp"\n#line 1\n'
 _INCLUDED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
@@ -26,11 +25,11 @@ class Unit(NamedTuple):
     """A C++ text that becomes a library of its own."""
 
     name: str
-    """The name of the library, for its file and for people: `minimal_float32`."""
+    """The library's name, in its file's name and in messages: `minimal_float32`."""
     text: str
-    """The text may include the headers of this folder."""
+    """The C++ text, which may include the headers of this folder."""
     flags: tuple[str, ...] = ()
-    """Flags of the compiler that it needs beside `FLAGS`."""
+    """Compiler flags in addition to `FLAGS`."""
 
 
 @functools.cache
@@ -57,21 +56,18 @@ def user_flags() -> list[str]:
 
 def flags(processor: str = "native") -> list[str]:
     """Return the compiler's flags for a processor that it knows."""
-    is_apple = processor == "native" and platform.machine() == "arm64"  # whose clang knows `-march=native` late
+    is_apple = processor == "native" and platform.machine() == "arm64"
     return [*FLAGS, "-mcpu=native" if is_apple else f"-march={processor}"]
 
 
 def digest(unit: Unit, options: list[str], *others: str) -> str:
-    """Return 16 hexadecimal digits of the text, its headers, the flags and whatever else the library depends on."""
+    """Return 16 hexadecimal digits of all that a library depends on: text, headers, options."""
     texts = [unit.text, *unit.flags, *read_headers(unit.text), *options, *others]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 def read_headers(text: str) -> list[str]:
-    """Return the texts of the headers of this folder that a C++ text includes, directly or by another one.
-
-    The headers are in the order of their names. A change of a header compiles again only what includes it.
-    """
+    """Return the texts of this folder's headers that a text includes, also indirectly, by name."""
     names: set[str] = set()
     texts = [_FIRST, text]
     while texts:
@@ -98,14 +94,16 @@ def read_cpuinfo() -> list[str]:
 @functools.cache
 def version(compiler: tuple[str, ...]) -> str:
     """Return the compiler's own description; raises OSError or SubprocessError if it fails."""
-    return subprocess.run([*compiler, "--version"], check=True, capture_output=True, text=True).stdout
+    command = [*compiler, "--version"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def build(unit: Unit, compiler: list[str], options: list[str], library: Path) -> Path:
-    """Compile beside `library` and rename, so that no process ever loads half a file."""
+    """Compile to a file that is renamed to `library` at the end: no process loads half a file."""
     with tempfile.TemporaryDirectory(dir=library.parent) as aside:
         source, made = Path(aside) / f"{unit.name}.cpp", Path(aside) / library.name
         source.write_text(_FIRST + unit.text, encoding="utf-8")
-        command = [*compiler, *unit.flags, *options, "-I", str(SOURCES), "-shared", str(source), "-o", str(made)]
+        files = ["-I", str(SOURCES), "-shared", str(source), "-o", str(made)]
+        command = [*compiler, *unit.flags, *options, *files]
         subprocess.run(command, check=True, capture_output=True, text=True)
         return made.replace(library)

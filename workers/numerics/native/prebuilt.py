@@ -1,8 +1,7 @@
-"""The native steps compiled ahead, when Graft is built or installed (hatch_build.py).
+"""Native steps compiled ahead, when Graft is built or installed (hatch_build.py).
 
-There is a folder of libraries for each level of instructions. A processor takes the level that a compiler on the
-machine would compile for, so that the bits are those of a library compiled there
-(tests/workers/numerics/test_prebuilt.py), and only what was made from these sources.
+Each level of instructions has a folder of libraries. A processor takes the level of its own
+compiler, for equal bits (tests/workers/numerics/test_prebuilt.py), and libraries of these sources.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ class Level(NamedTuple):
     name: str
     """The name that `-march=` takes."""
     needs: frozenset[str]
-    """Flags that /proc/cpuinfo must name. Source: x86-64 psABI, table 3.1; `abm` is what Linux calls lzcnt."""
+    """Required flags in /proc/cpuinfo; `abm` is Linux' lzcnt. Source: x86-64 psABI, table 3.1."""
     excludes: frozenset[str]
-    """Flags that a compiler would use for wider registers, whose sums have other bits."""
+    """Flags that would let a compiler use wider registers, whose sums have other bits."""
 
 
 LEVELS: Mapping[str, tuple[Level, ...]] = {
@@ -42,16 +41,15 @@ LEVELS: Mapping[str, tuple[Level, ...]] = {
     ),
     "aarch64": (Level("armv8-a", frozenset(["asimd"]), frozenset()),),
 }
-"""Machine -> its levels. A processor has one of them at most."""
+"""Machine -> its levels, of which a processor has at most one."""
 _CROSS = {"aarch64": "aarch64-linux-gnu-g++", "x86_64": "x86_64-linux-gnu-g++"}
-"""Machine -> the compiler for it on another one, as Debian names it."""
+"""Machine -> the cross compiler for it, as Debian names it."""
 
 
 def build(units: Sequence[Unit], *wanted: str) -> list[Path]:
-    """Compile libraries for the levels of these names that there is a compiler for; return all files of `prebuilt`.
+    """Compile units for the levels `wanted` that have a compiler; return all files of `prebuilt`.
 
-    Libraries of the same sources, made by the same compiler, are kept, and all others removed. Raises as subprocess
-    does.
+    Libraries of other sources or compilers are removed. Raises as subprocess does.
     """
     tasks: list[tuple[Unit, list[str], str]] = []
     notes: list[Path] = []
@@ -82,16 +80,12 @@ def _build(unit: Unit, compiler: list[str], level: str) -> Path:
 
 
 def _flags(level: str) -> list[str]:
-    """Return the compiler's flags for a level.
-
-    `-s`: the names of functions that are not called from outside say where they were compiled, so that no two builds
-    would be equal.
-    """
+    """Return a level's flags; `-s` strips internal names, which differ between any two builds."""
     return [*building.flags(level), "-s"]
 
 
 def levels_here() -> Iterator[str]:
-    """Yield the level whose libraries are those of this processor, if there is one."""
+    """Yield the level of this processor's libraries, if there is one."""
     if sys.platform == "linux":
         has = processor_flags()
         for level in LEVELS.get(platform.machine(), ()):
@@ -100,7 +94,7 @@ def levels_here() -> Iterator[str]:
 
 
 def find(unit: Unit) -> tuple[Path, str] | None:
-    """Return the library of a unit for this processor and what it is, for people; None where there is none."""
+    """Return the library of a unit for this processor and its description, or None."""
     for level in levels_here():
         if (path := _library(unit, level)).exists():
             return path, f"prebuilt {level}, {_note(level).read_text(encoding='utf-8').strip()}"
@@ -109,7 +103,7 @@ def find(unit: Unit) -> tuple[Path, str] | None:
 
 @functools.cache
 def processor_flags() -> frozenset[str]:
-    """Return the instructions that Linux names; none on another system."""
+    """Return the instructions that Linux lists; none on another system."""
     lines = (line for line in building.read_cpuinfo() if line.startswith(("flags", "Features")))
     return frozenset(next(lines, "").split())
 

@@ -1,7 +1,6 @@
 """Linear splines in C++, as an operation of torch with a gradient and a rule for stacked lanes.
 
-The same function as `activations/_spline.py` has of torch's own operations, which cost several times as much on a
-CPU: gathers, and for the gradient by the knots a scatter.
+They are those of `activations/_spline.py`, whose gathers and scatters cost several times as much.
 
 Legend: L lanes, m points of a lane, n knots.
 """
@@ -22,15 +21,14 @@ _Dims = tuple[int | None, ...]
 
 
 def covers(points: Tensor) -> bool:
-    """Return whether points of this precision, on this device, can be interpolated here."""
+    """Return True if points of this type, on this device, can be interpolated here."""
     return points.device.type == "cpu" and points.dtype in _NAMES and library("spline") is not None
 
 
 def interpolate(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor:
-    """Return the spline with values `knots` [n] at low, low + 1 / scale, .. at `points` [...]; constant beyond the
-    ends.
+    """Return the spline at `points` [...], constant beyond its ends, of values `knots` [n].
 
-    `low` and `scale`, scalars in float64, have no gradient.
+    The knots lie at low, low + 1 / scale, ... `low` and `scale`, float64 scalars, have no gradient.
     """
     values = _Spline.apply(points.reshape(1, -1), knots[None], low[None], scale[None])
     return values.view(points.shape)
@@ -38,22 +36,19 @@ def interpolate(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Te
 
 @torch.library.custom_op("graft::spline", mutates_args=(), device_types="cpu")
 def _values(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor:
-    """[L, m] from points [L, m], knots [L, n], low and scale [L]."""
+    """Return the values [L, m] at points [L, m], of knots [L, n], low and scale [L]."""
     tensors = [tensor.contiguous() for tensor in (points, knots, low, scale)]
     values = torch.empty_like(tensors[0])
     _run("spline", points, knots, *tensors, values)
     return values
 
 
-@_values.register_fake
-def _shape_of_values(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor:
-    """Of tensors that have shapes and no numbers."""
-    return torch.empty_like(points)
+_values.register_fake(lambda points, *_: torch.empty_like(points))
 
 
 @torch.library.custom_op("graft::spline_gradient", mutates_args=(), device_types="cpu")
 def _gradients(gradient: Tensor, points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients [L, m] by points and [L, n] by knots, from the gradient [L, m] by values."""
+    """Return gradients [L, m] by points and [L, n] by knots, from that by values [L, m]."""
     tensors = [tensor.contiguous() for tensor in (gradient, points, knots, low, scale)]
     found = torch.empty_like(tensors[1]), torch.empty_like(tensors[2])
     _run("spline_gradient", points, knots, *tensors, *found)
@@ -63,7 +58,7 @@ def _gradients(gradient: Tensor, points: Tensor, knots: Tensor, low: Tensor, sca
 def _run(name: str, points: Tensor, knots: Tensor, *tensors: Tensor) -> None:
     native = library("spline")
     assert native, "there was a compiler when the operation was recorded"
-    sizes = ctypes.c_int(points.shape[0]), ctypes.c_ssize_t(points.shape[1]), ctypes.c_int(knots.shape[1])
+    sizes = ctypes.c_int(len(points)), ctypes.c_ssize_t(points.shape[1]), ctypes.c_int(knots.shape[1])
     if getattr(native, f"{name}_{_NAMES[points.dtype]}")(*sizes, *map(address, tensors)):
         raise MemoryError("the native spline")
 
@@ -94,7 +89,7 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing is kept: there is no second derivative."""
+        """Keep nothing: there is no second derivative."""
 
     @staticmethod
     def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:

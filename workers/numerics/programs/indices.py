@@ -1,7 +1,7 @@
-"""Places in tensors as sums of loop variables times whole numbers, so that reshaping needs no division where none is.
+"""Indices as sums of loop variables times whole numbers, so that most reshaping needs no division.
 
-A variable runs from 0 to below its size. What cannot be such a sum, a quotient of one or a number read from a tensor,
-is a variable that is named by its expression.
+A variable runs from 0 to below its size. A quotient, or a number read from a tensor, is a variable
+that is named by its expression.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Variable(NamedTuple):
     """A number from 0 to below `size` in a kernel."""
 
     name: str
-    """The variable, or the expression, in C++."""
+    """The name of a loop variable, or an expression, in C++."""
     size: int
     names: frozenset[str] = frozenset()
     """Loop variables that an expression depends on; empty for a loop variable itself."""
@@ -29,7 +29,6 @@ class Index(NamedTuple):
 
     @staticmethod
     def of(variable: Variable) -> Index:
-        """Return the index that is a variable."""
         return Index(0, {variable: 1} if variable.size > 1 else {})
 
     def plus(self, other: Index, factor: int = 1) -> Index:
@@ -37,34 +36,35 @@ class Index(NamedTuple):
         terms = {**self.terms}
         for variable, own in other.terms.items():
             terms[variable] = terms.get(variable, 0) + own * factor
-        return Index(self.constant + other.constant * factor, {key: own for key, own in terms.items() if own})
+        terms = {variable: own for variable, own in terms.items() if own}
+        return Index(self.constant + other.constant * factor, terms)
 
     @property
     def least(self) -> int:
-        """The smallest value that it has."""
-        return self.constant + sum(factor * (one.size - 1) for one, factor in self.terms.items() if factor < 0)
+        return self.constant + sum(min(0, factor) * (one.size - 1) for one, factor in self.terms.items())
 
     @property
     def most(self) -> int:
-        """The largest value that it has."""
-        return self.constant + sum(factor * (one.size - 1) for one, factor in self.terms.items() if factor > 0)
+        return self.constant + sum(max(0, factor) * (one.size - 1) for one, factor in self.terms.items())
 
     def write(self) -> str:
-        """Return the expression in C++."""
-        terms = [one.name if factor == 1 else f"{one.name} * {factor}" for one, factor in self.terms.items()]
+        items = self.terms.items()
+        terms = [one.name if factor == 1 else f"{one.name} * {factor}" for one, factor in items]
         return " + ".join([*terms, *([str(self.constant)] if self.constant or not terms else [])])
 
     def without(self, names: frozenset[str]) -> Index:
-        """Return what is left of it where these loop variables, of which its expressions are none, are left out."""
-        return Index(self.constant, {one: factor for one, factor in self.terms.items() if one.name not in names})
+        """Return the index without these loop variables, which are in no expression of it."""
+        terms = {one: factor for one, factor in self.terms.items() if one.name not in names}
+        return Index(self.constant, terms)
 
     def part(self, names: frozenset[str]) -> Mapping[Variable, int]:
         """Return the terms that change with these loop variables."""
-        return {one: factor for one, factor in self.terms.items() if one.name in names or one.names & names}
+        items = self.terms.items()
+        return {one: factor for one, factor in items if one.name in names or one.names & names}
 
 
 def linear(offset: int, strides: Sequence[int], indices: Sequence[Index]) -> Index:
-    """Return the place of an element in memory, of its index along each axis."""
+    """Return the offset of an element in memory from its index along each axis."""
     found = Index(offset)
     for stride, index in zip(strides, indices, strict=True):
         found = found.plus(index, stride)
@@ -75,8 +75,7 @@ def unravel(flat: Index, shape: Sequence[int]) -> list[Index]:
     """Return the index along each axis, from an element's number in the order of the axes."""
     found: list[Index] = []
     for axis, size in enumerate(shape):
-        inner = math.prod(shape[axis + 1 :])
-        quotient, flat = _divide(flat, inner)
+        quotient, flat = _divide(flat, math.prod(shape[axis + 1 :]))
         found.append(quotient if size > 1 else Index())
     return found
 

@@ -1,8 +1,7 @@
 """Lowering: one lane's recorded tensor operations become loops over elements and library calls.
 
-Each value is either `Lazy`, an expression that is computed again wherever an element is used, or `Stored` in
-memory. Stored are the operands of products and splines, sums, results, and expressions that are expensive and
-used several times; their elements have the order in memory that torch's own tensors have.
+A value is `Lazy`, an expression that each use computes, or `Stored` in torch's order of elements:
+sums, results, operands of products and splines, and expensive expressions used several times.
 """
 
 from __future__ import annotations
@@ -23,40 +22,34 @@ from workers.numerics.programs.values import Body, Buffer, Call, Lazy, Loops, St
 from workers.numerics.simplifying import Operation, Slot, slots_in
 
 LIGHT = 4
-"""Largest weight (cost of one element, as `Lazy.weight`) of a value that is computed again for each use."""
+"""The largest weight (`Lazy.weight`) of a value that is computed again for each use."""
 _HEAVY = 40
-"""Values above this weight are stored even if used once, or the generated text could grow without bound."""
-_DIVISIONS = frozenset({"remainder", "floor_divide", "div"})
-VIEWS = frozenset(
-    {
-        *("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "alias", "detach", "expand"),
-        *("transpose", "permute", "t", "slice", "select", "split", "split_with_sizes", "unbind", "lift", "unfold"),
-        *("transpose_", "t_", "squeeze_", "unsqueeze_", "diagonal", "unsafe_split"),
-    }
+"""Values above this weight are always stored, or the generated text could grow without bound."""
+_DIVISIONS = ("remainder", "floor_divide", "div")
+VIEWS = (
+    *("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "alias", "detach"),
+    *("expand", "transpose", "permute", "t", "slice", "select", "split", "split_with_sizes", "unbind"),
+    *("lift", "unfold", "transpose_", "t_", "squeeze_", "unsqueeze_", "diagonal", "unsafe_split"),
 )
 """Operations that show the elements of a tensor under other axes."""
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
 SPLINES = ("graft::spline", "graft::spline_gradient")
-_CALLS = frozenset({*PRODUCTS, *SPLINES})
-"""Operations that become calls, whose operands have to be in memory."""
-_KEYWORDS = frozenset(
-    {
-        *("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse_grad"),
-        *("alpha", "beta", "rounding_mode", "approximate", "correction", "min", "max", "nan", "posinf", "neginf"),
-    }
+_CALLS = (*PRODUCTS, *SPLINES)
+"""Operations that become calls; their operands have to be in memory."""
+_KEYWORDS = (
+    *("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit"),
+    *("sparse_grad", "alpha", "beta", "rounding_mode", "approximate", "correction", "min", "max"),
+    *("nan", "posinf", "neginf"),
 )
-"""Keywords that lowering takes into account or that change no number; any other raises CannotGenerate."""
+"""Keywords that lowering heeds or that change no number; any other raises CannotGenerate."""
 
 
 Rules = Mapping[str, Callable[..., Value | tuple[Value, ...]]]
-"""Name of an operation -> its rule, as `workers.numerics.programs.rules` has them."""
+"""Name of an operation -> its rule (`workers.numerics.programs.rules`)."""
 
 
 class Lowering:
-    """The loops and calls of a recording, in its order, and where each of its results is stored.
-
-    The constructor raises CannotGenerate for an operation that programs do not support.
-    """
+    """A recording's loops and calls, and the memory of its results; raises CannotGenerate."""
 
     def __init__(self, recording: Recording, rules: Rules) -> None:
         self._rules = rules
@@ -79,30 +72,28 @@ class Lowering:
         for number, result in enumerate(recording.results):
             self.results.append(self._result(self._operand(result), number))
 
-    # -- uses --------------------------------------------------------------------------------------------------------
+    # -- uses --------------------------------------------------------------------------------------
 
     def _count_uses(self, recording: Recording) -> None:
-        """Count the uses of each slot, and note the largest and the last one and whether it must be stored.
-
-        Using a view counts as using the tensor that it is a view of, its root.
-        """
+        """Note how slots are used; a use of a view is one of its root, the tensor that it shows."""
         self._roots: dict[Slot, Slot] = {}
         """Slot of a view -> slot of the tensor that it shows."""
         roots = self._roots
         self._uses: dict[Slot, int] = {}
-        """Slot -> how often operations read it or views of it; making a view does not count."""
+        """Slot -> number of operations that read it or its views; making a view does not count."""
         self._largest_use: dict[Slot, int] = {}
         """Slot -> elements of the largest tensor that an operation computes from it."""
         self._must_store: set[Slot] = set()
         self._last_use = dict.fromkeys(slots_in(recording.results), len(recording.operations))
-        """Slot -> number of the last operation that needs it; results are needed after all operations."""
+        """Slot -> number of the last operation that needs it; results are needed after all."""
         for number, operation in enumerate(recording.operations):
             for slot in slots_in(operation.arguments):
                 self._last_use[slot] = max(number, self._last_use.get(slot, 0))
             name = name_of(operation.function)
             sources = {roots.get(slot, slot) for slot in slots_in(operation.arguments)}
             if name in VIEWS or name == "to":
-                roots |= {slot: root for slot in operation.results for root in sources if slot not in sources}
+                views = [slot for slot in operation.results if slot not in sources]
+                roots |= {slot: root for slot in views for root in sources}
                 continue
             largest = max([0, *(self._kinds[slot].numel for slot in operation.results)])
             for leaf in pytree.tree_leaves(operation.arguments):
@@ -115,13 +106,14 @@ class Lowering:
         for slot in slots_in(recording.results):
             self._must_store.add(roots.get(slot, slot))
 
-    # -- operations --------------------------------------------------------------------------------------------------
+    # -- operations --------------------------------------------------------------------------------
 
     def _lower(self, operation: Operation, number: int) -> None:
         """Define the results of an operation; `number` is its position in the recording."""
         name = name_of(operation.function)
         positional, keywords = operation.arguments
-        if any(slot in self._kinds and self._kinds[slot].dtype not in TYPES for slot in operation.results):
+        kinds = [self._kinds[slot] for slot in operation.results if slot in self._kinds]
+        if any(kind.dtype not in TYPES for kind in kinds):
             raise CannotGenerate(f"{name} of {self._kinds[operation.results[0]].dtype}")
         if unknown := sorted(keywords.keys() - _KEYWORDS):
             raise CannotGenerate(f"{name} with {unknown[0]}")
@@ -130,18 +122,19 @@ class Lowering:
         if name in VIEWS:
             self._view(operation)
         elif name == "to":
-            [slot], source = operation.results, self._operand(positional[0])
-            if source.dtype == self._kinds[slot].dtype:
+            [slot], source, kind = operation.results, self._operand(positional[0]), kinds[0]
+            if source.dtype == kind.dtype:
                 self._values[slot] = source
             else:
-                self._define(slot, formula("{0}", [source], self._kinds[slot], self._kinds[slot].dtype))
+                self._define(slot, formula("{0}", [source], kind, kind.dtype))
         elif not slots_in(operation.arguments) and name != "full":
             constants = pytree.tree_leaves(operation.function(*positional, **keywords))
             self._values |= dict(zip(operation.results, map(self._operand, constants), strict=True))
         elif name in self._rules:
             operands = [self._operand(leaf) for leaf in positional]
             made = self._rules[name](self, self._kinds[operation.results[0]], *operands, **keywords)
-            for slot, value in zip(operation.results, made if isinstance(made, tuple) else [made], strict=False):
+            made = made if isinstance(made, tuple) else (made,)
+            for slot, value in zip(operation.results, made, strict=False):
                 is_shown = isinstance(value, Lazy) and value.is_view
                 if is_shown or any(value is operand for operand in operands):
                     self._values[slot] = value
@@ -151,10 +144,11 @@ class Lowering:
             base = out_of_place(name)
             if base != name:
                 self._check_in_place(operation, number)
-            self._define(operation.results[0], self._pointwise(base, positional, keywords, operation.results[0]))
+            [slot, *_] = operation.results
+            self._define(slot, self._pointwise(base, positional, keywords, slot))
 
     def _operand(self, leaf: Any) -> Any:
-        """Return the value of a slot or of a constant tensor, also in lists; a number stays as it is."""
+        """Return the value of a slot or constant tensor, also in lists, or the number itself."""
         if isinstance(leaf, list):
             return [self._operand(one) for one in leaf]
         if isinstance(leaf, Slot):
@@ -176,7 +170,7 @@ class Lowering:
         return leaf
 
     def _define(self, slot: Slot, value: Value) -> None:
-        """Note the value of a slot, stored if that costs less than to compute it for each use."""
+        """Note the value of a slot; store it if that costs less than computing it for each use."""
         if isinstance(value, Lazy):
             is_broadcast = self._largest_use.get(slot, 0) > math.prod(value.shape)
             is_reused = self._uses.get(slot, 0) > 1 or is_broadcast
@@ -186,11 +180,11 @@ class Lowering:
         self._values[slot] = value
 
     def _check_in_place(self, operation: Operation, number: int) -> None:
-        """Raise CannotGenerate if an operation writes into an argument or into what another view reads later."""
+        """Raise CannotGenerate if a write hits an argument, or what another view reads later."""
         [slot, *_], target = operation.results, operation.arguments[0][0]
         root = self._roots.get(slot, slot)
-        aliases = [alias for alias in self._values if alias != slot and self._roots.get(alias, alias) == root]
-        is_read_later = any(self._last_use.get(alias, 0) > number for alias in aliases)
+        alike = [other for other in self._values if self._roots.get(other, other) == root]
+        is_read_later = any(self._last_use.get(one, 0) > number for one in alike if one != slot)
         value = self._values.get(slot)
         is_own = isinstance(value, Lazy) or (isinstance(value, Stored) and value.buffer.given is None)
         if target != slot or is_read_later or not is_own:
@@ -200,45 +194,44 @@ class Lowering:
         """Define a view's results: a stored source gets other strides, a lazy one other indices."""
         positional, keywords = operation.arguments
         source = self._operand(positional[0])
-        if name_of(operation.function) in ("reshape", "_reshape_alias"):  # a view, or a copy where there can be none
+        if name_of(operation.function) in ("reshape", "_reshape_alias"):
             shape = self._kinds[operation.results[0]].shape
             operation = operation._replace(function=torch.ops.aten.view.default)
             positional, keywords = [positional[0], shape], {}
             if isinstance(source, Stored) and not _may_view(source, shape):
                 source = self.store(source)
         strides = source.strides if isinstance(source, Stored) else contiguous_strides(source.shape)
-        # torch finds the strides: tensors of the device `meta` have shapes and strides, but no elements.
+        # torch finds the strides: tensors of the device `meta` have strides, but no elements.
         like = torch.empty_strided(source.shape, strides, device="meta")
         views = pytree.tree_leaves(operation.function(like, *positional[1:], **keywords))
         for slot, view in zip(operation.results, views, strict=True):
-            geometry = tuple(view.shape), tuple(view.stride()), view.storage_offset()
+            shape, own, offset = tuple(view.shape), tuple(view.stride()), view.storage_offset()
             if isinstance(source, Stored):
-                self._values[slot] = Stored(source.buffer, geometry[0], geometry[1], source.offset + geometry[2])
-            elif geometry[0] == source.shape and geometry[1] == strides:
+                self._values[slot] = Stored(source.buffer, shape, own, source.offset + offset)
+            elif (shape, own) == (source.shape, strides):
                 self._values[slot] = source
             else:
-                self._values[slot] = view_of(source, *geometry)
+                self._values[slot] = view_of(source, shape, own, offset)
 
     def _pointwise(self, name: str, positional: list[Any], keywords: Mapping[str, Any], slot: Slot) -> Lazy:
-        """Return the value of a pointwise operation; `name` is that of its out-of-place variant."""
+        """Return the value of a pointwise operation; `name` is its out-of-place variant's."""
         kind = self._kinds[slot]
+        template, operands, dtype = "{0}", positional[1:2], kind.dtype
         if name in COMPARISONS:
             template, operands = COMPARISONS[name], take_operands(COMPARISONS[name], positional)
             dtype = common_type(operands, self._kinds)
-        else:
-            known = name != "copy"
-            found = formula_of(name, positional, dict(keywords), kind.dtype) if known else ("{0}", positional[1:2])
-            (template, operands), dtype = found, kind.dtype
-        if name in _DIVISIONS and not dtype.is_floating_point:  # a division by zero ends the process
+        elif name != "copy":
+            template, operands = formula_of(name, positional, dict(keywords), dtype)
+        if name in _DIVISIONS and not dtype.is_floating_point:  # else 1 / 0 ends the process
             divisor = self._operand(operands[1])
             if isinstance(divisor, Stored | Lazy) or not divisor:
                 raise CannotGenerate(f"{name} of whole numbers by {'a tensor' if divisor else divisor}")
         return formula(template, [self._operand(operand) for operand in operands], kind, dtype)
 
-    # -- memory ------------------------------------------------------------------------------------------------------
+    # -- memory ------------------------------------------------------------------------------------
 
     def store(self, value: Value, strides: Sequence[int] | None = None) -> Stored:
-        """Store a value in a new buffer, with these `strides` if they leave no gaps, else contiguously."""
+        """Store a value in a new buffer, by `strides` if they leave no gaps, else contiguously."""
         if strides is None or not _is_dense(value.shape, strides):
             strides = contiguous_strides(value.shape)
         target = Stored(Buffer(math.prod(value.shape), value.dtype), value.shape, tuple(strides))
@@ -249,7 +242,7 @@ class Lowering:
         """Add the loops that write a value, or a number, into memory."""
         if math.prod(to.shape):
             order = sorted(range(len(to.shape)), key=lambda axis: -to.strides[axis])
-            self.loop(to, value, to.shape, lambda _, indices: linear(to.offset, to.strides, indices), order=order)
+            self.loop(to, value, to.shape, lambda _, at: linear(to.offset, to.strides, at), order=order)
 
     def loop(
         self,
@@ -264,9 +257,9 @@ class Lowering:
         is_scattered: bool = False,
         scanned: int | None = None,
     ) -> None:
-        """Add loops over a shape's axes, in this `order`, that write elements of a value or a number into a buffer.
+        """Add loops over a shape's axes, in this `order`, that write a value into a buffer.
 
-        `place` returns where, from the index along each axis; all else as in `Loops`, but by the shape's axes.
+        `place` turns an index along each axis into the buffer's; the rest as in `Loops`, by axis.
         """
         order = [axis for axis in (order or range(len(shape))) if shape[axis] > 1]
 
@@ -289,7 +282,7 @@ class Lowering:
         )
 
     def _result(self, value: Any, number: int) -> Stored:
-        """Return a result of the program: the value itself if it fills a buffer of its own, else a copy."""
+        """Return a program's result: the value if it fills its own buffer, else a copy."""
         if (
             isinstance(value, Stored)
             and value.buffer.is_made
@@ -305,7 +298,7 @@ class Lowering:
         return to
 
     def in_memory(self, value: Value) -> Stored:
-        """Return the value, stored if it is not."""
+        """Return the value, stored if it is lazy."""
         return value if isinstance(value, Stored) else self.store(value)
 
 
@@ -321,7 +314,8 @@ def _may_view(source: Stored, shape: tuple[int, ...]) -> bool:
 def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Return whether a tensor's elements fill memory without gaps, in any order of its axes."""
     expected = 1
-    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1):
+    steps = [(stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1]
+    for stride, size in sorted(steps):
         if stride != expected:
             return False
         expected *= size
@@ -329,5 +323,5 @@ def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def out_of_place(name: str) -> str:
-    """Return the name of an operation's variant that makes a new tensor: `add` for `add_`."""
+    """Return the name of an operation's out-of-place variant: `add` for `add_`."""
     return name[:-1] if name.endswith("_") and not name.startswith("_") else name

@@ -1,4 +1,4 @@
-"""The computation of one lane as a list of tensor operations, of those that programs know where torch can."""
+"""One lane's computation as a list of tensor operations that programs know, if possible."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class Recording(NamedTuple):
     kinds: Mapping[Slot, Kind]
     given: list[Slot]
     results: list[Any]
-    """Slots, and constants."""
+    """Slots and constants."""
 
 
 def record(function: Callable[..., Any], leaves: Sequence[Tensor], knows: Callable[[str], bool]) -> Recording:
     """Record a function of tensors that returns nested tensors; raises CannotRecord.
 
-    An operation whose name is not known is recorded as those that torch itself makes of it, where torch can.
+    An unknown operation is recorded as the simpler ones that torch makes of it, if it does.
     """
     given = [leaf.detach() for leaf in leaves]
     tape = _SimplerTape(given, knows)
-    # Attention by products and a softmax: torch's own kernel for it is none that a program has. The kernel that torch
-    # takes is a setting of the process, so nothing else may be recorded meanwhile.
+    # Programs have no attention of their own: it becomes products and a softmax. That choice is a
+    # setting of the process, so nothing else may be recorded meanwhile.
     with ONE_TRACE, sdpa_kernel(SDPBackend.MATH), tape:
         results = tape.slots(pytree.tree_leaves(function(*given)))
     known = {slot: tensor for slot, tensor in tape.made.items() if slot in tape.fixed}
-    # What is made of constants alone has its last numbers by now, also where it was written piece by piece.
+    # Constants, also those that were written piece by piece, have their last numbers by now.
     operations = [
         one._replace(arguments=replace(Slot, lambda slot: known.get(slot, slot), one.arguments))
         for one in tape.operations
@@ -56,14 +56,14 @@ class _SimplerTape(Tape):
         self.made: dict[Slot, Tensor] = {}
         """Tensors that were constants when they were made."""
         self._read: dict[int, Any] = {}
-        """Address of memory of constants that operations on a lane's tensors have read -> the memory, kept alive."""
+        """Address of constant memory that operations on lanes' tensors have read -> the memory."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         name = name_of(func)
         if torch.Tag.nondeterministic_seeded in func.tags and func not in _SIMPLER:
             raise CannotGenerate(f"{name}, whose random numbers would be the same in every step")
         if not self._knows(name):
-            from torch._decomp import decomposition_table  # 800 modules, which taking a gradient has loaded by now
+            from torch._decomp import decomposition_table  # slow to load
 
             with self:
                 if simpler := _SIMPLER.get(func) or decomposition_table.get(func):
@@ -78,9 +78,9 @@ class _SimplerTape(Tape):
         return returned
 
     def _note_constants(self, func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
-        """Note which constants an operation reads; raises CannotGenerate where it writes into one that was read before.
+        """Note which constants an operation reads: a program has only their last values.
 
-        A program has one value of a constant, its last.
+        Raises CannotGenerate if it writes into a constant that was read before.
         """
         tensors = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
         slots = [self.slots(one) for one in tensors]
@@ -103,13 +103,14 @@ def name_of(function: Any) -> str:
     packet = getattr(function, "overloadpacket", None)
     if packet is None:
         return ""
-    return packet.__name__ if function.namespace == "aten" else f"{function.namespace}::{packet.__name__}"
+    name = packet.__name__
+    return name if function.namespace == "aten" else f"{function.namespace}::{name}"
 
 
 def _attention(
     query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0, causal: bool = False, *, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute torch's attention for CPUs: its results, and the logarithms of its sums; raises CannotGenerate."""
+    """Compute torch's CPU attention and the logarithms of its sums; raises CannotGenerate."""
     if dropout:
         raise CannotGenerate(f"attention with dropout {dropout}")
     logits = _logits(query, key, causal, scale)
@@ -131,7 +132,6 @@ def _attention_gradient(
     *,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the gradients of `_attention` by query, key and value."""
     weights = (_logits(query, key, causal, scale) - logsumexp[..., None]).exp()
     inside = (gradient * mixed).sum(-1, keepdim=True)
     by_logits = weights * (gradient @ value.mT - inside) * scale
@@ -144,8 +144,9 @@ def _logits(query: Tensor, key: Tensor, causal: bool, scale: float) -> Tensor:
     return logits.masked_fill(hidden, -torch.inf) if causal else logits
 
 
+_aten: Any = torch.ops.aten
 _SIMPLER: dict[Any, Callable[..., Any]] = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_gradient,
+    _aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_gradient,
 }
-"""Operations that the packaged models call by themselves -> the same of operations that programs have."""
+"""Operations that the packaged models call -> the same in operations that programs support."""

@@ -32,10 +32,12 @@ def _reduced(lowering: Lowering, source: Value, axes: Sequence[int], how: str, k
     if not math.prod(source.shape):
         raise CannotGenerate("a sum of nothing")
     kept = [1 if axis in axes else size for axis, size in enumerate(source.shape)]
-    strides = [0 if axis in axes else stride for axis, stride in enumerate(contiguous_strides(kept))]
+    strides = [*contiguous_strides(kept)]
+    for axis in axes:
+        strides[axis] = 0
     how = how if any(source.shape[axis] > 1 for axis in axes) else "store"
     to = new(kind)
-    lowering.loop(to, source, source.shape, lambda _, indices: linear(0, strides, indices), how=how, reduced=axes)
+    lowering.loop(to, source, source.shape, lambda _, at: linear(0, strides, at), how=how, reduced=axes)
     return to
 
 
@@ -51,12 +53,13 @@ def var_mean(
     lowering: Lowering, kind: Kind, source: Value, axes: Any = None, unbiased: Any = None, *_: Any, **keywords: Any
 ) -> tuple[Value, Value]:
     """Compute the variance along axes, and the mean if it is asked for, in two passes."""
-    # The overload of dim, unbiased and keepdim has a truth value in the place of the others' keyword.
+    # The overload (dim, unbiased, keepdim) has a truth value where others have a keyword.
     correction = int(unbiased) if isinstance(unbiased, bool) else keywords.get("correction", 1)
     reduced = axes_from_front([] if axes is None else axes, len(source.shape))
     count = _count(source, reduced)
     mean = lowering.store(_divided(_reduced(lowering, source, reduced, "sum", kind), count, kind))
-    kept_mean = Stored.whole(mean.buffer, tuple(1 if n in reduced else size for n, size in enumerate(source.shape)))
+    kept = tuple(1 if axis in reduced else size for axis, size in enumerate(source.shape))
+    kept_mean = Stored.whole(mean.buffer, kept)
     source_kind = Kind(source.shape, contiguous_strides(source.shape), source.dtype)
     squares = formula("({0} - {1}) * ({0} - {1})", [source, kept_mean], source_kind, source.dtype)
     total = _reduced(lowering, squares, reduced, "sum", kind)
@@ -68,12 +71,12 @@ def cumulative_sum(lowering: Lowering, kind: Kind, source: Value, axis: int, **_
     axis %= max(1, len(source.shape))
     if not source.shape or source.shape[axis] == 1:
         return formula("{0}", [source], kind, kind.dtype)
-    to = new(kind)
-    lowering.loop(to, source, source.shape, lambda _, indices: linear(0, to.strides, indices), how="scan", scanned=axis)
+    to, shape = new(kind), source.shape
+    lowering.loop(to, source, shape, lambda _, at: linear(0, to.strides, at), how="scan", scanned=axis)
     return to
 
 
 def axes_from_front(axes: Sequence[int] | int, rank: int) -> list[int]:
-    """Return axes from the front, in ascending order; without any, all axes."""
+    """Return axes from the front, in ascending order; all axes if none are given."""
     listed = [axes] if isinstance(axes, int) else [*axes]
     return sorted(axis % max(1, rank) for axis in listed) if listed else [*range(rank)]

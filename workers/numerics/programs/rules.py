@@ -1,7 +1,6 @@
-"""The rules of operations that are neither views nor pointwise: what each makes of its operands.
+"""The rules of operations that are neither views nor pointwise: they return the results' values.
 
-A rule is given the lowering, to which it may add loops and calls, the kind of its first result, and the operation's own
-arguments. It returns the values of the results.
+Arguments: the lowering, for loops and calls, the kind of the first result, and the operation's.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from workers.numerics.programs.values import (
 )
 
 _SHORT_SCATTER = 8
-"""Most indices of a row for which `scatter_add` compares every element with every index, without a loop."""
+"""The most indices of a row for which `scatter_add` compares every element with every index."""
 
 
 def _clone(lowering: Lowering, kind: Kind, source: Value, **_: Any) -> Value:
@@ -44,42 +43,41 @@ def _clone(lowering: Lowering, kind: Kind, source: Value, **_: Any) -> Value:
 
 
 def _where(lowering: Lowering, kind: Kind, mask: Value, if_true: Any, if_false: Any) -> Value:
-    """Choose between two operands, element by element."""
 
     def load(body: Body, indices: Sequence[Index]) -> str:
         condition = element(body, mask, indices, torch.bool)
-        taken, otherwise = (element(body, value, indices, kind.dtype) for value in (if_true, if_false))
+        taken = element(body, if_true, indices, kind.dtype)
+        otherwise = element(body, if_false, indices, kind.dtype)
         return body.hold(f"{condition} ? {taken} : {otherwise}", kind.dtype)
 
     return Lazy(kind.shape, kind.dtype, load, 1 + weight_of([mask, if_true, if_false]))
 
 
-# -- reads and writes by an index --------------------------------------------------------------------------------------
+# -- reads and writes by an index ------------------------------------------------------------------
 
 
 def _flip(lowering: Lowering, kind: Kind, source: Value, axes: list[int]) -> Value:
-    """Reverse the order of elements along axes."""
     axes = axes_from_front(axes, len(source.shape)) if axes else []
     if isinstance(source, Stored):
-        offset = source.offset + sum((source.shape[axis] - 1) * source.strides[axis] for axis in axes)
-        strides = [-stride if axis in axes else stride for axis, stride in enumerate(source.strides)]
+        offset, strides = source.offset, [*source.strides]
+        for axis in axes:
+            offset += (source.shape[axis] - 1) * strides[axis]
+            strides[axis] *= -1
 
         def load(body: Body, indices: Sequence[Index]) -> str:
             return body.load(source.buffer, linear(offset, strides, indices))
     else:
 
         def load(body: Body, indices: Sequence[Index]) -> str:
-            reversed_indices = [
-                Index(source.shape[axis] - 1).plus(index, -1) if axis in axes else index
-                for axis, index in enumerate(indices)
-            ]
-            return source.load(body, reversed_indices)
+            at = [*indices]
+            for axis in axes:
+                at[axis] = Index(source.shape[axis] - 1).plus(at[axis], -1)
+            return source.load(body, at)
 
     return Lazy(source.shape, source.dtype, load, source.weight)
 
 
 def _embedding(lowering: Lowering, kind: Kind, table: Value, index: Value, *_: Any, **__: Any) -> Value:
-    """Read the rows of a table that an index names."""
 
     def load(body: Body, indices: Sequence[Index]) -> str:
         row = body.read_index(element(body, index, indices[:-1], torch.int64), table.shape[0])
@@ -110,7 +108,6 @@ def _embedding_gradient(
 
 
 def _gather(lowering: Lowering, kind: Kind, source: Value, axis: int, index: Value, **_: Any) -> Value:
-    """Read the elements that an index names along an axis."""
     axis %= max(1, len(source.shape))
 
     def load(body: Body, indices: Sequence[Index]) -> str:
@@ -122,10 +119,7 @@ def _gather(lowering: Lowering, kind: Kind, source: Value, axis: int, index: Val
 
 
 def _scatter_add(lowering: Lowering, kind: Kind, source: Value, axis: int, index: Value, added: Value) -> Value:
-    """Add numbers to the elements that an index names.
-
-    With few in a row, each element picks its own. Many are summed one after another into zeros.
-    """
+    """Add numbers where an index says: few are looked through, many are summed in their order."""
     axis %= max(1, len(kind.shape))
     others = [number for number in range(len(kind.shape)) if number != axis]
     if index.shape[axis] > _SHORT_SCATTER or any(index.shape[other] != kind.shape[other] for other in others):
@@ -140,20 +134,20 @@ def _scatter_add(lowering: Lowering, kind: Kind, source: Value, axis: int, index
         return formula("{0} + {1}", [source, to], kind, kind.dtype)
 
     def load(body: Body, indices: Sequence[Index]) -> str:
-        total = element(body, source, indices, kind.dtype)
+        total, zero = element(body, source, indices, kind.dtype), f"{TYPES[kind.dtype]}(0)"
         for term in range(index.shape[axis]):
             at = [*indices]
             at[axis] = Index(term)
             is_chosen = f"{index.load(body, at)} == {indices[axis].write()}"
             addend = element(body, added, at, kind.dtype)
-            total = body.hold(f"{total} + ({is_chosen} ? {addend} : {TYPES[kind.dtype]}(0))", kind.dtype)
+            total = body.hold(f"{total} + ({is_chosen} ? {addend} : {zero})", kind.dtype)
         return total
 
     return Lazy(kind.shape, kind.dtype, load, 2 + weight_of([source, index, added]))
 
 
 def _triangle(sign: str, lowering: Lowering, kind: Kind, source: Value, diagonal: int = 0) -> Value:
-    """Keep the elements whose column is `sign` their row plus `diagonal`; the others become zero."""
+    """Keep the elements whose column is `sign` their row plus `diagonal`; zero the others."""
 
     def load(body: Body, indices: Sequence[Index]) -> str:
         is_kept = f"{indices[-1].write()} {sign} {indices[-2].write()} + {diagonal}"
@@ -163,11 +157,10 @@ def _triangle(sign: str, lowering: Lowering, kind: Kind, source: Value, diagonal
     return Lazy(kind.shape, kind.dtype, load, 2 + source.weight)
 
 
-# -- parts of tensors --------------------------------------------------------------------------------------------------
+# -- parts of tensors ------------------------------------------------------------------------------
 
 
 def _stack(lowering: Lowering, kind: Kind, parts: list[Value], axis: int = 0) -> Value:
-    """Put tensors side by side along a new axis."""
     to, axis = new(kind), axis % max(1, len(kind.shape))
     shape, strides = ((*own[:axis], *own[axis + 1 :]) for own in (to.shape, to.strides))
     for number, part in enumerate(parts):
@@ -176,10 +169,9 @@ def _stack(lowering: Lowering, kind: Kind, parts: list[Value], axis: int = 0) ->
 
 
 def _concatenate(lowering: Lowering, kind: Kind, parts: list[Value], axis: int = 0) -> Value:
-    """Put tensors behind one another along an axis."""
     to, axis, start = new(kind), axis % max(1, len(kind.shape)), 0
     for part in parts:
-        if len(part.shape) == len(kind.shape):  # an empty tensor of one axis is accepted beside all others
+        if len(part.shape) == len(kind.shape):  # else it is empty, [0]
             lowering.copy(part, sliced(to, axis, start, start + part.shape[axis]))
             start += part.shape[axis]
     return to
@@ -208,7 +200,7 @@ def _slice_gradient(
 
 
 def _select_gradient(lowering: Lowering, kind: Kind, source: Value, sizes: list[int], axis: int, index: int) -> Value:
-    """Write the gradient of what an index selected into zeros of the whole tensor's shape."""
+    """Write the gradient of a selection into zeros of the whole tensor's shape."""
     axis %= len(sizes)
     if isinstance(source, Stored):
         shape, strides = ((*own[:axis], 1, *own[axis:]) for own in (source.shape, source.strides))
@@ -222,7 +214,7 @@ def _select_gradient(lowering: Lowering, kind: Kind, source: Value, sizes: list[
 
 
 def _within(lowering: Lowering, kind: Kind, source: Value, starts: Sequence[tuple[int, int]], number: float) -> Value:
-    """Write a tensor into a larger one and a number into the rest; `starts`: start and step by axis."""
+    """Write a tensor into a larger one filled with a number; `starts`: start, step by axis."""
     if [*source.shape] == [*kind.shape]:
         return source
     inside = to = new(kind)
@@ -237,22 +229,22 @@ def _within(lowering: Lowering, kind: Kind, source: Value, starts: Sequence[tupl
     return to
 
 
-# -- calls -------------------------------------------------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------------------------
 
 
 def _add_product(
     lowering: Lowering, kind: Kind, addend: Value, left: Value, right: Value, *, alpha: float = 1, beta: float = 1
 ) -> Value:
-    """Multiply matrices or batches of them, and add a tensor: in the same call if it is a vector for every row."""
+    """Multiply matrices or batches of them, and add a tensor; the call adds a vector itself."""
     if (alpha, beta) != (1, 1):
         raise CannotGenerate("a product with factors")
-    is_bias = isinstance(addend, Stored) and addend.shape == kind.shape[-1:] and addend.strides == (1,)
-    to = _product(lowering, kind, left, right, addend if isinstance(addend, Stored) and is_bias else None)
-    return to if is_bias else formula("{0} + {1}", [to, addend], kind, kind.dtype)
+    if isinstance(addend, Stored) and addend.shape == kind.shape[-1:] and addend.strides == (1,):
+        return _product(lowering, kind, left, right, addend)
+    product = _product(lowering, kind, left, right)
+    return formula("{0} + {1}", [product, addend], kind, kind.dtype)
 
 
 def _product(lowering: Lowering, kind: Kind, left: Value, right: Value, bias: Stored | None = None) -> Stored:
-    """Multiply matrices or batches of them."""
     if not kind.dtype.is_floating_point:
         raise CannotGenerate("a product of whole numbers")
     one, other = (_batched(lowering.in_memory(factor)) for factor in (left, right))
@@ -286,11 +278,11 @@ def _spline(name: str, lowering: Lowering, kind: Kind, *operands: Value) -> tupl
 
 def _contiguous(lowering: Lowering, value: Value) -> Stored:
     """Return an operand in memory, its elements contiguous in the order of its axes."""
-    value = lowering.in_memory(value)
-    strides = contiguous_strides(value.shape)
-    if any(own != dense for own, dense, size in zip(value.strides, strides, value.shape, strict=True) if size > 1):
-        return lowering.store(value, strides)
-    return value
+    stored = lowering.in_memory(value)
+    axes = zip(stored.strides, contiguous_strides(stored.shape), stored.shape, strict=True)
+    if any(own != dense for own, dense, size in axes if size > 1):
+        return lowering.store(stored)
+    return stored
 
 
 RULES: Rules = {

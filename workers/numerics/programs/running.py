@@ -1,4 +1,4 @@
-"""Programs compiled, and called on lanes."""
+"""Programs that are compiled and called on lanes."""
 
 from __future__ import annotations
 
@@ -21,37 +21,34 @@ from workers.numerics.programs.scheduling import PREAMBLE, Kernel, schedule
 from workers.numerics.programs.values import Buffer, Call
 
 _LINE = 64
-"""Bytes that memory of a lane is aligned to."""
+"""Bytes that a lane's memory is aligned to."""
 _TEXT = 16_000
-"""Characters of kernels that are compiled together, about: such a text takes a compiler about a second."""
+"""About the most characters of kernels that are compiled together: a second's work."""
 _LONGEST = 400_000
-"""Characters of all kernels of a program: more would take a compiler half a minute."""
+"""The most characters of all kernels of a program: more would compile for half a minute."""
 _ARGUMENTS = 512
-"""Tensors of a kernel, as programs.cpp has room for."""
+"""The most tensors of a kernel (programs.cpp)."""
 _FLAGS = ("-fopenmp-simd", "-fno-trapping-math")
-"""Sums of a row are of vectors, and what is chosen by a comparison is, too."""
+"""They vectorise sums of a row, and choices by a comparison."""
 
 
 class LaneProgram:
     """A function of one lane's tensors, compiled for lanes that come one after another."""
 
     def __init__(self, function: Callable[..., Any], leaves: Sequence[Tensor]) -> None:
-        """Record the function of one lane's tensors of these shapes; raises CannotGenerate, CannotRecord."""
+        """Record the function for tensors of these shapes; raises CannotGenerate, CannotRecord."""
         lowering = Lowering(record(function, leaves, knows), RULES)
         self._results = lowering.results
         results = [one.buffer for one in self._results]
         self._schedule = schedule(lowering.steps, results)
-        self._buffers: dict[int, Buffer] = {}
-        for one in self._schedule:
-            for buffer in _buffers_of(one):
-                if buffer:
-                    self._buffers.setdefault(id(buffer), buffer)
+        every = [buffer for one in self._schedule for buffer in one.buffers if buffer]
+        self._buffers: dict[int, Buffer] = {id(buffer): buffer for buffer in every}
         self._shapes = [one.shape for one in self._results]
         self._bytes, self._offsets = self._plan_memory()
         texts = dict.fromkeys(one.text for one in self._schedule if isinstance(one, Kernel))
         if (length := sum(map(len, texts))) > _LONGEST:
             raise CannotGenerate(f"a step whose code has {length} characters, more than {_LONGEST}")
-        if (most := max([0, *(len(_buffers_of(one)) for one in self._schedule)])) > _ARGUMENTS:
+        if (most := max([0, *(len(one.buffers) for one in self._schedule)])) > _ARGUMENTS:
             raise CannotGenerate(f"a kernel of {most} tensors, more than {_ARGUMENTS}")
         self._units, self._names = _units(list(texts))
         self._calls: Any = None
@@ -59,7 +56,6 @@ class LaneProgram:
 
     @property
     def texts(self) -> list[str]:
-        """The C++ texts that are compiled."""
         return [unit.text for unit in self._units]
 
     def begin(self) -> None:
@@ -67,7 +63,7 @@ class LaneProgram:
         native.begin([native.packaged("programs"), *self._units])
 
     def load(self) -> bool:
-        """Compile what is not yet; returns whether it can be run."""
+        """Compile what is not yet compiled; return whether the program can be run."""
         self.begin()
         runtime, libraries = native.library("programs"), [native.load(unit) for unit in self._units]
         if runtime is None or None in libraries:
@@ -76,21 +72,22 @@ class LaneProgram:
         numbers = {key: number for number, key in enumerate(self._buffers)}
         calls: list[int] = []
         for one in self._schedule:
-            own = [numbers[id(buffer)] if buffer else -1 for buffer in _buffers_of(one)]
+            own = [numbers[id(buffer)] if buffer else -1 for buffer in one.buffers]
             sizes = one.numbers if isinstance(one, Call) else []
             if isinstance(one, Call):
                 function = getattr(runtime, one.function)
             else:
                 unit, name = self._names[one.text]
                 function = getattr(libraries[unit], name)
-            calls += [ctypes.cast(function, ctypes.c_void_p).value or 0, len(own), *own, len(sizes), *sizes]
+            pointer = ctypes.cast(function, ctypes.c_void_p).value or 0
+            calls += [pointer, len(own), *own, len(sizes), *sizes]
         self._calls = (ctypes.c_int64 * len(calls))(*calls)
         return True
 
     def __call__(self, leaves: Sequence[Tensor], *, spoil: bool = False) -> list[Tensor]:
-        """Return the results [L, ...] of all lanes, of their tensors [L, ...]; raises IndexError as torch does.
+        """Return the results [L, ...] from all lanes' tensors; raises IndexError as torch does.
 
-        With `spoil` all memory is NaN before, so that a check finds what is read before it is written.
+        With `spoil` all memory is NaN before, so that a check finds what is read too early.
         """
         lanes = len(leaves[0])
         kept: list[Tensor] = []  # memory that must outlive the call
@@ -99,7 +96,7 @@ class LaneProgram:
             for shape, one in zip(self._shapes, self._results, strict=True)
         ]
         arena = getattr(self._memory, "arena", None)
-        if arena is None:  # kept by each thread: new memory would be none that is in the cache
+        if arena is None:  # kept by each thread: new memory would not be cached
             arena = self._memory.arena = torch.empty(self._bytes + _LINE, dtype=torch.uint8)
         if spoil:
             for one in (arena, *results):
@@ -109,36 +106,31 @@ class LaneProgram:
         steps: list[int] = []
         for key, buffer in self._buffers.items():
             if buffer.given is not None or buffer.result is not None:
-                tensor = leaves[buffer.given] if buffer.given is not None else results[buffer.result or 0]
+                tensor = results[buffer.result or 0] if buffer.given is None else leaves[buffer.given]
                 kept.append(tensor.to(buffer.kept_as).contiguous())
                 places.append(kept[-1].data_ptr())
                 steps.append(buffer.numel * buffer.kept_as.itemsize)
             else:
-                tensor = buffer.constant
-                places.append(tensor.data_ptr() if tensor is not None else start + self._offsets[key])
+                constant = buffer.constant
+                places.append(start + self._offsets[key] if constant is None else constant.data_ptr())
                 steps.append(0)
         own, fault = ctypes.c_int64 * len(places), (ctypes.c_int64 * 2)()
-        self._run(
-            *(ctypes.c_int64(one) for one in (lanes, len(places))),
-            own(*places),
-            own(*steps),
-            ctypes.c_int64(len(self._schedule)),
-            self._calls,
-            fault,
-        )
+        counts = ctypes.c_int64(lanes), ctypes.c_int64(len(places)), own(*places), own(*steps)
+        self._run(*counts, ctypes.c_int64(len(self._schedule)), self._calls, fault)
         if fault[1]:
-            raise IndexError(f"index {fault[0]} is out of bounds for dimension with size {fault[1]}")
+            text = f"index {fault[0]} is out of bounds for dimension with size {fault[1]}"
+            raise IndexError(text)
         return results
 
     def _plan_memory(self) -> tuple[int, dict[int, int]]:
         """Return how many bytes a lane needs, and where in them each buffer starts.
 
-        A buffer takes the first gap that is large enough among those that are in use at the same time, so that memory
-        that is still in the cache is used again.
+        A buffer takes the first large enough gap between those in use at the same time, so that
+        cached memory is used again.
         """
         used: dict[int, tuple[int, int]] = {}
         for number, one in enumerate(self._schedule):
-            for buffer in _buffers_of(one):
+            for buffer in one.buffers:
                 if buffer and buffer.is_made:
                     used[id(buffer)] = used.get(id(buffer), (number, number))[0], number
         offsets: dict[int, int] = {}
@@ -164,13 +156,8 @@ class LaneProgram:
         return -(-buffer.numel * buffer.kept_as.itemsize // _LINE) * _LINE
 
 
-def _buffers_of(one: Kernel | Call) -> list[Buffer | None]:
-    """Return what a call reads and writes, in the order of its arguments."""
-    return [*one.arguments] if isinstance(one, Kernel) else one.buffers
-
-
 def _units(texts: Sequence[str]) -> tuple[list[Unit], dict[str, tuple[int, str]]]:
-    """Return kernels as texts to compile, some together, and of each its unit and its name there."""
+    """Return units of kernels to compile, and each kernel's unit and its name there."""
     groups: list[list[str]] = []
     size = _TEXT
     for text in texts:

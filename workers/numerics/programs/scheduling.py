@@ -1,8 +1,7 @@
-"""Loops over the same rows as one kernel, and the kernel in C++.
+"""The joining of loops over the same rows into kernels, and the kernels in C++.
 
-A row is what the innermost loop goes through. A kernel goes through its rows once and does all its loops for each: what
-one stores and another one reads is of the same row, and in the nearest cache. What no other kernel needs of it is kept
-for one row alone.
+The innermost loop goes through a row. A kernel does all its loops for each row, so that a loop
+reads what another has just stored. Elements that no other kernel needs are kept for one row.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ _VECTOR, _LONG = 16, 256
 """The most elements of a vector, and the length of a row whose last few elements cost little."""
 _EXTREME = "an extreme"
 _DEAR = (" / ", "exp(", "log(", "log1p(", "tanh(", "erf(", "pow(", _EXTREME)
-"""Marks of expressions that cost more one by one for the last few elements than for a whole
-vector."""
+"""Expressions that cost more for the last few elements, one by one, than for a whole vector."""
 
 Axes = tuple[int, ...]
 
@@ -38,12 +36,12 @@ class Kernel:
     loops: list[Loops]
     bodies: list[_Written] = field(default_factory=list)
     text: str = ""
-    arguments: list[Buffer] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
 
 
 @dataclass
 class _Written:
-    """The work of loops for a row of a kernel."""
+    """The statements of loops for one row of a kernel."""
 
     body: Body
     value: str
@@ -51,13 +49,13 @@ class _Written:
     inner: int | None
     """The number of iterations of the innermost loop; None if there is none."""
     scanned: str
-    """The place along the axis of a scan."""
+    """The index along the axis of a scan."""
     adds_up: bool
-    """True if results are joined to what is there already, which is filled before the first row."""
+    """True if results are added to what is there, which is initialised before the first row."""
 
 
 def schedule(steps: Sequence[Loops | Call], results: Sequence[Buffer]) -> list[Kernel | Call]:
-    """Return kernels and calls in the order in which they are to run."""
+    """Return kernels and calls in the order in which they run."""
     schedule = _Schedule()
     for step in steps:
         schedule.add(step)
@@ -76,7 +74,7 @@ class _Schedule:
         self.last_read: dict[int, int] = {}
         """Id of a buffer -> the last kernel or call that reads it."""
         self._made: dict[int, int] = {}
-        """Id of a buffer -> the last one that writes it."""
+        """Id of a buffer -> the last kernel or call that writes it."""
         self._writers: dict[int, list[Loops]] = {}
 
     def add(self, step: Loops | Call) -> None:
@@ -107,7 +105,7 @@ class _Schedule:
         self._made[id(made)] = max(number, self._made.get(id(made), 0))
 
     def _joins(self, kernel: Kernel, number: int, step: Loops) -> bool:
-        """Put loops into a kernel if they share its rows and read only what it stores for a row."""
+        """Add loops to a kernel if they share its rows and read only what it stores for a row."""
         rows = _rows_for(kernel.rows, step.axes)
         if rows is None or len(kernel.loops) >= _MOST:
             return False
@@ -122,35 +120,34 @@ class _Schedule:
             if self._made.get(id(buffer)) != number:
                 continue
             [writer, *others] = self._writers[id(buffer)]
-            body = bodies[kernel.loops.index(writer)] if writer in kernel.loops and not others else None
-            if body is None or body.adds_up or not _is_of_row(body.place, index, names):
+            if writer not in kernel.loops or others:
+                return False
+            body = bodies[kernel.loops.index(writer)]
+            if body is None or body.adds_up or body.place.part(names) != index.part(names):
+                return False
+            stored, read = body.place.without(names), index.without(names)
+            if read.least < stored.least or stored.most < read.most:  # not stored for this row
                 return False
         kernel.rows, kernel.bodies = rows, [body for body in [*bodies, own] if body]
         kernel.loops.append(step)
         return True
 
 
-def _is_of_row(stored: Index, read: Index, rows: frozenset[str]) -> bool:
-    """Return whether what is read was stored for the same row of a kernel, as a whole."""
-    alike = stored.part(rows) == read.part(rows)
-    written, found = stored.without(rows), read.without(rows)
-    return alike and written.least <= found.least and found.most <= written.most
-
-
 def _rows_for(rows: Axes, axes: Axes) -> Axes | None:
-    """Return the rows of a kernel, cut finer if need be, such that loops over these axes go through them."""
+    """Return a kernel's rows, cut finer if need be so that loops over `axes` go through them."""
     count, depth = math.prod(rows), 0
     while math.prod(axes[:depth]) < count and depth < len(axes):
         depth += 1
     if math.prod(axes[:depth]) != count or len(axes) - depth > 1:
         return None
-    cuts = sorted({math.prod(some[at:]) for some in (rows, axes[:depth]) for at in range(len(some) + 1)}, reverse=True)
+    ends = [math.prod(some[at:]) for some in (rows, axes[:depth]) for at in range(len(some) + 1)]
+    cuts = sorted({*ends}, reverse=True)
     if any(one % other for one, other in itertools.pairwise(cuts)):
         return None
     return tuple(one // other for one, other in itertools.pairwise(cuts))
 
 
-# -- text --------------------------------------------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------
 
 
 def write_loops(
@@ -158,7 +155,7 @@ def write_loops(
     rows: Axes,
     locate: Callable[[Buffer, Index], str] = lambda buffer, index: f"b{id(buffer)}[{index.write()}]",
 ) -> _Written | None:
-    """Return the work of loops for one row; None if their axes are no products of rows."""
+    """Return the statements of loops for one row; None if their axes are no products of rows."""
     variables = [Variable(f"o{axis}", size) for axis, size in enumerate(rows)]
     indices: list[Index] = []
     at = 0
@@ -167,9 +164,8 @@ def write_loops(
             break
         index, done = Index(), 1
         while done < size and at < len(rows):
-            index = Index(0, {one: factor * rows[at] for one, factor in index.terms.items()}).plus(
-                Index.of(variables[at])
-            )
+            terms = {one: factor * rows[at] for one, factor in index.terms.items()}
+            index = Index(0, terms).plus(Index.of(variables[at]))
             done *= rows[at]
             at += 1
         if done != size:
@@ -183,31 +179,33 @@ def write_loops(
     value = loops.value(body, indices)
     place = loops.place(body, indices)
     scanned = indices[loops.scanned[0]].write() if loops.how == "scan" else ""
-    adds_up = loops.is_scattered or any(axis < len(loops.axes) - len(left) for axis in loops.reduced)
+    outer = len(loops.axes) - len(left)
+    adds_up = loops.is_scattered or any(axis < outer for axis in loops.reduced)
     return _Written(body, value, place, left[0] if left else None, scanned, adds_up)
 
 
 def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
-    """Write a kernel's text and its arguments; `unneeded`: ids of buffers that no other kernel reads."""
+    """Write a kernel's text and arguments; `unneeded`: ids of buffers that no other reads."""
     names: dict[int, str] = {}
     local: dict[int, str] = {}
     rows = frozenset(f"o{axis}" for axis in range(len(kernel.rows)))
     lines: list[str] = []
     first: list[str] = []
     for loops, body in zip(kernel.loops, kernel.bodies, strict=True):
+        key, left = id(loops.buffer), body.place.without(rows)
         writers = [one for one in kernel.loops if one.buffer is loops.buffer]
-        whole = loops.how != "scan" and not body.adds_up
-        left = body.place.without(rows)
-        if id(loops.buffer) in unneeded and len(writers) == 1 and whole and left.least >= 0 and left.most < 4096:
-            local[id(loops.buffer)] = f"l{len(local)}"
-            lines.append(f"alignas(64) {TYPES[loops.buffer.kept_as]} {local[id(loops.buffer)]}[{left.most + 1}];")
+        is_whole = loops.how != "scan" and not body.adds_up
+        is_short = left.least >= 0 and left.most < 4096
+        if key in unneeded and len(writers) == 1 and is_whole and is_short:
+            local[key] = f"l{len(local)}"
+            lines.append(f"alignas(64) {TYPES[loops.buffer.kept_as]} {local[key]}[{left.most + 1}];")
 
     def locate(buffer: Buffer, index: Index) -> str:
         if name := local.get(id(buffer)):
             return f"{name}[{index.without(rows).write()}]"
         if id(buffer) not in names:
             names[id(buffer)] = f"b{len(names)}"
-            kernel.arguments.append(buffer)
+            kernel.buffers.append(buffer)
         return f"{names[id(buffer)]}[{index.write()}]"
 
     for loops in kernel.loops:
@@ -215,8 +213,8 @@ def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
         assert written, "it has these rows"
         to = locate(loops.buffer, written.place)
         if written.adds_up:
-            place = f"{names[id(loops.buffer)]}[n]"
-            first.append(f"for (Long n = 0; n < {loops.buffer.numel}; n++) {place} = {_start(loops)};")
+            head = f"for (Long n = 0; n < {loops.buffer.numel}; n++)"
+            first.append(f"{head} {names[id(loops.buffer)]}[n] = {_start(loops)};")
         lines += ["{", *(f"    {line}" for line in _write_row(loops, written, to)), "}"]
     for axis in reversed(range(len(kernel.rows))):
         lines = [
@@ -224,9 +222,9 @@ def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
             *(f"    {line}" for line in lines),
             "}",
         ]
-    parameters = ", ".join(f"{TYPES[one.kept_as]} *__restrict b{number}" for number, one in enumerate(kernel.arguments))
-    given = ", ".join(f"({TYPES[one.kept_as]} *)at[{number}]" for number, one in enumerate(kernel.arguments))
-    given += f", (Long *)at[{len(kernel.arguments)}]"
+    types = [TYPES[one.kept_as] for one in kernel.buffers]
+    parameters = ", ".join(f"{kind} *__restrict b{number}" for number, kind in enumerate(types))
+    given = ", ".join(f"({kind} *)at[{number}]" for number, kind in enumerate([*types, "Long"]))
     kernel.text = "\n".join(
         [
             f"__attribute__((noinline)) static void work({parameters}, Long *fault) {{",
@@ -258,62 +256,68 @@ _JOINED = {
 
 
 def _write_row(loops: Loops, written: _Written, to: str) -> list[str]:
-    """Return the statements of a row."""
     body, value, kind = written.body, written.value, TYPES[loops.dtype]
     inner = [*body.inside]
     head = f"for (long c = 0; c < {written.inner}; c++) {{"
     has_loop = written.inner is not None
     is_reduced = has_loop and len(loops.axes) - 1 in loops.reduced
     if is_reduced and not loops.is_scattered:
-        return [*body.outside, *_reduce(loops, inner, value, written.inner or 1, to, written.adds_up)]
+        reduced = _reduce(loops, inner, value, written.inner or 1, to, written.adds_up)
+        return [*body.outside, *reduced]
     if loops.how == "scan":
         stride, sum_type = loops.scanned[1], "double" if loops.dtype.is_floating_point else kind
         before = to.replace("[", "[-" + str(stride) + " + ", 1)
         if has_loop and loops.scanned[0] == len(loops.axes) - 1:
-            return [*body.outside, f"{sum_type} total = 0;", head, *inner, f"total += {value};", f"{to} = total;", "}"]
+            summed = [f"total += {value};", f"{to} = total;"]
+            return [*body.outside, f"{sum_type} total = 0;", head, *inner, *summed, "}"]
         stored = f"{to} = {written.scanned} ? {before} + {value} : {value};"
         if not has_loop:
             return [*body.outside, *inner, stored]
-        plain, added = ([head, *inner, f"{to} = {one};", "}"] for one in (value, f"{before} + {value}"))
+        plain = [head, *inner, f"{to} = {value};", "}"]
+        added = [head, *inner, f"{to} = {before} + {value};", "}"]
         added = [f"if ({written.scanned}) {{", "#pragma GCC ivdep", *added]
         return [*body.outside, *added, "} else {", *plain, "}"]
-    stored = f"{to} = {_JOINED[loops.how].format(to, value)};" if loops.how != "store" else f"{to} = {value};"
+    stored = f"{to} = {value if loops.how == 'store' else _JOINED[loops.how].format(to, value)};"
     if not has_loop:
         return [*body.outside, *inner, stored]
-    # Several elements of a row that is scattered may be added at one place: they are no vectors.
+    # Several elements of a scattered row may be added at one place: they cannot be vectors.
     if is_reduced:
         return [*body.outside, head, *inner, stored, "}"]
     is_own = loops.how == "store" and all(buffer is not loops.buffer for buffer, _ in body.loads)
     lines = [*body.outside]
-    for span in _spans(written.inner or 1, inner) if is_own else [f"long c = 0; c < {written.inner}"]:
+    whole = f"long c = 0; c < {written.inner}"
+    for span in _spans(written.inner or 1, inner) if is_own else [whole]:
         lines += ["#pragma GCC ivdep", f"for ({span}; c++) {{", *inner, stored, "}"]
     return lines
 
 
 def _spans(count: int, inner: Sequence[str]) -> list[str]:
-    """Return the starts and ends of loops that go through so many elements, some of them twice.
+    """Return the starts and ends of loops through so many elements, some of them twice.
 
-    What is left after whole vectors is computed one by one. Where that is dear, the last vector begins earlier instead.
+    Elements after whole vectors are computed one by one or, if dear, in an overlapping vector.
     """
     left = count % _VECTOR
-    if not left or not _VECTOR < count < _LONG or not any(mark in line for line in inner for mark in _DEAR):
+    is_dear = any(mark in line for line in inner for mark in _DEAR)
+    if not left or not _VECTOR < count < _LONG or not is_dear:
         return [f"long c = 0; c < {count}"]
     return [f"long c = 0; c < {count - left}", f"long c = {count - _VECTOR}; c < {count}"]
 
 
 def _reduce(loops: Loops, inner: list[str], value: str, count: int, to: str, adds_up: bool) -> list[str]:
-    """Return the statements that make one number of a row: in an order that the compiler chooses once for all."""
+    """Return the statements that reduce a row to a number, in an order that the compiler fixes."""
     kind, how = TYPES[loops.dtype], loops.how
     start, term, total = f"{kind} total = {_start(loops)};", value, "total"
     if how in ("all", "any"):
-        start, term, total = f"int total = {int(how == 'all')};", f"int(bool({value}))", "bool(total)"
+        start, total = f"int total = {int(how == 'all')};", "bool(total)"
+        term = f"int(bool({value}))"
     joined = f"{to} = {_JOINED[how].format(to, total) if adds_up else total};"
     if how in ("sum", "all", "any"):
         mark = {"sum": "+", "all": "&", "any": "|"}[how]
-        head = [f"#pragma omp simd reduction({mark} : total)", f"for (long c = 0; c < {count}; c++) {{"]
-        return [start, *head, *inner, f"total {mark}= {term};", "}", joined]
+        head = f"#pragma omp simd reduction({mark} : total)"
+        loop = f"for (long c = 0; c < {count}; c++) {{"
+        return [start, head, loop, *inner, f"total {mark}= {term};", "}", joined]
     name, sign = ("max", ">") if how == "amax" else ("min", "<")
-    lines = [start, "int odd = 0;"]  # what is no number stays none
+    lines = [start, "int odd = 0;"]  # a NaN stays one
     for span in _spans(count, [*inner, _EXTREME]):
         lines += [
             f"#pragma omp simd reduction({name} : total) reduction(| : odd)",

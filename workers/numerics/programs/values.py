@@ -22,15 +22,15 @@ class Buffer:
     numel: int
     dtype: torch.dtype
     given: int | None = None
-    """The number of the program's argument that it is, if it is one."""
+    """The number of the program's argument that it holds, if any."""
     constant: Tensor | None = None
-    """The tensor that it is, for all lanes."""
+    """The tensor that it holds for all lanes, if any."""
     result: int | None = None
-    """The number of the program's result that it is, if it is one."""
+    """The number of the program's result that it holds, if any."""
 
     @property
     def kept_as(self) -> torch.dtype:
-        """The type in memory: truths are as wide as floats there, or a loop with both would have few vectors."""
+        """The type in memory: truths as wide as floats, so that loops over both fill vectors."""
         return torch.int32 if self.dtype == torch.bool and self.result is None else self.dtype
 
     @property
@@ -59,11 +59,9 @@ class Stored:
 
     @property
     def weight(self) -> int:
-        """The cost of loading an element."""
         return 1
 
     def load(self, body: Body, indices: Sequence[Index]) -> str:
-        """Return the variable that holds an element."""
         return body.load(self.buffer, linear(self.offset, self.strides, indices))
 
 
@@ -75,9 +73,9 @@ class Lazy:
     dtype: torch.dtype
     load: Callable[[Body, Sequence[Index]], str]
     weight: int
-    """The cost of computing an element, where loading one from memory costs 1."""
+    """The cost of computing an element; loading one from memory costs 1."""
     is_view: bool = False
-    """True for elements of another value under other axes, which are never stored for themselves."""
+    """True for another value under other axes, which is never stored by itself."""
 
 
 Value = Stored | Lazy
@@ -85,23 +83,22 @@ Value = Stored | Lazy
 
 @dataclass(eq=False)
 class Loops:
-    """Loops over the elements of something, whose results are stored."""
+    """Loops that compute elements and store them."""
 
     axes: tuple[int, ...]
     """The number of iterations of each loop; the last one runs innermost."""
     value: Callable[[Body, Sequence[Index]], str]
-    """Writes what is computed at a place of these axes."""
+    """Returns the expression of the element at these indices."""
     dtype: torch.dtype
     buffer: Buffer
-    """Where results are stored."""
     place: Callable[[Body, Sequence[Index]], Index]
-    """Returns where in the buffer the result for these indices is stored."""
+    """Returns the place in the buffer of the element at these indices."""
     how: str = "store"
-    """`store`, `sum`, `amax`, `amin`, `all`, `any`, or `scan`: the sum up to an element along an axis."""
+    """`store`, `sum`, `amax`, `amin`, `all`, `any`, or `scan`: a cumulative sum along an axis."""
     reduced: frozenset[int] = frozenset()
     """Axes that are summed over."""
     is_scattered: bool = False
-    """True if a number read from memory says where a result is added, in any order and several at one place."""
+    """True if indices from memory say where results are added, in any order."""
     scanned: tuple[int, int] = (0, 0)
     """The axis of a scan, and the stride from one element to the next in memory."""
 
@@ -111,24 +108,23 @@ class Call:
     """A call of a function of programs.cpp: a matrix product, or a spline."""
 
     name: str
-    """The name without its precision, which is that of the first tensor that is written."""
+    """The name without its precision, which is that of the first tensor written."""
     read: Sequence[Stored | None]
     written: Sequence[Stored]
     sizes: Sequence[int]
 
     @property
     def function(self) -> str:
-        """The name of the function in the library."""
         return f"{self.name}_{str(self.written[0].dtype).removeprefix('torch.')}"
 
     @property
     def buffers(self) -> list[Buffer | None]:
-        """The memory of its arguments in their order: of a view, that of the whole."""
+        """The memory of the arguments, in their order."""
         return [one.buffer if one else None for one in (*self.read, *self.written)]
 
     @property
     def numbers(self) -> list[int]:
-        """Sizes, and where in its memory each argument starts."""
+        """The sizes, then the offset of each argument in its memory."""
         return [*self.sizes, *(one.offset if one else 0 for one in (*self.read, *self.written))]
 
 
@@ -142,7 +138,7 @@ class Body:
     rows: frozenset[str]
     """Variables of the outer loops; that of the innermost one is `c`."""
     locate: Callable[[Buffer, Index], str]
-    """Writes an element of memory."""
+    """Returns the expression of an element of memory."""
     outside: list[str] = field(default_factory=list)
     inside: list[str] = field(default_factory=list)
     loads: list[tuple[Buffer, Index]] = field(default_factory=list)
@@ -155,8 +151,7 @@ class Body:
 
     def hold(self, expression: str, dtype: torch.dtype) -> str:
         """Return a variable with the expression's value."""
-        known = self._known.get((expression, dtype))
-        if known:
+        if known := self._known.get((expression, dtype)):
             return known
         changes = bool(_CHANGES.search(expression))
         name = f"{'v' if changes else 'u'}{len(self._known)}"
@@ -166,7 +161,7 @@ class Body:
         return name
 
     def read_index(self, name: str, size: int) -> Index:
-        """Return an index that was read from memory into a variable; one below 0 or not below `size` is noted."""
+        """Return an index read from memory; one outside of 0 .. size - 1 is a fault."""
         if not size:
             raise CannotGenerate("an index into nothing")
         name = self.hold(f"bounded({name}, {size}, fault)", torch.int64)
@@ -181,7 +176,7 @@ def broadcast(shape: Sequence[int], indices: Sequence[Index]) -> list[Index]:
 
 
 def element(body: Body, operand: Any, indices: Sequence[Index], dtype: torch.dtype) -> str:
-    """Return the expression of an operand's element, in this type; an operand is a value or a number."""
+    """Return the expression, in this type, of an element of a value or of a number."""
     if not isinstance(operand, Stored | Lazy):
         return spell(operand, dtype)
     found = operand.load(body, broadcast(operand.shape, indices))
@@ -193,14 +188,17 @@ def formula(template: str, operands: Sequence[Any], kind: Kind, dtype: torch.dty
 
     def load(body: Body, indices: Sequence[Index]) -> str:
         texts = [element(body, item, indices, dtype) for item in operands]
-        expression = template.format(*(item if item.isidentifier() else f"({item})" for item in texts), T=TYPES[dtype])
-        return texts[0] if template == "{0}" and dtype == kind.dtype else body.hold(expression, kind.dtype)
+        if template == "{0}" and dtype == kind.dtype:
+            return texts[0]
+        texts = [text if text.isidentifier() else f"({text})" for text in texts]
+        return body.hold(template.format(*texts, T=TYPES[dtype]), kind.dtype)
 
-    return Lazy(kind.shape, kind.dtype, load, (template != "{0}") * cost_of(template) + weight_of(operands))
+    own = 0 if template == "{0}" else cost_of(template)
+    return Lazy(kind.shape, kind.dtype, load, own + weight_of(operands))
 
 
 def new(kind: Kind) -> Stored:
-    """Return memory of its own for a tensor, its elements in the order of its axes."""
+    """Return a new buffer as a tensor, its elements in the order of its axes."""
     return Stored.whole(Buffer(kind.numel, kind.dtype), kind.shape)
 
 
@@ -222,11 +220,14 @@ def sliced(value: Any, axis: int, start: int, end: int, step: int = 1) -> Any:
     """Return the elements of a value from `start` to below `end` along an axis, every `step`-th."""
     shape = (*value.shape[:axis], len(range(start, end, step)), *value.shape[axis + 1 :])
     if isinstance(value, Stored):
-        strides = [stride * step if at == axis else stride for at, stride in enumerate(value.strides)]
-        return Stored(value.buffer, shape, tuple(strides), value.offset + start * value.strides[axis])
+        strides = [*value.strides]
+        strides[axis] *= step
+        offset = value.offset + start * value.strides[axis]
+        return Stored(value.buffer, shape, tuple(strides), offset)
 
     def load(body: Body, indices: Sequence[Index]) -> str:
-        shifted = [Index(start).plus(index, step) if at == axis else index for at, index in enumerate(indices)]
+        shifted = [*indices]
+        shifted[axis] = Index(start).plus(indices[axis], step)
         return value.load(body, shifted)
 
     return Lazy(shape, value.dtype, load, value.weight, is_view=True)

@@ -1,8 +1,8 @@
 """Row functions of activations: recorded, read and written.
 
-An activation turns each number of a row by itself, or those of several parts of a row (gated: of two) that lie in the
-same place. Its code has a function `activate`, which computes values, and slopes in place of what it was given;
-`learn`, which adds up what the gradient by learned numbers needs; and `finish`, which makes that gradient of the sums.
+An activation maps each number of a row or, with several parts (two if gated), those at the same
+place of all parts. In its code `activate` computes values, and slopes over its inputs; `learn` sums
+what the gradient by learned numbers needs; `finish` turns the sums into that gradient.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from workers.numerics.simplifying import Slot
 from workers.numerics.tensors import gradients
 
 Apply = Callable[[Tensor, Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]
-"""Values [q, f] from numbers [q, parts * f], what is learned and knobs []."""
+"""Values [q, f] from numbers [q, parts * f], learned numbers and knobs []."""
 
 
 @dataclass(frozen=True)
 class ActivationCode:
-    """The text of an activation's functions, and what its callers must provide."""
+    """The text of an activation's functions, and the arguments that they need."""
 
     text: str
     parts: int
     given: int
-    """Numbers that it learns, then the knobs."""
+    """The number of learned numbers and knobs."""
     learned: int
     totals: int
-    """Sums over all rows that `learn` adds to."""
+    """The number of sums over all rows that `learn` adds to."""
 
 
 _ACTIVATE = (
-    "const T *given, T *hidden, T *active, std::ptrdiff_t hidden_stride, std::ptrdiff_t stride, std::ptrdiff_t pitch, "
-    "int rows, int width, int end"
+    "const T *given, T *hidden, T *active, std::ptrdiff_t hidden_stride, "
+    "std::ptrdiff_t stride, std::ptrdiff_t pitch, int rows, int width, int end"
 )
 _LEARN = (
     "const T *given, const T *hidden, const T *gradient, T *totals, std::ptrdiff_t hidden_stride, "
@@ -53,10 +53,7 @@ _LEARN = (
 def write_activation(
     apply: Apply, parts: int, learned: Mapping[str, Tensor], knobs: Mapping[str, float], dtype: torch.dtype
 ) -> ActivationCode:
-    """Return the code of an activation of so many parts; raises NotOfRows.
-
-    `learned` are examples of what it learns, in the shapes of its parameters; knobs are examples too.
-    """
+    """Return an activation's code, from examples of its numbers and knobs; raises NotOfRows."""
     read = _record(apply, parts, learned, knobs, dtype)
     places = [f"hidden + {n} * pitch" if n else "hidden" for n in range(parts)]
     head = {node: f"load<T>(given + {n} * W<T>)" for n, node in enumerate(read.given)}
@@ -82,14 +79,15 @@ def write_activation(
         length="width",
     )
     sums = {node: f"load<T>(totals + {n} * W<T>)" for n, node in enumerate(totals)}
-    finish = "void finish_numbers(const T *given, const T *totals, T *to)", read.by_learned, dtype, head | sums
+    signature = "void finish_numbers(const T *given, const T *totals, T *to)"
+    finish = write_numbers(signature, read.by_learned, dtype, head | sums)
     text = "\n".join(
         [
             f"typedef {TYPES[dtype]} T;",
             '#include "row_functions.hpp"',
             "namespace rows {",
             write_function(activate, dtype, head),
-            *([write_function(learn, dtype, head), write_numbers(*finish)] if learned else []),
+            *([write_function(learn, dtype, head), finish] if learned else []),
             "}",
             "ACTIVATION",
             *(["LEARNED_ACTIVATION"] if learned else []),
@@ -149,7 +147,8 @@ def _record(
         if tensor.numel() != 1:
             raise NotOfRows(f"{name} is more than a number")
         given.append(graph.input(f"given {len(given)} {name}", Level.HEAD))
-        leaves[recording.leaves[id(tensor)]] = TensorFormula(tuple(tensor.shape), tensor.dtype, given[-1], given[-1])
+        shape = tuple(tensor.shape)
+        leaves[recording.leaves[id(tensor)]] = TensorFormula(shape, tensor.dtype, given[-1], given[-1])
     reader = RecordingReader(graph, leaves, dtype)
     reader.read(recording.operations)
 
@@ -159,7 +158,8 @@ def _record(
 
     of_values, of_parts = found(values)[0], found(slopes[0])
     result = _Read(inputs, incoming, given, of_values, of_parts * (parts // len(of_parts)), [])
-    if any(node.what != "input" and node.level == Level.ROW for node in reachable([of_values, *of_parts])):
+    nodes = reachable([of_values, *of_parts])
+    if any(node.what != "input" and node.level == Level.ROW for node in nodes):
         raise NotOfRows("it mixes channels")
     for name, tensor in zip(numbers, by_learned, strict=True):
         [one] = found(tensor)

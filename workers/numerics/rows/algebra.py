@@ -1,10 +1,11 @@
 """Tensors of rows, each given by the formulas of one of its entries, and the operations on them.
 
-A function is recorded on an example with QUERIES rows of KEYS keys. No other axis has these lengths, so an axis is
-known by its length. A key is visible where the mask is true, and hidden elsewhere. Native steps go through visible keys
-alone; `TensorFormula.hidden` follows what a tensor holds at hidden keys, so that a sum over all keys stays right.
-A function is refused (NotOfRows, in words that a user understands) if a row needs the numbers of hidden keys or of
-other rows. Where a key is masked, addends are assumed to be finite and factors to be positive (`folding`).
+A function is recorded on an example with QUERIES rows of KEYS keys. No other axis has these
+lengths, so an axis is known by its length. A key is visible where the mask is true, hidden
+elsewhere. Native steps go through visible keys alone; `TensorFormula.hidden` follows what a tensor
+holds at hidden keys, so that sums over all keys stay right. A function is refused (NotOfRows, in a
+user's words) if a row needs the numbers of hidden keys or of other rows. Masked addends are assumed
+to be finite and factors positive (`folding`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from workers.numerics.rows.folding import NOT_FOLDED, UNKNOWN, compute, fold
 from workers.numerics.rows.nodes import Graph, Level, Node, NotOfRows, Operand
 
 QUERIES, KEYS = 5, 32
-"""The example's axes. KEYS is a multiple of 32: torch chooses some operations where rows fill registers."""
+"""The example's axes. torch chooses some operations where rows fill registers: KEYS is 32."""
 
 ROW_FORMULAS = {
     "gelu": "{0} * normal({0})",
@@ -30,7 +31,7 @@ ROW_FORMULAS = {
     "silu": "{0} / ({T}(1) + exp(-{0}))",
     **{name: f"{name}({{0}})" for name in ("sinh", "cosh", "asinh", "acosh", "atan", "tan")},
 }
-"""Operation -> formula, where `codegen.formulas` has none or another; native/rows.hpp has these functions."""
+"""Operation -> formula that `codegen.formulas` lacks or has otherwise (native/rows.hpp)."""
 _BITWISE = ("bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor")
 _LOGICAL = {"logical_and": "{0} & {1}", "logical_or": "{0} | {1}", "logical_not": "~{0}"}
 
@@ -42,11 +43,10 @@ class TensorFormula:
     shape: tuple[int, ...]
     dtype: torch.dtype
     visible: Operand
-    """The entry at a visible key."""
     hidden: Operand | None
-    """The entry at a hidden key; None if it depends on the numbers that hidden keys have."""
+    """The entry at a hidden key; None if it depends on the numbers of hidden keys."""
     parts: tuple[TensorFormula, ...] = ()
-    """The pieces of a last axis that is several times KEYS long; `visible` and `hidden` then say nothing."""
+    """The pieces of a last axis of several times KEYS; `visible` and `hidden` are then unused."""
 
 
 class Algebra:
@@ -61,21 +61,20 @@ class Algebra:
         """The number of all its keys."""
 
     def apply(self, name: str, *operands: Any, **keywords: Any) -> TensorFormula:
-        """Return the result of an operation that treats each number by itself; an operand is a tensor or a number."""
-        tensors = {n: operand for n, operand in enumerate(operands) if isinstance(operand, TensorFormula)}
+        """Return the result of an elementwise operation on tensors and numbers."""
+        tensors = {n: one for n, one in enumerate(operands) if isinstance(one, TensorFormula)}
         if count := max((len(tensor.parts) for tensor in tensors.values()), default=0):
-            whole = {n: tensor.parts for n, tensor in tensors.items() if tensor.parts}
-            by_part = [
-                [whole[n][part] if n in whole else one for n, one in enumerate(operands)] for part in range(count)
-            ]
+            parts = [one.parts if n in tensors else () for n, one in enumerate(operands)]
+            pieces = [own or [one] * count for own, one in zip(parts, operands, strict=True)]
+            by_part = zip(*pieces, strict=True)
             return side_by_side([self.apply(name, *own, **keywords) for own in by_part])
         if not tensors:
             raise NotOfRows(f"{name} is given nothing that is of the rows")
-        shape = _broadcast([tensor.shape for tensor in tensors.values()])
+        shape = tuple(torch.broadcast_shapes(*(tensor.shape for tensor in tensors.values())))
         dtype = self._dtype_of(name, operands, tensors)
 
         def entry_at(which: str) -> Operand | None:
-            entries = [getattr(tensors[n], which) if n in tensors else number for n, number in enumerate(operands)]
+            entries = [getattr(one, which) if n in tensors else one for n, one in enumerate(operands)]
             entries = [UNKNOWN if one is None and n in tensors else one for n, one in enumerate(entries)]
             entry = self._combine(name, entries, keywords, dtype)
             return None if entry is UNKNOWN else entry
@@ -83,10 +82,11 @@ class Algebra:
         visible = entry_at("visible")
         assert visible is not None
         has_keys = any(KEYS in tensor.shape for tensor in tensors.values())
-        return self.check(TensorFormula(shape, dtype, visible, entry_at("hidden") if has_keys else visible))
+        hidden = entry_at("hidden") if has_keys else visible
+        return self.check(TensorFormula(shape, dtype, visible, hidden))
 
     def _combine(self, name: str, arguments: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Operand | None:
-        """Return the formula or constant of an operation on numbers; None if one that it needs is unknown."""
+        """Return the formula or constant of an operation on numbers; None if it is unknown."""
         if (known := fold(name, arguments, self.graph)) is not NOT_FOLDED:
             return known
         if any(argument is UNKNOWN for argument in arguments):
@@ -94,41 +94,39 @@ class Algebra:
         nodes = [argument for argument in arguments if isinstance(argument, Node)]
         if not nodes:
             return compute(name, arguments, keywords, dtype)
+        is_truth = dtype == torch.bool
         if name == "where":
-            condition, taken, other = arguments
-            return self.graph.formula("{0} ? {1} : {2}", (condition, taken, other), is_truth=dtype == torch.bool)
+            return self.graph.formula("{0} ? {1} : {2}", tuple(arguments), is_truth=is_truth)
         if name == "masked_fill":
-            return self.graph.formula("{1} ? {2} : {0}", tuple(arguments), is_truth=dtype == torch.bool)
+            return self.graph.formula("{1} ? {2} : {0}", tuple(arguments), is_truth=is_truth)
         if name in COMPARISONS:
-            if any(isinstance(one, Node) and one.is_truth for one in arguments) and not name.startswith("logical"):
+            if any(node.is_truth for node in nodes) and not name.startswith("logical"):
                 raise NotOfRows(f"it compares truth values by {name}")
             template = _LOGICAL.get(name, COMPARISONS[name])
             return self.graph.formula(template, tuple(take_operands(template, arguments)), is_truth=True)
         if name in ROW_FORMULAS and keywords.get("approximate", "none") == "none":
             template, operands = ROW_FORMULAS[name], take_operands(ROW_FORMULAS[name], arguments)
         else:
-            stand_ins = [_StandIn(argument) if isinstance(argument, Node) else argument for argument in arguments]
+            stand_ins = [_StandIn(one) if isinstance(one, Node) else one for one in arguments]
             try:
                 template, operands = formula_of(name, stand_ins, keywords, dtype)
             except CannotGenerate as error:
                 raise NotOfRows(f"its operation {name} is not known to generated code") from error
-            operands = [operand.node if isinstance(operand, _StandIn) else operand for operand in operands]
-        if dtype != torch.bool:
+            operands = [one.node if isinstance(one, _StandIn) else one for one in operands]
+        if not is_truth:
             operands = [self._as_number(operand) for operand in operands]
-        if dtype == torch.bool and name not in _BITWISE:
+        elif name not in _BITWISE:
             raise NotOfRows(f"it computes truth values by {name}")
-        return self.graph.formula(template, tuple(operands), is_truth=dtype == torch.bool)
+        return self.graph.formula(template, tuple(operands), is_truth=is_truth)
 
     def _dtype_of(self, name: str, operands: Sequence[Any], tensors: Mapping[int, TensorFormula]) -> torch.dtype:
-        """Return the type of a result; all numbers that are not truths have the type that is computed with."""
+        """Return a result's type: bool, or the type that all other numbers are computed in."""
         if name in COMPARISONS:
             return torch.bool
-        if name in ("where", "masked_fill"):
-            chosen = {tensor.dtype for n, tensor in tensors.items() if n != (0 if name == "where" else 1)}
-            is_truth = chosen == {torch.bool} and len(tensors) == len(operands)
-        else:
-            is_truth = name in _BITWISE and {tensor.dtype for tensor in tensors.values()} == {torch.bool}
-        return torch.bool if is_truth else self.dtype
+        condition = {"where": 0, "masked_fill": 1}.get(name)
+        chosen = {tensor.dtype for n, tensor in tensors.items() if n != condition}
+        is_whole = name in _BITWISE if condition is None else len(tensors) == len(operands)
+        return torch.bool if is_whole and chosen == {torch.bool} else self.dtype
 
     def convert(self, source: TensorFormula, dtype: torch.dtype | None) -> TensorFormula:
         if dtype is None or dtype == source.dtype:
@@ -137,9 +135,10 @@ class Algebra:
             raise NotOfRows(f"it computes in {dtype}")
         if source.parts:
             return side_by_side([self.convert(part, dtype) for part in source.parts])
-        if source.dtype != torch.bool:
-            return TensorFormula(source.shape, dtype, source.visible, source.hidden)
-        return TensorFormula(source.shape, dtype, self._as_number(source.visible), self._as_number(source.hidden))
+        visible, hidden = source.visible, source.hidden
+        if source.dtype == torch.bool:
+            visible, hidden = self._as_number(visible), self._as_number(hidden)
+        return TensorFormula(source.shape, dtype, visible, hidden)
 
     def _as_number(self, operand: Any) -> Any:
         """Return 1 or 0 for a truth value, and any other operand as it is."""
@@ -175,7 +174,7 @@ class Algebra:
             raise NotOfRows("it mixes rows, or has axes that are none of rows and keys")
         return formula
 
-    # -- sums and extremes -------------------------------------------------------------------------------------------
+    # -- sums and extremes -------------------------------------------------------------------------
 
     def reduce(self, how: str, source: TensorFormula, axes: Any = None, keepdim: bool = False) -> TensorFormula:
         """Return the `sum`, `mean`, `amax` or `amin` along axes; None or [] are all axes."""
@@ -187,9 +186,10 @@ class Algebra:
                 reduced = self.apply("add", reduced, self.reduce(how, part, axes, keepdim))
             return reduced
         rank = len(source.shape)
-        axes = range(rank) if axes is None or axes == [] else [axes] if isinstance(axes, int) else axes
+        axes = [axes] if isinstance(axes, int) else axes or range(rank)
         places = {axis % max(1, rank) for axis in axes}
-        shape = [1 if n in places else size for n, size in enumerate(source.shape) if keepdim or n not in places]
+        kept = [1 if n in places else size for n, size in enumerate(source.shape)]
+        shape = tuple(size for n, size in enumerate(kept) if keepdim or n not in places)
         sizes = [source.shape[axis] for axis in places]
         reduced = source
         if KEYS in sizes:
@@ -202,30 +202,30 @@ class Algebra:
             total = self.graph.total(self._as_number(reduced.visible))
             reduced = TensorFormula((), reduced.dtype, total, total)
         dtype = torch.int64 if source.dtype == torch.bool else source.dtype
-        return self.check(
-            TensorFormula(tuple(shape), dtype, self._as_number(reduced.visible), self._as_number(reduced.hidden))
-        )
+        visible, hidden = self._as_number(reduced.visible), self._as_number(reduced.hidden)
+        return self.check(TensorFormula(shape, dtype, visible, hidden))
 
     def _reduce_keys(self, how: str, source: TensorFormula) -> TensorFormula:
         visible, hidden = self._as_number(source.visible), self._as_number(source.hidden)
-        if how in ("sum", "mean"):
-            reduced = self._sum(visible, hidden)
-            reduced = self._combine("div", [reduced, self.all_keys], {}, self.dtype) if how == "mean" else reduced
-        else:
-            reduced = self._extreme(how, visible, hidden)
+        is_sum = how in ("sum", "mean")
+        reduced = self._sum(visible, hidden) if is_sum else self._extreme(how, visible, hidden)
+        if how == "mean":
+            reduced = self._combine("div", [reduced, self.all_keys], {}, self.dtype)
         assert reduced is not None
         return TensorFormula((), source.dtype, reduced, reduced)
 
     def _sum(self, visible: Operand, hidden: Operand | None) -> Operand:
-        """Return the sum over visible keys, plus the number at a hidden key times how many there are."""
+        """Return the sum over visible keys, plus the number at a hidden key times their count."""
         if hidden is None:
             raise NotOfRows("it sums over keys that are not visible: mask before the sum")
         if not isinstance(hidden, Node) and math.isinf(hidden):
             raise NotOfRows("it sums over keys that are filled with an infinite number")
         if visible is hidden or (not isinstance(visible, Node) and visible == hidden):
             return self._multiply(visible, self.all_keys)
-        is_key = isinstance(visible, Node) and visible.level == Level.KEY
-        total = self.graph.reduced("sum", visible) if is_key else self._multiply(visible, self.visible_keys)  # type: ignore[arg-type]
+        if isinstance(visible, Node) and visible.level == Level.KEY:
+            total = self.graph.reduced("sum", visible)
+        else:
+            total = self._multiply(visible, self.visible_keys)
         if not isinstance(hidden, Node) and hidden == 0:
             return total
         others = self._combine("sub", [self.all_keys, self.visible_keys], {}, self.dtype)
@@ -243,13 +243,15 @@ class Algebra:
             extreme = self.graph.reduced("largest" if how == "amax" else "smallest", visible)
         if hidden == neutral or visible is hidden:
             return extreme
-        some_hidden = self.graph.formula("{0} < {1}", (self.visible_keys, self.all_keys), is_truth=True)
+        keys = self.visible_keys, self.all_keys
+        some_hidden = self.graph.formula("{0} < {1}", keys, is_truth=True)
         other = self.graph.formula("{0} ? {1} : {2}", (some_hidden, hidden, neutral))
-        return self.graph.formula("larger({0}, {1})" if how == "amax" else "smaller({0}, {1})", (extreme, other))
+        name = "larger" if how == "amax" else "smaller"
+        return self.graph.formula(f"{name}({{0}}, {{1}})", (extreme, other))
 
 
 def require_last(shape: tuple[int, ...], axis: Any) -> None:
-    """Raise NotOfRows unless the axis is the last one, of a row's keys."""
+    """Raise NotOfRows unless the axis is the last one, that of a row's keys."""
     axis = axis[0] if isinstance(axis, list) else axis
     if axis % len(shape) != len(shape) - 1:
         raise NotOfRows("it mixes rows")
@@ -261,18 +263,12 @@ def side_by_side(parts: Sequence[TensorFormula]) -> TensorFormula:
         return parts[0]
     if any(part.shape[-1:] != (KEYS,) or part.parts for part in parts):
         raise NotOfRows("it mixes rows, or has axes that are none of rows and keys")
-    first = parts[0]
-    return TensorFormula((*first.shape[:-1], KEYS * len(parts)), first.dtype, 0.0, None, tuple(parts))
+    shape = *parts[0].shape[:-1], KEYS * len(parts)
+    return TensorFormula(shape, parts[0].dtype, 0.0, None, tuple(parts))
 
 
 @dataclass(frozen=True, eq=False)
 class _StandIn:
-    """A node as an operand of `formula_of`, where it is not a number."""
+    """A node as an operand of `formula_of`."""
 
     node: Node
-
-
-def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    rank = max(map(len, shapes))
-    aligned = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    return tuple(max(sizes) for sizes in zip(*aligned, strict=True))

@@ -1,4 +1,4 @@
-"""Operations on tensors of rows that are composed of simpler ones, or fill a tensor with a number."""
+"""Operations on tensors of rows that are composed of simpler ones, or fill a tensor."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ FILLS: dict[str, Callable[..., tuple[Sequence[int], float]]] = {
 """Operation that fills a tensor with one number -> shape and number."""
 
 
-def _exponentials(algebra: Algebra, source: TensorFormula) -> tuple[TensorFormula, TensorFormula, TensorFormula]:
+def _exponentials(algebra: Algebra, source: TensorFormula) -> list[TensorFormula]:
     """Return a row's largest number, the exponentials of the differences from it, and their sum."""
     top = algebra.reduce("amax", source, -1, True)
     powers = algebra.apply("exp", algebra.apply("sub", source, top))
-    return top, powers, algebra.reduce("sum", powers, -1, True)
+    return [top, powers, algebra.reduce("sum", powers, -1, True)]
 
 
 def _softmax(algebra: Algebra, source: TensorFormula, axis: int, *_: Any) -> TensorFormula:
     require_last(source.shape, axis)
-    powers, total = _exponentials(algebra, source)[1:]
+    _top, powers, total = _exponentials(algebra, source)
     return algebra.apply("div", powers, total)
 
 

@@ -1,7 +1,6 @@
-"""Operations whose result constants among their arguments decide.
+"""Operations whose result is decided by constants among their arguments.
 
-A key is masked by minus infinity. An addend is taken to be finite, and a factor to be positive: minus infinity stays
-minus infinity under both.
+A key is masked by minus infinity, which stays: addends are finite, and factors positive.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import torch
 from workers.numerics.rows.nodes import Graph, Node, Operand
 
 NOT_FOLDED, UNKNOWN = object(), object()
-"""The result of `fold` where constants do not decide; the stand-in for an entry that is not known."""
+"""`fold` returns NOT_FOLDED if constants do not decide; UNKNOWN stands for an unknown entry."""
 _MASKING = -1e8
-"""A mask that fills with this number, or a lower one, is read as minus infinity: no logit comes near it."""
+"""A mask that fills with this number or less is read as minus infinity: no logit is near."""
 
 
 def _equals(operand: Any, number: float) -> bool:
@@ -24,14 +23,15 @@ def _equals(operand: Any, number: float) -> bool:
 
 
 def fold(name: str, args: list[Any], graph: Graph) -> Any:
-    """Return an operation's result if constants among its arguments decide it, otherwise NOT_FOLDED."""
+    """Return an operation's result if constants among its arguments decide it, else NOT_FOLDED."""
     if name == "where" and isinstance(args[0], bool):
         return args[1] if args[0] else args[2]
     if name == "where" and isinstance(args[1], int | float) and _equals(args[2], args[1]):
         return args[1]
     if name == "masked_fill" and isinstance(args[1], bool):
         value = args[2] if args[1] else args[0]
-        return -math.inf if args[1] and isinstance(value, int | float) and value <= _MASKING else value
+        is_masked = args[1] and isinstance(value, int | float) and value <= _MASKING
+        return -math.inf if is_masked else value
     if name in ("mul", "bitwise_and", "logical_and"):
         for one, other in (args[:2], args[1::-1]):
             if one is False or (name == "mul" and _equals(one, 0) and not isinstance(other, int | float)):
@@ -46,7 +46,7 @@ def fold(name: str, args: list[Any], graph: Graph) -> Any:
                 return True if one else other
     if name in ("bitwise_not", "logical_not") and isinstance(args[0], bool):
         return not args[0]
-    if name in ("bitwise_not",) and isinstance(args[0], Node):
+    if name == "bitwise_not" and isinstance(args[0], Node):
         return graph.formula("~{0}", (args[0],), is_truth=True)
     if name.endswith("_backward") and _equals(args[0], 0):
         return args[0]
@@ -64,12 +64,10 @@ def fold(name: str, args: list[Any], graph: Graph) -> Any:
 def compute(name: str, args: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Operand:
     """Return the result of an operation on constants alone, computed by torch."""
     function = getattr(torch.ops.aten, name)
-    first = [torch.tensor(arg, dtype=None if isinstance(arg, bool) else torch.float64) for arg in args[:1]]
-    others = [
-        torch.tensor(arg, dtype=None if isinstance(arg, bool) else torch.float64)
-        if isinstance(arg, bool | int | float) and name not in ("clamp", "threshold_backward")
-        else arg
-        for arg in args[1:]
-    ]
-    result = function(*first, *others, **{k: v for k, v in keywords.items() if k in ("alpha", "min", "max")})
-    return result.item()
+    keeps_numbers = name in ("clamp", "threshold_backward")
+    operands = list(args)
+    for number, arg in enumerate(args):
+        if number == 0 or (isinstance(arg, bool | int | float) and not keeps_numbers):
+            operands[number] = torch.tensor(arg, dtype=None if isinstance(arg, bool) else torch.float64)
+    given = {key: value for key, value in keywords.items() if key in ("alpha", "min", "max")}
+    return function(*operands, **given).item()

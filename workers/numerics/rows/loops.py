@@ -1,4 +1,4 @@
-"""Loops of a row function: written in torch, run by torch, and recorded as loops where a row function is written."""
+"""Loops of a row function: run by torch, or recorded as loops when C++ is written."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ _THREAD = threading.local()
 
 
 def iterate(step: Callable[..., tuple[Tensor, ...]], state: tuple[Tensor, ...], steps: int) -> tuple[Tensor, ...]:
-    """Return the state after so many steps, each a function of the state alone; numbers [..., q, 1] of each row.
+    """Return the state, numbers [..., q, 1] of each row, after so many steps of the state alone.
 
-    `step` leaves a row that is finished as it is: then stopping early, as is done on a CPU and row by row in generated
-    code, changes nothing.
+    `step` must not change a row that is finished: a CPU stops early, and generated code row by row.
     """
     if is_recording():
         return tuple(_marked_end([*step(*_marked_begin([*state], steps))]))
     for _ in range(steps):
         before, state = state, step(*state)
-        if state[0].device.type == "cpu" and all(map(_same, before, state)):  # a GPU would have to be waited for
+        if state[0].device.type == "cpu" and all(map(_same, before, state)):  # no wait for a GPU
             break
     return state
 
@@ -34,7 +33,7 @@ def is_recording() -> bool:
 
 @contextmanager
 def recording() -> Generator[None]:
-    """Make `iterate` record one step between two marks instead of all while the context is open."""
+    """Make `iterate` record one step between two marks while the context is open."""
     _THREAD.recording = True
     try:
         yield

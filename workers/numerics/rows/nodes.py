@@ -1,7 +1,7 @@
-"""Formulas of a row: what a generated function computes, each number once.
+"""Formulas of a row: the numbers that a generated function computes, each once.
 
-Legend: a *head* number is the same for all rows, a *row* number belongs to one row, a *key* number to one key
-of a row, and a *total* is a sum over all rows.
+Legend: a *head* number is the same for all rows, a *row* number belongs to one row, a *key* number
+to one key of a row, and a *total* is a sum over all rows.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from workers.numerics.codegen.formulas import cost_of
 
 
 class NotOfRows(Exception):  # noqa: N818 - nothing is wrong: the function is traced instead
-    """Says in a few words why a function cannot be written as one of single rows."""
+    """A function cannot be written as one of single rows; the message says why in a few words."""
 
 
 class Level(IntEnum):
-    """What a number belongs to, as in the module's legend."""
+    """The level that a number belongs to, as in the module's legend."""
 
     HEAD = 0
     ROW = 1
@@ -32,17 +32,16 @@ class Node:
     """A number that a generated function computes or is given."""
 
     what: str
-    """`input`, `sum`, `largest`, `smallest`, `total`, `loop`, or a formula (`workers.numerics.codegen.formulas`)."""
+    """`input`, `sum`, `largest`, `smallest`, `total`, `loop`, or a formula (`codegen.formulas`)."""
     operands: tuple[Operand, ...]
     level: Level
     is_truth: bool = False
     name: str = ""
-    """The name of an input."""
     loop: Loop | None = None
 
     @property
     def cost(self) -> int:
-        """About what it costs to compute the number from its operands (`cost_of`)."""
+        """The rough cost of computing the number from its operands (`cost_of`)."""
         return 0 if self.what in _NO_FORMULAS else cost_of(self.what)
 
 
@@ -52,16 +51,15 @@ _NO_FORMULAS = ("input", "sum", "largest", "smallest", "total", "loop")
 
 @dataclass(eq=False)
 class Loop:
-    """Row numbers that are replaced again and again, `steps` times or until none changes."""
+    """Row numbers that are replaced `steps` times, or until none changes."""
 
     steps: int
     starts: list[Operand]
     states: list[Node]
     """Inputs of the body that stand for the numbers before a step."""
     results: list[Operand] = field(default_factory=list)
-    """The numbers after the step."""
     nodes: list[Node] = field(default_factory=list)
-    """The numbers after the last step, for what follows the loop."""
+    """The numbers after the last step, for the nodes that follow the loop."""
 
 
 class Graph:
@@ -71,7 +69,6 @@ class Graph:
         self._known: dict[Hashable, Node] = {}
 
     def input(self, name: str, level: Level) -> Node:
-        """Return a number that the function is given."""
         return self._keep(Node("input", (), level, name=name))
 
     def formula(self, template: str, operands: tuple[Operand, ...], *, is_truth: bool = False) -> Node:
@@ -92,35 +89,19 @@ class Graph:
         return self._keep(Node("total", (source,), Level.TOTAL))
 
     def again(self, node: Node, operands: tuple[Operand, ...]) -> Node:
-        """Return the node that has the same formula of other operands."""
+        """Return the node with the same formula of other operands."""
         return self._keep(Node(node.what, operands, node.level, node.is_truth, node.name, node.loop))
 
-    def states(self, count: int) -> list[Node]:
-        """Make inputs of a loop's body, which no other loop has."""
-        return [Node("input", (), Level.ROW, name="state") for _ in range(count)]
-
-    def results(self, loop: Loop) -> list[Node]:
-        """Return the numbers after the last step."""
-        loop.nodes = [Node("loop", (), Level.ROW, loop=loop) for _ in loop.results]
-        return loop.nodes
-
     def _keep(self, node: Node) -> Node:
-        operands = tuple(
-            id(operand) if isinstance(operand, Node) else (type(operand), repr(operand)) for operand in node.operands
-        )
-        return self._known.setdefault((node.what, node.name, operands), node)
+        ids = [id(one) if isinstance(one, Node) else (type(one), repr(one)) for one in node.operands]
+        return self._known.setdefault((node.what, node.name, tuple(ids)), node)
 
 
 def operands_of(node: Node) -> Iterator[Node]:
-    """Yield the nodes that a node is computed from; for a loop's result its starts and its body's results."""
-    if node.loop:
-        for one in (*node.loop.starts, *node.loop.results):
-            if isinstance(one, Node):
-                yield one
-        return
-    for operand in node.operands:
-        if isinstance(operand, Node):
-            yield operand
+    """Yield a node's operands; of a loop's result, its starts and its body's results."""
+    for one in (*node.loop.starts, *node.loop.results) if node.loop else node.operands:
+        if isinstance(one, Node):
+            yield one
 
 
 def reachable(roots: Any) -> list[Node]:
@@ -147,7 +128,7 @@ def dependents(loop: Loop) -> set[Node]:
 
 
 def prerequisites(node: Node) -> list[Node]:
-    """Return what must be computed before a node; for a loop's result its starts and what its body reads."""
+    """Return the nodes needed before a node; for a loop's, its starts and its body's inputs."""
     if not node.loop:
         return [*operands_of(node)]
     inner = dependents(node.loop)

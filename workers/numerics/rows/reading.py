@@ -1,12 +1,12 @@
-"""The reader of recordings, which turns the operations of a row function into formulas of single rows.
+"""The reader of recordings: it turns the operations of a row function into formulas of single rows.
 
-`scorers` and `activations` record the function on an example by `recording`. The reader gives each operation to the
-rule that it has: one of `algebra`, or one of `compositions`, which are made of these. A function is refused (NotOfRows)
-if an operation is not known.
+Each operation is given to its rule, in `algebra` or, composed of these, in `compositions`. A
+function is refused (NotOfRows) if an operation has none.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,7 +28,7 @@ _READ_BY_NAME = (*_REDUCTIONS, "where", "masked_fill", "loop_begin", "loop_end",
 
 
 class RecordingReader:
-    """Reads recorded operations one after another; `tensors` maps each slot of the recording to its tensor."""
+    """Reads recorded operations in their order; `tensors` maps each slot to its tensor."""
 
     def __init__(self, graph: Graph, tensors: Mapping[Slot, TensorFormula], dtype: torch.dtype) -> None:
         self._graph = graph
@@ -55,7 +55,7 @@ class RecordingReader:
             self.tensors.update(zip(results, made, strict=True))
 
     def formula_of(self, operand: Any) -> Any:
-        """Return the formula of a slot's or a constant tensor, which has one entry, also in lists; else the operand."""
+        """Return the formula of a slot or constant, also in lists, or the operand itself."""
         if isinstance(operand, list):
             return [self.formula_of(one) for one in operand]
         if isinstance(operand, Slot):
@@ -83,7 +83,8 @@ class RecordingReader:
             return self.algebra.convert(operands[0], keywords.get("dtype"))
         if name in FILLS:
             shape, number = FILLS[name](*operands)
-            dtype = keywords.get("dtype") or (self._dtype if name in ("full", "scalar_tensor") else operands[0].dtype)
+            own = self._dtype if name in ("full", "scalar_tensor") else operands[0].dtype
+            dtype = keywords.get("dtype") or own
             number = bool(number) if dtype == torch.bool else number
             return self.algebra.check(TensorFormula(tuple(shape), dtype, number, number))
         if name in _REDUCTIONS:
@@ -94,19 +95,20 @@ class RecordingReader:
 
     def _split(self, name: str, source: TensorFormula, sizes: int | list[int], axis: int = 0) -> list[TensorFormula]:
         whole = source.shape[axis]
-        if name == "tensor_split" and isinstance(sizes, int):  # it is given the number of parts, the others their size
+        if name == "tensor_split" and isinstance(sizes, int):  # the number of parts
             sizes = whole // sizes
         require_last(source.shape, axis)
-        sizes = [min(sizes, whole - n) for n in range(0, whole, sizes)] if isinstance(sizes, int) else sizes
-        starts = [sum(sizes[:n]) for n in range(len(sizes))]
-        return [self.algebra.select(source, -1, start, start + size) for start, size in zip(starts, sizes, strict=True)]
+        if isinstance(sizes, int):
+            sizes = [min(sizes, whole - start) for start in range(0, whole, sizes)]
+        ends = itertools.accumulate(sizes, initial=0)
+        return [self.algebra.select(source, -1, *ends_of) for ends_of in itertools.pairwise(ends)]
 
-    # -- loops -------------------------------------------------------------------------------------------------------
+    # -- loops -------------------------------------------------------------------------------------
 
     def _begin_loop(self, state: list[TensorFormula], steps: int) -> list[TensorFormula]:
         if self._loops:
             raise NotOfRows("it has a loop within a loop")
-        nodes = self._graph.states(len(state))
+        nodes = [Node("input", (), Level.ROW, name="state") for _ in state]
         self._loops.append(Loop(steps, [one.visible for one in state], nodes))
         return [TensorFormula(one.shape, one.dtype, node, node) for one, node in zip(state, nodes, strict=True)]
 
@@ -116,7 +118,7 @@ class RecordingReader:
             if isinstance(one.visible, Node) and one.visible.level not in (Level.HEAD, Level.ROW):
                 raise NotOfRows("its loop keeps more than numbers of a row")
             loop.results.append(one.visible)
-        nodes = self._graph.results(loop)
+        nodes = loop.nodes = [Node("loop", (), Level.ROW, loop=loop) for _ in loop.results]
         return [TensorFormula(one.shape, one.dtype, node, node) for one, node in zip(state, nodes, strict=True)]
 
 
@@ -128,7 +130,7 @@ def operation_name(function: Any) -> str:
 
 
 def is_known(name: str, keywords: Mapping[str, Any]) -> bool:
-    """Return whether an operation has a rule or a formula; `recording` divides many others into such."""
+    """Return whether an operation has a rule or a formula; `recording` divides others into such."""
     if keywords.get("approximate", "none") != "none":
         return False
     name = name.removesuffix("_")

@@ -16,10 +16,10 @@ from workers.numerics.simplifying import Operation, Slot, replace
 
 
 class Recorder(TorchDispatchMode):
-    """While it is entered, lists the tensor operations of this thread, those of gradients too.
+    """While entered, lists the tensor operations of this thread, also those of gradients.
 
-    Unlike `workers.numerics.tape` it records gradients by torch.autograd, which hands over other tensors that
-    share memory. So a tensor is known by its address, and all are kept: no address is used again.
+    Unlike `workers.numerics.tape` it records torch.autograd's gradients, which come as other
+    tensors of the same memory. So tensors are known by addresses, none of which is reused.
     """
 
     def __init__(self, leaves: Sequence[Tensor]) -> None:
@@ -34,16 +34,17 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch would import its compiler to keep it out of what is recorded
+        return False  # else torch imports its compiler
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         if func not in self._inside and _is_composed(func, kwargs or {}):
             self._inside.append(func)
-            with self:  # torch's own rule for it, in simpler operations
+            with self:  # torch's own rule, in simpler operations
                 returned = decomposition_table[func](*args, **(kwargs or {}))
             self._inside.pop()
             return returned
-        arguments = replace(Tensor, lambda one: self._slots.get(_key_of(one), one), [list(args), dict(kwargs or {})])
+        given = [list(args), dict(kwargs or {})]
+        arguments = replace(Tensor, lambda one: self._slots.get(_key_of(one), one), given)
         returned = func(*args, **(kwargs or {}))
         results = [one for one in pytree.tree_leaves(returned) if isinstance(one, Tensor)]
         if results:
@@ -51,7 +52,7 @@ class Recorder(TorchDispatchMode):
         return returned
 
     def slot(self, tensor: Tensor) -> Slot | Tensor:
-        """Return the slot of a tensor; one that was neither given nor made is a constant and stays."""
+        """Return a tensor's slot, or the tensor if it is a constant: neither given nor made."""
         return self._slots.get(_key_of(tensor), tensor)
 
     def _note(self, tensor: Tensor) -> Slot:
@@ -61,7 +62,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _is_composed(function: Any, keywords: Mapping[str, Any]) -> bool:
-    """Return whether an elementwise operation is unknown to `reading`, and recorded by its decomposition."""
+    """Return whether an elementwise operation is recorded by its decomposition: it has no rule."""
     name = operation_name(function)
     if function not in decomposition_table or is_known(name, keywords):
         return False

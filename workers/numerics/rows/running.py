@@ -1,4 +1,4 @@
-"""Calls of compiled row functions on rows of one head: to compare them with what they were generated from."""
+"""Calls of compiled row functions on rows of one head, to compare them with their sources."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from workers.numerics.rows.scorers import ScorerCode
 
 
 class Found(NamedTuple):
-    """What the functions compute of rows [r, k]."""
+    """A scorer's results for rows [r, k]."""
 
     weights: Tensor
     by_logits: Tensor
-    by_learned: Tensor
-    """[n] of each number that the head learns."""
+    by_learned: Tensor  # [n], by each number that the head learns
 
 
 def run(
@@ -33,9 +32,9 @@ def run(
     *,
     beside: bool = False,
 ) -> Found:
-    """Weights of logits [r, k], of which row i has the first visible[i] keys, and the gradients by `gradient` [r, k].
+    """Return weights of logits [r, k] and the gradients by `gradient` [r, k].
 
-    `beside`: rows lie beside one another in registers, and all have the same number of visible keys.
+    Row i has the first visible[i] keys. `beside`: rows lie side by side, with equally many keys.
     """
     rows, keys = logits.shape
     width = library.register_bytes() // logits.element_size()
@@ -56,28 +55,28 @@ def run(
     totals, to = own.new_zeros(code.totals + 1, width), own.new_zeros(code.learned + 1, width)
     tail = ctypes.c_ssize_t(stride), address(seen), groups, keys, length
     side = "beside" if beside else "along"
-    getattr(library, f"weigh_{side}")(*map(address, (values, own, weights, kept)), *tail)
-    getattr(library, f"gradient_{side}")(*map(address, (values, own, weights, kept, by_logits, totals)), *tail)
+    tensors = values, own, weights, kept
+    getattr(library, f"weigh_{side}")(*map(address, tensors), *tail)
+    getattr(library, f"gradient_{side}")(*map(address, (*tensors, by_logits, totals)), *tail)
     summed = totals.sum(1, keepdim=True).expand(-1, width).contiguous()
     library.finish(address(values), address(summed), address(to))
-    found = [one.mT.reshape(-1, keys)[:rows] if beside else one[:, :keys] for one in (weights, by_logits)]
+    results = weights, by_logits
+    found = [one.mT.reshape(-1, keys)[:rows] if beside else one[:, :keys] for one in results]
     return Found(found[0], found[1], to[: code.learned, 0])
 
 
 class Activated(NamedTuple):
-    """The results of an activation's functions for rows [r, f]."""
+    """An activation's results for rows [r, f]."""
 
     values: Tensor
-    by_hidden: Tensor
-    """[r, parts * f]"""
-    by_learned: Tensor
-    """[n]"""
+    by_hidden: Tensor  # [r, parts * f]
+    by_learned: Tensor  # [n]
 
 
 def run_activation(
     code: ActivationCode, library: ctypes.CDLL, given: Sequence[float], hidden: Tensor, gradient: Tensor
 ) -> Activated:
-    """Values of hidden numbers [r, parts * f], and the gradients by the gradient [r, f] that comes in."""
+    """Return the values of numbers [r, parts * f], and the gradients by `gradient` [r, f]."""
     rows, channels = gradient.shape
     width = library.register_bytes() // hidden.element_size()
     numbers = torch.tensor([*given, 0.0], dtype=hidden.dtype)[:, None].expand(-1, width).contiguous()
@@ -88,10 +87,11 @@ def run_activation(
     slopes, incoming = points.clone(), torch.nn.functional.pad(gradient, room).contiguous()
     active = torch.empty_like(incoming)
     strides = [ctypes.c_ssize_t(one) for one in (code.parts * pitch, pitch, pitch)]
-    library.activate_rows(*map(address, (numbers, slopes, active)), *strides, rows, channels, registers)
+    tail = *strides, rows, channels, registers
+    library.activate_rows(*map(address, (numbers, slopes, active)), *tail)
     totals, to = hidden.new_zeros(code.totals + 1, width), hidden.new_zeros(code.learned + 1, width)
     if code.learned:
-        library.learn_rows(*map(address, (numbers, points, incoming, totals)), *strides, rows, channels, registers)
+        library.learn_rows(*map(address, (numbers, points, incoming, totals)), *tail)
         summed = totals.sum(1, keepdim=True).expand(-1, width).contiguous()
         library.finish(address(numbers), address(summed), address(to))
     by_hidden = (slopes * incoming[:, None])[..., :channels].reshape(rows, -1)

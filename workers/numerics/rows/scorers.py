@@ -1,8 +1,8 @@
-"""Code of scorers: row functions that are recorded (`recording`), read (`reading`), written (`writing`).
+"""The code of scorers: row functions that are recorded, read and written.
 
 It has three functions. `weigh` turns logits into weights. `gradient` turns the gradient by weights
-into that by logits. Both are templates over the arrangement of rows (Along or Beside, native/rows.hpp).
-`finish` turns sums over all rows into the gradient by what a head learns.
+into that by logits. Both are templates over the arrangement of rows (Along or Beside,
+native/rows.hpp). `finish` turns sums over all rows into the gradient by a head's learned numbers.
 """
 
 from __future__ import annotations
@@ -24,37 +24,34 @@ from workers.numerics.simplifying import Slot
 from workers.numerics.tensors import gradients
 
 Weigh = Callable[[Tensor, Tensor, Mapping[str, Tensor], Mapping[str, Tensor | float]], Tensor]
-"""Weights [h, q, k] from logits [h, q, k], the mask of visible keys [q, k], learned numbers [h] and knobs [].
-
-h: heads, q: queries (rows), k: keys.
-"""
+"""Weights [h, q, k] from logits [h, q, k], the mask of visible keys [q, k], learned numbers [h] and
+knobs []; h heads, q queries (rows), k keys."""
 
 
 @dataclass(frozen=True)
 class ScorerCode:
-    """The text of a scorer's row functions, and what its callers must provide."""
+    """The text of a scorer's row functions, and the arguments that they need."""
 
     text: str
     given: int
-    """The count of numbers that a head passes to its functions: those that it learns, then the
-    knobs."""
+    """The number of learned numbers and knobs that a head passes to its functions."""
     learned: int
     kept: int
-    """The count of numbers of each row that `weigh` keeps for `gradient`."""
+    """The number of row numbers that `weigh` keeps for `gradient`."""
     totals: int
-    """The count of sums over all rows that `gradient` adds to."""
+    """The number of sums over all rows that `gradient` adds to."""
     reads_logits: bool
     """True if `gradient` reads the logits; False if the weights are enough."""
 
 
 _WEIGH = (
-    "const T *given, const T *logits, T *weights, T *kept, std::ptrdiff_t stride, const int *visible, int rows, "
-    "int all, int end"
+    "const T *given, const T *logits, T *weights, T *kept, std::ptrdiff_t stride, "
+    "const int *visible, int rows, int all, int end"
 )
 _FINISH = "const T *given, const T *totals, T *to"
 _GRADIENT = (
-    "const T *given, const T *logits, const T *weights, const T *kept, T *gradient, T *totals, std::ptrdiff_t stride, "
-    "const int *visible, int rows, int all, int end"
+    "const T *given, const T *logits, const T *weights, const T *kept, T *gradient, T *totals, "
+    "std::ptrdiff_t stride, const int *visible, int rows, int all, int end"
 )
 
 
@@ -65,10 +62,9 @@ def write_scorer(
     dtype: torch.dtype,
     simpler: Mapping[str, Sequence[float]] | None = None,
 ) -> ScorerCode:
-    """Return the code of a scorer, of which a head learns one number of each name; raises NotOfRows.
+    """Return the code of a scorer that learns a number of each name by head; raises NotOfRows.
 
-    `learned` and `knobs` have the example's values, of which none is written into the code. `simpler`:
-    knob -> values for which the code has functions of their own, recorded with the number as the knob.
+    `learned` and `knobs` are examples. `simpler`: knob -> values that get functions of their own.
     """
     places = {name: len(learned) + n for n, name in enumerate(knobs)}
     codes = {"": _write(weigh, learned, knobs, dtype, {})}
@@ -106,14 +102,15 @@ _DISPATCHES = (
     ("template <typename Keys> void gradient", _GRADIENT, "gradient<Keys>"),
     ("void finish_numbers", _FINISH, "finish_numbers"),
 )
-"""The functions of a scorer: C++ declaration, parameters, and how one is called."""
+"""The functions of a scorer: C++ declaration, parameters and call."""
 
 
 def _write_dispatch(declared: str, parameters: str, call: str, conditions: Sequence[tuple[str, str]]) -> str:
-    """Return a function that calls that of the first namespace whose condition holds, or the general one."""
+    """Return a function that calls the first namespace whose condition holds, else `general`."""
     names = ", ".join(parameter.split("*")[-1].split()[-1] for parameter in parameters.split(", "))
-    lines = [f"    if ({condition}) return {space}::{call}({names});" for space, condition in conditions]
-    return "\n".join([f"{declared}({parameters}) {{", *lines, f"    general::{call}({names});", "}", ""])
+    called = f"{call}({names});"
+    lines = [f"    if ({condition}) return {space}::{called}" for space, condition in conditions]
+    return "\n".join([f"{declared}({parameters}) {{", *lines, f"    general::{called}", "}", ""])
 
 
 def _write(
@@ -123,11 +120,11 @@ def _write(
     dtype: torch.dtype,
     plain: Mapping[str, float],
 ) -> ScorerCode:
-    """Return the functions of a scorer; `plain` has the knobs that are plain numbers in it."""
+    """Return the functions of a scorer; `plain` has the knobs that are written as numbers."""
     graph = Graph()
     inputs = _record(graph, weigh, learned, knobs, dtype, plain)
     weights, forward = inputs.weights, set(reachable([inputs.weights]))
-    # `gradient` starts from the weights, from what follows from them, and from what `weigh` keeps of a row.
+    # `gradient` starts from the weights, their consequences, and the numbers that `weigh` keeps.
     known = _known_from(graph, weights)
     # The numerator of weights that are a quotient is computed from them and the divisor.
     divisors = [formula.operands[1] for node, formula in known.items() if formula is not node]
@@ -173,19 +170,19 @@ def _write(
 
 @dataclass(frozen=True)
 class _ScorerFormulas:
-    """The inputs of a scorer that was recorded and read, and the formulas of its results."""
+    """The inputs of a recorded scorer, and the formulas of its results."""
 
     given: list[Node | None]
-    """The numbers that the head learns, then the knobs; None for a knob that is a plain number."""
+    """The numbers that the head learns, then the knobs; None for a knob written as a number."""
     logits: Node
     gradient: Node
     visible: Node
     """The number of a row's visible keys."""
     all: Node
-    """The number of all its keys."""
+    """The number of all keys of a row."""
     weights: Operand
     gradients: list[Operand]
-    """The gradient by logits, then by each number that is learned."""
+    """The gradient by logits, then by each learned number."""
 
 
 def _record(
@@ -198,10 +195,12 @@ def _record(
 ) -> _ScorerFormulas:
     """Record a scorer and its gradients on an example, and read the recording; raises NotOfRows."""
     generator = torch.Generator().manual_seed(1)
-    logits, gradient = (torch.randn(1, QUERIES, KEYS, dtype=dtype, generator=generator) for _ in range(2))
+    shape = 1, QUERIES, KEYS
+    logits, gradient = (torch.randn(shape, dtype=dtype, generator=generator) for _ in range(2))
     visible = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril(KEYS - QUERIES)
     numbers = {name: torch.full((1,), value, dtype=dtype) for name, value in learned.items()}
-    given_knobs = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items() if name not in plain}
+    told = {name: value for name, value in knobs.items() if name not in plain}
+    given_knobs = {name: torch.tensor(value, dtype=torch.float64) for name, value in told.items()}
     wanted = [logits, *numbers.values()]
     for leaf in wanted:
         leaf.requires_grad_()
@@ -213,61 +212,64 @@ def _record(
         by_leaf: list[Tensor | None] = [None] * len(wanted)
         if weights.requires_grad:
             by_leaf = gradients(weights, wanted, gradient, create_graph=True)
-    nodes = {"logits": graph.input("logits", Level.KEY), "gradient": graph.input("gradient", Level.KEY)}
+    own, incoming = graph.input("logits", Level.KEY), graph.input("gradient", Level.KEY)
     leaves: dict[Slot, TensorFormula] = {}
 
     def introduce(tensor: Tensor, at_visible: Operand, at_hidden: Operand | None) -> None:
         slot = recording.leaves[id(tensor)]
         leaves[slot] = TensorFormula(tuple(tensor.shape), tensor.dtype, at_visible, at_hidden)
 
-    introduce(logits, nodes["logits"], None)
-    introduce(gradient, nodes["gradient"], None)
+    introduce(logits, own, None)
+    introduce(gradient, incoming, None)
     introduce(visible, True, False)
     given: list[Node | None] = []
     for name, tensor in (*numbers.items(), *((name, given_knobs.get(name)) for name in knobs)):
-        given.append(None if tensor is None else graph.input(f"given {len(given)} {name}", Level.HEAD))
-        if tensor is not None and given[-1]:
-            introduce(tensor, given[-1], given[-1])
+        if tensor is None:
+            given.append(None)
+        else:
+            node = graph.input(f"given {len(given)} {name}", Level.HEAD)
+            given.append(node)
+            introduce(tensor, node, node)
     reader = RecordingReader(graph, leaves, dtype)
     reader.read(recording.operations)
     result = reader.formula_of(recording.slot(weights))
     if result.hidden is None or isinstance(result.hidden, Node) or result.hidden != 0:
         raise NotOfRows("its weights of invisible keys are not 0")
-    formulas = [0.0 if tensor is None else reader.formula_of(recording.slot(tensor)).visible for tensor in by_leaf]
-    for formula, (name, _) in zip(formulas[1:], numbers.items(), strict=True):
+    slots = [None if tensor is None else recording.slot(tensor) for tensor in by_leaf]
+    formulas = [0.0 if slot is None else reader.formula_of(slot).visible for slot in slots]
+    for formula, name in zip(formulas[1:], numbers, strict=True):
         if isinstance(formula, Node) and formula.level in (Level.ROW, Level.KEY):
             raise NotOfRows(f"the gradient by {name} is not a sum over rows")
     keys = reader.algebra.visible_keys, reader.algebra.all_keys
-    return _ScorerFormulas(given, nodes["logits"], nodes["gradient"], *keys, result.visible, formulas)
+    return _ScorerFormulas(given, own, incoming, *keys, result.visible, formulas)
 
 
 def _known_from(graph: Graph, weights: Operand) -> dict[Node, Node]:
-    """Return the nodes that `gradient` can compute from the weights, with their formulas.
-
-    These are the weights, and if they are a quotient by a number of the row, its numerator.
-    """
+    """Return formulas from the weights: their own and, of a quotient, the numerator's."""
     if not isinstance(weights, Node):
         return {}
     known = {weights: weights}
     if weights.what == "{0} / {1}":
         numerator, divisor = weights.operands
-        if isinstance(numerator, Node) and not (isinstance(divisor, Node) and divisor.level == Level.KEY):
+        is_of_key = isinstance(divisor, Node) and divisor.level == Level.KEY
+        if isinstance(numerator, Node) and not is_of_key:
             known[numerator] = graph.formula("{0} * {1}", (weights, divisor))
     return known
 
 
 def _rebuild(graph: Graph, roots: Sequence[Operand], known: Mapping[Node, Node]) -> list[Operand]:
-    """Return the roots, computed from the formulas of known nodes in place of their own operands."""
+    """Return the roots, computed from the formulas of known nodes."""
     rebuilt: dict[Node, Node] = dict(known)
     for node in _reachable_before(roots, set(known)):
         if node not in rebuilt:
-            operands = tuple(rebuilt[source] if isinstance(source, Node) else source for source in node.operands)
-            rebuilt[node] = node if operands == node.operands or node.loop else graph.again(node, operands)
+            operands = tuple(rebuilt[one] if isinstance(one, Node) else one for one in node.operands)
+            is_same = operands == node.operands or node.loop
+            rebuilt[node] = node if is_same else graph.again(node, operands)
     return [rebuilt[root] if isinstance(root, Node) else root for root in roots]
 
 
 def _reachable_before(roots: Sequence[Operand], stop: set[Node]) -> list[Node]:
-    """Return all nodes that the roots need, each after its operands; not the operands of nodes in `stop`."""
+    """Return the nodes that the roots need, operands first, without the operands of `stop`."""
     nodes: dict[Node, None] = {}
 
     def visit(node: Node) -> None:
@@ -285,7 +287,7 @@ def _reachable_before(roots: Sequence[Operand], stop: set[Node]) -> list[Node]:
 
 
 def _find_kept(roots: Sequence[Operand], forward: set[Node], known: set[Node]) -> list[Node]:
-    """Return the row's numbers that `weigh` computes from the row's keys and that `gradient` needs."""
+    """Return the row numbers that `weigh` computes from keys and that `gradient` needs."""
     kept: dict[Node, None] = {}
     pending, seen = [root for root in roots if isinstance(root, Node)], set[Node]()
     while pending:

@@ -1,4 +1,4 @@
-"""Variables of generated C++: in which block each is known, its name, and how numbers and formulas are spelt."""
+"""Variables of generated C++: their scopes and names, and the text of numbers and formulas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workers.numerics.rows.nodes import Node, Operand
 
 
 class Scope:
-    """A block of C++ statements, in which the variables of the blocks around it are known too."""
+    """A block of C++ statements, which also knows the variables of the blocks around it."""
 
     def __init__(self, parent: Scope | None = None, known: Mapping[Node, str] | None = None) -> None:
         self.lines: list[str] = []
@@ -19,15 +19,15 @@ class Scope:
         self._parent = parent
 
     def find(self, node: Node) -> str | None:
-        """Return the expression of a node that is known here, or None."""
+        """Return the expression of a known node, or None."""
         return self.known.get(node) or (self._parent.find(node) if self._parent else None)
 
 
 class Names:
     """Names of C++ variables, and the spelling of numbers and formulas.
 
-    Letters: g an input; h, r, k and t a number of the head, a row, a key or a total; in a pass t is an
-    accumulator and x its next number; s is a loop's state.
+    Letters: g an input; h, r, k and t a number of the head, a row, a key or a total; in a pass t is
+    an accumulator and x its next number; s is a loop's state.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -49,13 +49,12 @@ class Names:
         return expression
 
     def declare_given(self, given: Mapping[Node, str], scope: Scope) -> None:
-        """Declare a variable for each input."""
         for node, expression in given.items():
             scope.known[node] = self.new("g")
             scope.lines.append(f"const N {scope.known[node]} = {expression};")
 
     def declare(self, node: Node, scope: Scope) -> str:
-        """Declare a variable for a formula, whose operands are known in this scope, and return its name."""
+        """Declare a variable for a formula of known operands, and return its name."""
         operands = [self.of(operand, scope) for operand in node.operands]
         name = scope.known[node] = self.new("hrkt"[node.level])
         kind = "auto" if node.is_truth else "N"

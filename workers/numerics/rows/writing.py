@@ -1,8 +1,8 @@
 """The writer of formulas of rows as C++ over vector registers (workers/numerics/native/rows.hpp).
 
-A generated function goes through rows, and through the keys of each row in passes. A pass computes sums over
-the keys, or stores outputs; what needs a sum is computed in a later pass. If several passes need an expensive
-number of each key, the first one stores it in a row of its own; a cheap number is computed again.
+A generated function goes through rows, and through the keys of each row in passes. A pass computes
+sums over keys, or stores outputs; what needs a sum comes in a later pass. An expensive number of
+keys that several passes need is stored by the first one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workers.numerics.rows.nodes import Level, Loop, Node, Operand, dependents, 
 from workers.numerics.rows.variables import Names, Scope
 
 _EXPENSIVE = 6
-"""Numbers of keys that cost more (`cost_of`: a sum 1, a quotient 8) are stored from pass to pass."""
+"""Key numbers that cost more (`cost_of`: a sum 1, a quotient 8) are stored between passes."""
 _STARTS = {"sum": 0.0, "largest": -math.inf, "smallest": math.inf}
 _JOINS = {"sum": "{0} += {1};", "largest": "{0} = {1} > {0} ? {1} : {0};", "smallest": "{0} = {1} < {0} ? {1} : {0};"}
 """The start of an accumulator {0}, and the statement that adds the number {1} to it."""
@@ -25,11 +25,10 @@ _JOINS = {"sum": "{0} += {1};", "largest": "{0} = {1} > {0} ? {1} : {0};", "smal
 
 @dataclass(frozen=True)
 class Function:
-    """A generated function: what it computes for each row, and where its inputs and outputs lie."""
+    """A generated function: the numbers that it computes for each row, inputs and outputs."""
 
     name: str
     parameters: str
-    """The parameters of its C++ signature."""
     advance: str
     """The statement that moves its pointers to the next row."""
     rows: Mapping[Node, str]
@@ -37,9 +36,9 @@ class Function:
     keys: Mapping[Node, str]
     """Inputs that belong to a key -> pointer to the row's first."""
     outputs: Sequence[tuple[Operand, str]]
-    """Numbers of each key that it computes, with the pointers to write them to; these may be inputs' too."""
+    """Numbers of each key, with the pointers that they are written to, inputs' among them."""
     spare: str = ""
-    """The pointer of an output that is no input's: keys' numbers may be stored there until the last pass."""
+    """The pointer of an output that is no input: it stores numbers of keys until the last pass."""
     kept: Sequence[Node] = ()
     """Numbers of a row that it writes to the parameter `kept`, for another function."""
     totals: Sequence[Node] = ()
@@ -49,12 +48,12 @@ class Function:
 
 
 def write_function(function: Function, dtype: torch.dtype, given: Mapping[Node, str]) -> str:
-    """Return a template over `Keys`, Along or Beside in rows.hpp; `given`: head's number -> expression."""
+    """Return a template over `Keys` (rows.hpp); `given`: number of the head -> expression."""
     return _Writer(function, dtype, given).write()
 
 
 def write_numbers(signature: str, outputs: Sequence[Operand], dtype: torch.dtype, given: Mapping[Node, str]) -> str:
-    """Return a function that writes a register for each output to `to`; `given`: inputs -> expression."""
+    """Return a function that writes a register for each output; `given`: input -> expression."""
     scope, names = Scope(), Names(dtype)
     names.declare_given(given, scope)
 
@@ -67,11 +66,10 @@ def write_numbers(signature: str, outputs: Sequence[Operand], dtype: torch.dtype
     for output in outputs:
         if isinstance(output, Node):
             compute(output)
-    lines = [
-        *scope.lines,
-        *(f"store<T>(to + {n} * W<T>, {names.of(operand, scope)});" for n, operand in enumerate(outputs)),
-    ]
-    return "\n".join([f"{signature} {{", *(f"    {line}" for line in lines), "}", ""])
+    values = [names.of(output, scope) for output in outputs]
+    stores = [f"store<T>(to + {n} * W<T>, {value});" for n, value in enumerate(values)]
+    body = [f"    {line}" for line in (*scope.lines, *stores)]
+    return "\n".join([f"{signature} {{", *body, "}", ""])
 
 
 class _Writer:
@@ -86,7 +84,6 @@ class _Writer:
         self.ready: set[Node] = set()
         """The stored numbers whose pass is already written."""
         self.reciprocals: dict[Node, Node] = {}
-        """Divisors -> their reciprocals."""
 
     def write(self) -> str:
         function = self.function
@@ -94,13 +91,13 @@ class _Writer:
         self.names.declare_given(function.rows, row)
         block = _Block(self, row, frozenset())
         row_sources = [node.operands[0] for node in function.totals if not _key_source(node)]
-        block.write([*function.kept, *(source for source in row_sources if isinstance(source, Node))])
+        block.write([node for node in (*function.kept, *row_sources) if isinstance(node, Node)])
         for number, node in enumerate(function.kept):
             row.lines.append(f"Keys::keep(kept + {number} * Keys::KEPT, {block.row(node)});")
         for node, name in self.totals.items():
             if _key_source(node) is None:
                 row.lines.append(f"{name} += {block.row(node.operands[0])};")
-        pointers = dict.fromkeys(pointer for pointer in self.stored.values() if pointer != function.spare)
+        pointers = dict.fromkeys(one for one in self.stored.values() if one != function.spare)
         lines = [
             *self.head.lines,
             *(f"N {name} = {{}};" for name in self.totals.values()),
@@ -113,12 +110,12 @@ class _Writer:
             "}",
         ]
         for n, (node, name) in enumerate(self.totals.items()):
-            # A sum over keys is spread over a register; a row's number is in every place of it, and
-            # counts once.
+            # A sum over keys is spread over a register; a row's number fills it and counts once.
             total = name if _key_source(node) else f"Keys::once({name})"
             lines.append(f"store<T>(totals + {n} * W<T>, load<T>(totals + {n} * W<T>) + {total});")
         body = [f"    {line}" for line in lines]
-        return "\n".join([f"template <typename Keys> void {function.name}({function.parameters}) {{", *body, "}", ""])
+        head = f"template <typename Keys> void {function.name}({function.parameters}) {{"
+        return "\n".join([head, *body, "}", ""])
 
 
 class _Block:
@@ -128,40 +125,41 @@ class _Block:
         self._writer = writer
         self._scope = scope
         self._inner = inner
-        """In a loop, the nodes that depend on its state; `parent` computes all others, before the loop."""
+        """The nodes that depend on a loop's state; `parent` computes others before."""
         self._parent = parent
         self._passes: dict[Node, int] = {}
 
     def write(self, roots: Sequence[Node]) -> None:
-        """Write all passes: the sums that the roots need, and outside of loops the outputs and totals."""
+        """Write all passes: the roots' sums and, outside of loops, outputs and totals."""
         function = self._writer.function
         outputs = function.outputs if self._parent is None else []
         totals = function.totals if self._parent is None else []
         totalled = [source for node in totals if (source := _key_source(node))]
-        needed = [*roots, *totalled, *(output for output, _ in outputs if isinstance(output, Node))]
-        sums = [node for node in self._nodes_here(needed) if node.what in _STARTS]
-        for node in self._nodes_here(needed):
+        written = [output for output, _ in outputs if isinstance(output, Node)]
+        nodes = self._nodes_here([*roots, *totalled, *written])
+        sums = [node for node in nodes if node.what in _STARTS]
+        for node in nodes:
             first = max((self._pass_of(source) for source in prerequisites(node)), default=0)
             self._passes[node] = first + int(node.what in _STARTS)  # a sum is known after its pass
-        ends = [self._pass_of(source) for source in (*totalled, *(_source(node) for node in sums))]
-        ends += [self._pass_of(output) for output, _ in outputs if isinstance(output, Node)]
-        last = max(ends, default=0)
+        added = [*totalled, *(_source(node) for node in sums)]
+        last = max((self._pass_of(node) for node in (*added, *written)), default=0)
         wanted: list[list[Node]] = [[] for _ in range(last + 1)]
-        for node in (*totalled, *(_source(node) for node in sums)):
+        for node in added:
             wanted[self._pass_of(node)].append(node)
-        wanted[last] += [output for output, _ in outputs if isinstance(output, Node)]
+        wanted[last] += written
         if self._parent is None:
             self._choose_stored(wanted)
         for number in range(last + 1):
+            stored = [] if self._parent else self._writer.stored
             self._write_pass(
                 [node for node in sums if self._pass_of(_source(node)) == number],
                 [node for node in totals if (key := _key_source(node)) and self._pass_of(key) == number],
-                [node for node in self._writer.stored if self._parent is None and self._pass_of(node) == number],
+                [node for node in stored if self._pass_of(node) == number],
                 outputs if number == last else [],
             )
 
     def row(self, operand: Operand) -> str:
-        """Return the expression of a row's or the head's number; write its computation if it is not known."""
+        """Return the expression of a number of a row or the head; compute it if it is unknown."""
         scope = self._scope
         if not isinstance(operand, Node):
             return self._writer.names.of(operand, scope)
@@ -176,18 +174,16 @@ class _Block:
             return self._parent.row(operand)
         if operand.loop:
             self._write_loop(operand.loop)
-            found = scope.find(operand)
-            assert found
-            return found
+            return scope.known[operand]
         assert operand.what not in _STARTS, "a pass computes it"
         for source in operands_of(operand):
             self.row(source)
         return self._writer.names.declare(operand, scope)
 
-    # -- which pass --------------------------------------------------------------------------------------------------
+    # -- which pass --------------------------------------------------------------------------------
 
     def _nodes_here(self, roots: Sequence[Operand]) -> list[Node]:
-        """Return the nodes that this block computes for the roots, operands first; loops compute others."""
+        """Return the nodes that this block computes for the roots, operands first."""
         nodes: dict[Node, None] = {}
         given = self._writer.function.keys
 
@@ -208,7 +204,7 @@ class _Block:
         return self._passes.get(node, 0)
 
     def _choose_stored(self, wanted: list[list[Node]]) -> None:
-        """Choose the numbers of keys that are stored: a later pass needs them, and they are expensive."""
+        """Choose the key numbers that are stored: expensive ones that a later pass needs."""
         writer, stored = self._writer, self._writer.stored
         spares = [writer.function.spare] if writer.function.spare else []
         for number in range(len(wanted) - 1, 0, -1):
@@ -228,16 +224,15 @@ class _Block:
                     wanted[before].append(node)
 
     def _price(self, node: Node, seen: set[Node]) -> int:
-        """Return about what a node costs, given inputs and stored numbers; nodes in `seen` are free."""
+        """Return a node's rough cost, given inputs and stored numbers; nodes in `seen` are free."""
         is_loaded = node in self._writer.function.keys or node in self._writer.stored
         if node in seen or node.level != Level.KEY or is_loaded:
             return 0
         seen.add(node)
-        return (1 if _divides_by_row(node) else node.cost) + sum(
-            self._price(source, seen) for source in operands_of(node)
-        )
+        own = 1 if _divides_by_row(node) else node.cost
+        return own + sum(self._price(source, seen) for source in operands_of(node))
 
-    # -- the text ----------------------------------------------------------------------------------------------------
+    # -- the text ----------------------------------------------------------------------------------
 
     def _write_pass(
         self,
@@ -250,9 +245,10 @@ class _Block:
         if not (sums or totals or stored or outputs):
             return
         inner, names = Scope(scope), {node: writer.names.new("t") for node in sums}
+        starts = {node: writer.names.spell(_STARTS[node.what]) for node in sums}
         body = [f"store<T>({writer.stored[node]} + n * W<T>, {self._key(node, inner)});" for node in stored]
         for node, name in names.items():
-            value = f"at.seen({self._key(_source(node), inner)}, n, {writer.names.spell(_STARTS[node.what])})"
+            value = f"at.seen({self._key(_source(node), inner)}, n, {starts[node]})"
             if node.what != "sum":  # a comparison names the number twice
                 computed, value = value, writer.names.new("x")
                 body.append(f"const N {value} = {computed};")
@@ -264,30 +260,27 @@ class _Block:
         for output, pointer in outputs:
             value = self._key(output, inner) if isinstance(output, Node) else writer.names.of(output, inner)
             body.append(f"store<T>({pointer} + n * W<T>, at.seen({value}, n, T(0)));")
-        scope.lines += [f"N {name} = number({writer.names.spell(_STARTS[n.what])});" for n, name in names.items()]
-        scope.lines += [
-            "for (int n = 0; n < registers; n++) {",
-            *(f"    {line}" for line in (*inner.lines, *body)),
-            "}",
-        ]
+        scope.lines += [f"N {name} = number({starts[node]});" for node, name in names.items()]
+        lines = [f"    {line}" for line in (*inner.lines, *body)]
+        scope.lines += ["for (int n = 0; n < registers; n++) {", *lines, "}"]
         for _, pointer in outputs:
-            scope.lines.append(f"for (int n = registers; n < end; n++) store<T>({pointer} + n * W<T>, N{{}});")
+            blank = f"store<T>({pointer} + n * W<T>, N{{}});"
+            scope.lines.append(f"for (int n = registers; n < end; n++) {blank}")
         for node, name in names.items():
             scope.known[node] = writer.names.new("r")
             scope.lines.append(f"const N {scope.known[node]} = Keys::{node.what}({name});")
         writer.ready.update(stored)
 
     def _key(self, node: Node, inner: Scope) -> str:
-        """Return the expression of a number of a key, computed in `inner`, the body of the loop over keys.
-
-        What belongs to the row is computed before that loop.
-        """
+        """Return a key number's expression, computed in `inner`; rows' come before the loop."""
         if node.level != Level.KEY:
             return self.row(node)
         if found := inner.find(node):
             return found
         writer = self._writer
-        pointer = writer.function.keys.get(node) or (writer.stored[node] if node in writer.ready else None)
+        pointer = writer.function.keys.get(node)
+        if pointer is None and node in writer.ready:
+            pointer = writer.stored[node]
         if pointer:
             name = inner.known[node] = writer.names.new("k")
             inner.lines.append(f"const N {name} = load<T>({pointer} + n * W<T>);")
@@ -295,7 +288,8 @@ class _Block:
         if _divides_by_row(node):
             dividend, divisor = node.operands
             assert isinstance(divisor, Node)
-            inverse = writer.reciprocals.setdefault(divisor, Node("{T}(1) / {0}", (divisor,), divisor.level))
+            inverse = Node("{T}(1) / {0}", (divisor,), divisor.level)
+            inverse = writer.reciprocals.setdefault(divisor, inverse)
             if divisor in self._inner:
                 self._inner |= {inverse}
             reciprocal = self.row(inverse)
@@ -317,17 +311,17 @@ class _Block:
         block = _Block(writer, body, frozenset(dependents(loop)), self)
         block.write([result for result in loop.results if isinstance(result, Node)])
         results = [block.row(result) for result in loop.results]
-        same = " && ".join(f"same({result}, {name})" for result, name in zip(results, names, strict=True))
-        updates = [f"{name} = {result};" for result, name in zip(results, names, strict=True)]
+        ends = [*zip(results, names, strict=True)]
+        same = " && ".join(f"same({result}, {name})" for result, name in ends)
+        updates = [f"{name} = {result};" for result, name in ends]
         scope.lines.append(f"for (int step = 0; step < {loop.steps}; step++) {{")
         scope.lines += [f"    {line}" for line in (*body.lines, f"if ({same}) break;", *updates)]
         scope.lines.append("}")
-        for number, name in enumerate(names):
-            scope.known[loop.nodes[number]] = name
+        scope.known.update(zip(loop.nodes, names, strict=True))
 
 
 def _divides_by_row(node: Node) -> bool:
-    """Return whether a node divides by a row's number, whose reciprocal saves a division for each key."""
+    """Return whether a node divides by a row's number, whose reciprocal saves divisions."""
     divisor = node.operands[-1] if node.what == "{0} / {1}" else None
     return isinstance(divisor, Node) and divisor.level != Level.KEY
 
@@ -339,6 +333,6 @@ def _source(node: Node) -> Node:
 
 
 def _key_source(total: Node) -> Node | None:
-    """Return the number of each key that a total adds up; None if it adds up numbers of rows."""
+    """Return the key number that a total adds up; None if it adds up numbers of rows."""
     source = total.operands[0]
     return _source(source) if isinstance(source, Node) and source.what == "sum" else None
