@@ -1,4 +1,4 @@
-"""The report on a study's claims: the verdict on each, what it rests on, and what became of the claims since launch."""
+"""The report on a study's claims: their verdicts, the evidence, and their history since launch."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class ClaimReport:
     """The claims of one study, decided."""
 
     study: Mapping[str, Any]
-    """Its row of the table `studies`."""
+    """Row of the table `studies`."""
     results: Sequence[ClaimResult]
     history: Sequence[dict[str, Any]]
     fingerprints: Sequence[StoredFingerprint]
     reveals: Sequence[dict[str, Any]] = ()
-    """Rows of the table of that name: when its test sets were opened, and by whom."""
+    """Rows of the table `reveals`: when the test sets were opened, and by whom."""
     sides: Sequence[pl.DataFrame | None] = ()
-    """For each claim on test sets, once these are opened, validation, test and fresh seeds side by side."""
+    """A claim's scores on opened test sets: validation, test and fresh seeds side by side."""
 
     @property
     def was_first(self) -> bool:
-        """Whether the claims were locked before any trial had ended, and not edited after."""
+        """True if the claims were locked before any trial had ended, and not edited after."""
         return not any(row["results"] for row in self.history if row["event"] in ("locked", "edited"))
 
     def sentences(self) -> list[str]:
@@ -55,7 +55,7 @@ class ClaimReport:
         return lines + describe_history(self.history)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON values, of the shape of docs/schemas/report-claim.json."""
+        """Return the report as JSON values (docs/schemas/report-claim.json)."""
         name = self.study["name"]
         return {
             "format": 1,
@@ -80,7 +80,7 @@ class ClaimReport:
 
 
 def read_claim_report(reader: Reader, study: str) -> ClaimReport:
-    """Decide the claims of a study by the trials that it has; raises StudyError if it has no claim."""
+    """Decide the claims of a study by its trials so far; raises StudyError if it has no claim."""
     one = reader.study(study)
     history = read_history(one)
     claims = claims_in(history)
@@ -113,14 +113,14 @@ def _read_results(study: StudyReader, claim: Claim) -> pl.DataFrame:
 
 
 def describe_sides(sides: pl.DataFrame) -> list[str]:
-    """Return a line for each arm: its best by validation, on its test sets, and from fresh seeds."""
+    """Return a line for each arm: its best by validation, on test sets, and from fresh seeds."""
     lines: list[str] = []
     for row in sides.iter_rows(named=True):
-        line = f"{row['arm']}: the best of {row['configurations']:,} by validation has {_show(row['validation'])} there"
-        line += f", and {_show(row['test'])} on test sets"
+        line = f"{row['arm']}: the best of {row['configurations']:,} by validation has "
+        line += f"{_show(row['validation'])} there, and {_show(row['test'])} on test sets"
         if row["fresh_seeds"]:
-            line += f"; from {row['fresh_seeds']:,} fresh seeds {_show(row['fresh_validation'])} and "
-            line += f"{_show(row['fresh_test'])}"
+            line += f"; from {row['fresh_seeds']:,} fresh seeds {_show(row['fresh_validation'])}"
+            line += f" and {_show(row['fresh_test'])}"
         lines.append(line)
     return lines
 

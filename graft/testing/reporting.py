@@ -1,4 +1,4 @@
-"""The contracts run on plug-ins from outside, each of their examples, told line by line."""
+"""The contracts run on the examples of plug-ins from outside, told line by line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
 
 def check_plugins(outside: Outside) -> Iterator[Line]:
-    """Check all plug-ins but those of installed packages; they must be in use (`spaces.plugins.active`)."""
+    """Check all plug-ins in use (`spaces.plugins.active`), but for those of installed packages."""
     for bundle in outside.bundles:
         for member in () if bundle.is_installed else bundle.members:
             yield Line(member.title)

@@ -28,7 +28,8 @@ def open_file(path: Path) -> Generator[Any]:
         spec.loader.exec_module(module)
         yield module
     except (NameError, AttributeError, ImportError, TypeError) as error:
-        told = f"the code taken out of Graft does not run by itself: {type(error).__name__}: {error}"
-        raise StudyError(f"{told}; what a plug-in needs must be imports, definitions and plain assignments") from error
+        told = "the code taken out of Graft does not run by itself"
+        needs = "what a plug-in needs must be imports, definitions and plain assignments"
+        raise StudyError(f"{told}: {type(error).__name__}: {error}; {needs}") from error
     finally:
         del sys.modules[name]

@@ -27,7 +27,7 @@ from storage.frames.study import StudyReader
 MOST_SHOWN = 5_000
 """Trials of a study that are shown: beyond some thousand, Optuna's pages take minutes to draw."""
 _VERSION = ("state", "fence", "finished_at", "objective")
-"""What changes when a trial ends, or is queued again."""
+"""Columns that change when a trial ends, or is queued again."""
 _BATCH = 500
 """Trials whose validations are read at once."""
 
@@ -35,7 +35,7 @@ _BATCH = 500
 def open_storage(url: str, most: int | None = MOST_SHOWN) -> ReadOnlyStorage:
     """Return Optuna's storage over a database, read-only, for `optuna.load_study(storage=...)`.
 
-    `most`: trials of a study that are shown, the best and the newest, half of them each; None: all.
+    `most`: trials of a study that are shown, half the best and half the newest; all if None.
     Raises StorageError where there is no such database.
     """
     with open_reader(url):
@@ -43,10 +43,9 @@ def open_storage(url: str, most: int | None = MOST_SHOWN) -> ReadOnlyStorage:
 
 
 def export_journal(url: str, study: str, file: Path) -> int:
-    """Write a study with all of its trials as a journal file of Optuna; how many trials.
+    """Write a study with all of its trials as a journal file of Optuna; return how many.
 
-    Raises OutputError where it cannot be written; a file that is there is replaced, at once and at
-    the end.
+    Raises OutputError where it cannot be written; a file that is there is replaced at the end.
     """
     with open_reader(url) as reader:
         reader.study(study)
@@ -63,7 +62,7 @@ def export_journal(url: str, study: str, file: Path) -> int:
 
 @final
 class DatabaseStudies:
-    """Reads a database for Optuna's storage; each call over a connection of its own, so that any thread may call."""
+    """Reads a database for Optuna's storage, each call over its own connection, from any thread."""
 
     def __init__(self, url: str, most: int | None) -> None:
         self._url = url
@@ -75,19 +74,19 @@ class DatabaseStudies:
             return reader.studies().rows(named=True)
 
     def read_spaces(self, study: str) -> Sequence[Space]:
-        """Return the spaces that a study has had, the present one last; those that cannot be read are left out."""
+        """Return the spaces that a study has had, the present one last, without unreadable ones."""
         with open_reader(self._url) as reader:
             stored = reader.study(study)
             texts = [*stored.changes()["space"], stored.row["space"]]
             spaces: list[Space] = []
             for text in texts:
-                # What this version of Graft, or this machine, can no longer read is left out.
+                # This version of Graft, or this machine, may no longer read it.
                 with suppress(GraftError), using(read_outside(reader, study)):
                     spaces.append(parse(text, f"the space of study {study}", families()))
             return spaces
 
     def read_trials(self, study: str, known: Mapping[int, Version]) -> Reading:
-        """Return the trials to show; rows and validations only of those whose version is not the known one."""
+        """Return the trials to show; rows and validations only of those with an unknown version."""
         with open_reader(self._url) as reader, reader.moment():
             stored = reader.study(study)
             versions = {number: tuple(rest) for number, *rest in self._choose(stored).iter_rows()}
@@ -117,7 +116,7 @@ class DatabaseStudies:
 def _read_validations(
     reader: Reader, stored: StudyReader, rows: Sequence[Mapping[str, Any]]
 ) -> list[tuple[int, int, float | None]]:
-    """Return number, step and value of the objective's metric, of all validations that are kept of these trials."""
+    """Return number, step and value of these trials' validations by the objective's metric."""
     metric, variant, condition = MetricName.of(str(stored.row["objective"]))
     ids = {row["id"]: row["number"] for row in rows}
     found = reader.query(

@@ -25,7 +25,7 @@ _UNITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Paths:
-    """The paths in a trial that a matrix has its rows, its columns and its pairing from."""
+    """The paths in a trial that give a matrix its rows, its columns and its pairing."""
 
     source: str
     target: str
@@ -44,7 +44,7 @@ class Transfer:
     results: pl.DataFrame = field(repr=False)
     """number, source, target, seed, value: one row per trial."""
     left_out: int
-    """Trials that lack one of the paths."""
+    """Number of trials that lack one of the paths."""
 
     @cached_property
     def shading(self) -> Shading:
@@ -90,7 +90,8 @@ def opening(transfer: Transfer) -> list[Block]:
         f"(equal {transfer.paths.pair}).",
         *_findings(transfer.matrix),
     ]
-    return [Paragraph(text=" ".join(sentences)), *(Paragraph(text=text) for text in cautions(transfer))]
+    texts = [" ".join(sentences), *cautions(transfer)]
+    return [Paragraph(text=text) for text in texts]
 
 
 def cautions(transfer: Transfer) -> list[str]:
@@ -129,7 +130,7 @@ def _findings(matrix: Matrix) -> Iterable[str]:
 
 
 def conclusions(transfer: Transfer) -> list[Block]:
-    """Tables of what the matrix says."""
+    """Return the tables of what the matrix says, and how their numbers are made."""
     return [
         Heading(text="Best source of each target"),
         _best_table(transfer),
@@ -159,30 +160,22 @@ def _best_table(transfer: Transfer) -> Table:
 
 
 def _generality_table(transfer: Transfer) -> Table:
-    rows = [
-        [
-            row["source"],
-            row["unit"],
-            f"{row['better']} of {row['targets']}",
-            f"{row['worse']} of {row['targets']}",
-            *(change(row[name], transfer.shading.decimals(row["unit"]) + 1) for name in ("mean", "elsewhere")),
-            _with_interval(
-                row["middle"], row["middle_low"], row["middle_high"], transfer.shading.decimals(row["unit"]) + 1
-            ),
-            number(row["improvement"]),
-        ]
-        for row in generality(transfer.matrix).iter_rows(named=True)
-    ]
-    header = [
-        "Source",
-        "Unit",
-        "Better beyond chance",
-        "Worse",
-        "Mean of the row",
-        "Without its own target",
-        "Middle half of all pairs",
-        "P(better)",
-    ]
+    rows: list[list[str]] = []
+    for row in generality(transfer.matrix).iter_rows(named=True):
+        decimals = transfer.shading.decimals(row["unit"]) + 1
+        rows.append(
+            [
+                row["source"],
+                row["unit"],
+                f"{row['better']} of {row['targets']}",
+                f"{row['worse']} of {row['targets']}",
+                *(change(row[name], decimals) for name in ("mean", "elsewhere")),
+                _with_interval(row["middle"], row["middle_low"], row["middle_high"], decimals),
+                number(row["improvement"]),
+            ]
+        )
+    header = ["Source", "Unit", "Better beyond chance", "Worse", "Mean of the row"]
+    header += ["Without its own target", "Middle half of all pairs", "P(better)"]
     return Table(caption="Against the baseline, over targets", header=header, rows=rows, labels=2)
 
 
@@ -201,12 +194,8 @@ def _similarity(transfer: Transfer) -> list[Block]:
         for (one,), row in alike.group_by("one", maintain_order=True)
     ]
     header = ["Source", *transfer.matrix.sources]
-    return [
-        Heading(text="Which sources are alike"),
-        Table(
-            caption="Correlation r of every two rows of the matrix, with its 95 % interval", header=header, rows=rows
-        ),
-    ]
+    about = "Correlation r of every two rows of the matrix, with its 95 % interval"
+    return [Heading(text="Which sources are alike"), Table(caption=about, header=header, rows=rows)]
 
 
 def _correlation(r: float | None, low: float | None, high: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The report of a compatibility matrix as one HTML file: rows and columns sort, and a cell leads to its trials."""
+"""The report of a compatibility matrix as one HTML file: it sorts, and cells lead to trials."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _anchor(row: int, column: int) -> str:
 
 
 def _details(transfer: Transfer) -> Iterable[str]:
-    """Yield a section for each cell, of which the page shows the one that its address names."""
+    """Yield a section for each cell; the page shows the one that its address names."""
     matrix = transfer.matrix
     numbers = {
         (str(source), str(target)): rows["number"].to_list()
@@ -77,7 +77,7 @@ _SECTION = """<section class="folded" id="{anchor}">
 
 
 def _pairs(transfer: Transfer) -> pl.DataFrame:
-    """Matrix.pairs with the numbers of the trials on both sides, as text."""
+    """Return Matrix.pairs with the numbers of the trials on both sides, as text."""
     named = pl.col("number").sort().head(_MOST_NAMED).cast(pl.String).str.join(", ")
     cut = pl.when(pl.len() > _MOST_NAMED).then(pl.lit(", …")).otherwise(pl.lit(""))
     numbers = transfer.results.group_by("source", "target", "seed").agg(trials=named + cut)

@@ -9,13 +9,13 @@ from graft.report.compatibility.cells import MARK, SUFFIX, Cell, change
 from graft.report.compatibility.content import Transfer
 
 Address = Callable[[str, str], str]
-"""Source and target -> the address of what a cell leads to."""
+"""Source and target -> the address that a cell leads to."""
 
 
 def draw_matrix(transfer: Transfer, address: Address, chosen: tuple[str, str] = ("", ""), *, sorts: bool = True) -> str:
-    """Return the table and its scale of colours; `chosen`: the cell that is open.
+    """Return the table and its scale of colours; `chosen` is the cell that is open.
 
-    `sorts`: whether rendering/matrix.js runs in the page, by which names are buttons that sort.
+    `sorts`: True if rendering/matrix.js runs in the page; names are then buttons that sort.
     """
     matrix = transfer.matrix
     head = "".join(_header("col", place, name, sorts) for place, name in enumerate(matrix.targets))

@@ -55,9 +55,8 @@ def _draw(shares: pl.DataFrame, series: Sequence[Series], number: int) -> str:
             cells = shares.filter(is_series(one))
             for variant in variants_of(cells):
                 own, seen = cells.filter(pl.col("variant") == variant), look(variant)
-                axes.step(
-                    own["value"].to_list(), own["share"].to_list(), color=seen.colour, linewidth=1.8, where="post"
-                )
+                heights, shares_of = own["value"].to_list(), own["share"].to_list()
+                axes.step(heights, shares_of, color=seen.colour, linewidth=1.8, where="post")
             axes.set_xlabel(series_label(one))
             values = cells["value"].to_list()
             if min(values) > 0 and max(values) > 10 * min(values):

@@ -26,7 +26,7 @@ class Sparing:
 
 
 def spare(app: ASGIApp, settings: Settings, trains: Callable[[], bool]) -> Sparing | None:
-    """Return the application behind a budget and what is kept of its answers; None: its settings ask for none.
+    """Return the application behind a budget and a store of answers, or None by its settings.
 
     `trains`: whether anything trains; where nothing does, every answer is new and comes at once.
     """
