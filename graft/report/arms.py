@@ -56,10 +56,7 @@ class ArmsReport:
         return [opening, *self._findings()]
 
     def differences(self, *, every: bool = False) -> pl.DataFrame:
-        """Return a row per arm under the objective's condition: its mean and its difference.
-
-        `every`: with all columns of ArmComparison.table.
-        """
+        """Return each arm's mean and difference by the objective; `every`: with all columns."""
         experiment = self.data.require_experiment()
         own = experiment.comparison.table.filter(pl.col("condition") == experiment.condition)
         return own if every else own.select(_SHOWN)

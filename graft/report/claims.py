@@ -22,7 +22,6 @@ from search.analysis.statistics.verdicts import SURE
 from spaces.errors import StudyError
 from spaces.experiment import Claim
 from storage.frames import Reader
-from storage.frames.study import StudyReader
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,6 +56,12 @@ class ClaimReport:
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values (docs/schemas/report-claim.json)."""
         name = self.study["name"]
+        claims: list[dict[str, Any]] = []
+        for one in self.results:
+            # What cannot be computed is NaN, of which JSON knows nothing.
+            values = {key: None if value != value else value for key, value in asdict(one).items()}
+            other = {"claim": one.claim.to_json(), "diverged": [*one.diverged], "text": str(one.claim)}
+            claims.append(values | other)
         return {
             "format": 1,
             "study": name,
@@ -64,7 +69,7 @@ class ClaimReport:
             "objective": self.study["objective"],
             "level": SURE,
             "made_in_advance": self.was_first,
-            "claims": [_to_json(one) for one in self.results],
+            "claims": claims,
             "reveals": [{"created_at": row["created_at"].isoformat(), "person": row["person"]} for row in self.reveals],
             "side_by_side": [side.to_dicts() if side is not None else None for side in self.sides],
             "history": [{**row, "created_at": row["created_at"].isoformat()} for row in self.history],
@@ -87,11 +92,16 @@ def read_claim_report(reader: Reader, study: str) -> ClaimReport:
     if not claims:
         raise StudyError(f"study {study!r} has no claim; write claim: {{arm, difference}} into its space")
     sealed = [claim.on == "test" and one.reveals().is_empty() for claim in claims]
-    results = [_read_results(one, claim) for claim in claims]
+    results: list[pl.DataFrame] = []
+    for claim in claims:
+        found = read_test_scores(one, claim) if claim.on == "test" else read_scores(one, claim)
+        # Nothing is known of sets that are sealed.
+        results.append(read_scores(one, claim).clear() if found is None else found)
+    reason = f"its test sets are sealed; when all seeds have ended, `search reveal {study}` opens them"
     return ClaimReport(
         study=one.row,
         results=[
-            replace(found, reason=_SEALED.format(study=study)) if is_sealed else found
+            replace(found, reason=reason) if is_sealed else found
             for found, is_sealed in zip(decide_claims(claims, results), sealed, strict=True)
         ],
         history=history,
@@ -99,17 +109,6 @@ def read_claim_report(reader: Reader, study: str) -> ClaimReport:
         reveals=one.reveals().to_dicts(),
         sides=[put_side_by_side(one, claim) if claim.on == "test" else None for claim in claims],
     )
-
-
-_SEALED = "its test sets are sealed; when all seeds have ended, `search reveal {study}` opens them"
-
-
-def _read_results(study: StudyReader, claim: Claim) -> pl.DataFrame:
-    """Return the results of a claim's arms on the sets that decide; none while these are sealed."""
-    if claim.on == "validation":
-        return read_scores(study, claim)
-    found = read_test_scores(study, claim)
-    return read_scores(study, claim).clear() if found is None else found
 
 
 def describe_sides(sides: pl.DataFrame) -> list[str]:
@@ -127,12 +126,6 @@ def describe_sides(sides: pl.DataFrame) -> list[str]:
 
 def _show(value: float | None) -> str:
     return "nothing" if value is None else f"{value:.4g}"
-
-
-def _to_json(found: ClaimResult) -> dict[str, Any]:
-    """Return a claim's result as JSON values; null for what cannot be computed."""
-    values = {name: None if value != value else value for name, value in asdict(found).items()}
-    return {**values, "claim": found.claim.to_json(), "diverged": [*found.diverged], "text": str(found.claim)}
 
 
 def describe_result(found: ClaimResult) -> str:

@@ -127,10 +127,7 @@ def claims() -> list[Claim]:
 
 
 def render(data: StudyData, path: Path) -> None:
-    """Write the report: one .html file, or an .md file with `<stem>_figure1.svg` and so on.
-
-    Raises OutputError for another ending.
-    """
+    """Write an .html file, or .md with `<stem>_figure1.svg` beside it; OutputError for others."""
     check_ending(path, WRITERS)
     write_document(document(data), path)
 

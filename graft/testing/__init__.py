@@ -37,7 +37,6 @@ class Check:
     name: str
     """`packed_is_alone`"""
     promise: str
-    """The promise in words."""
     run: Callable[[Configuration], None]
     """Raises AssertionError if a configuration breaks it, DoesNotApply if it is of no concern."""
     trains: bool

@@ -77,10 +77,7 @@ STRANGE = (
 
 
 def refuse(error: Exception, url: str) -> RefusalError:
-    """Return the answer for one of our errors, without the database's place, or for damaged rows.
-
-    Raises any other error again. `url`: of the database.
-    """
+    """Return the answer for our errors, without `url`, and for damaged rows; raise others again."""
     if isinstance(error, RefusalError):
         return error
     if not isinstance(error, GraftError):

@@ -53,10 +53,7 @@ def plan_settings(settings: Settings, host: str) -> Settings:
 
 
 def serve(settings: Settings, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Answer requests until SIGINT or SIGTERM; `announce` gets the address, with the port taken.
-
-    Raises AddressError if the address cannot be taken.
-    """
+    """Tell `announce` the address and answer until SIGINT or SIGTERM; AddressError if taken."""
     warm_up()
     os.nice(LOWEST_PRIORITY)
     with _listen(host, port) as listener:

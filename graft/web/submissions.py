@@ -82,10 +82,7 @@ def describe_space(submitted: Submitted) -> dict[str, Any]:
 
 
 def advise_space(submitted: Submitted, database: str, pilot: int | None) -> dict[str, Any]:
-    """Return what the seeds of a space's claims can find: rows of `search advise`, and lines.
-
-    `pilot`: so many seeds make a study of their own, which `request` puts into the queue.
-    """
+    """Return what the seeds of claims can find, or the `request` for `pilot` other seeds."""
     with reading(submitted) as (space, _):
         if not isinstance(space, ExperimentSpace) or not space.claims:
             raise SpaceError(f"{_ORIGIN} has no claim; write `claim: {{arm: ARM, difference: NUMBER}}` into it")

@@ -124,10 +124,7 @@ SCOPES = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, 
 
 
 def bound_names(node: ast.AST) -> frozenset[str]:
-    """Return the names that a function takes and assigns, or that a comprehension runs over.
-
-    Those that functions and comprehensions in it bind are theirs alone.
-    """
+    """Return the names that a function or comprehension binds itself, without those inside it."""
     found, waiting = set[str](), [*ast.iter_child_nodes(node)]
     while waiting:
         one = waiting.pop()
@@ -183,10 +180,7 @@ def is_defined(symbol: Symbol) -> bool:
 
 
 def resolve(node: ast.AST, module: str, bound: Container[str] = ()) -> Symbol | None:
-    """Return the symbol that `name` or `module.name` means in a module; None if it is not ours.
-
-    `bound` are the names that mean something else at this place.
-    """
+    """Return our symbol that `name` or `module.name` means in a module, unless `bound` hides it."""
     if isinstance(node, ast.Name) and node.id not in bound:
         read = read_module(module)
         symbol = Symbol(module, node.id) if node.id in read.statements else read.ours.get(node.id)

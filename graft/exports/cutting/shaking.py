@@ -36,7 +36,6 @@ from graft.exports.cutting.modules import (
 from spaces.errors import StudyError
 
 Object = type | Callable[..., Any]
-"""A class or a function."""
 StandIns = Mapping[Symbol, str]
 """Symbol, also `Class.method` -> the text in its place; an empty one leaves it out."""
 
@@ -77,8 +76,15 @@ def shake(wanted: Iterable[Object], methods: Iterable[str], stand_ins: StandIns 
     kept = _Kept(methods=set(methods), stand_ins={**STAND_INS, **(stand_ins or {})})
     kept.close(symbols.values())
     names = _name(kept)
+    modules = dict.fromkeys(symbol.module for symbol in kept.symbols)
+    needs = dict[str, list[str]]()
+    for name in modules:
+        ours = {defined(one).module for one in read_module(name).ours.values() if is_defined(one)}
+        used = {symbol.module for symbol in kept.used.get(name, ())}
+        # Sorted, as sets of texts come in another order in each process.
+        needs[name] = sorted((ours & modules.keys() | used) - {name})
     sections = list[str]()
-    for module in _order(kept):
+    for module in TopologicalSorter(needs).static_order():
         own = [kept.text(symbol, names) for symbol in kept.in_order(module)]
         sections.append("\n\n\n".join([f"# {read_module(module).title}\n# {'-' * 98}", *own]))
     imports = "\n".join(_join_imports(kept.imports))
@@ -238,18 +244,6 @@ class _Kept:
 
 
 # ---------------------------------------------------------------------------------- the new file
-
-
-def _order(kept: _Kept) -> Iterable[str]:
-    """Return the modules, each after those that its statements need."""
-    modules = dict.fromkeys(symbol.module for symbol in kept.symbols)
-    needs = dict[str, list[str]]()
-    for name in modules:
-        ours = {defined(one).module for one in read_module(name).ours.values() if is_defined(one)}
-        used = {symbol.module for symbol in kept.used.get(name, ())}
-        # Sorted, as sets of texts come in another order in each process.
-        needs[name] = sorted((ours & modules.keys() | used) - {name})
-    return TopologicalSorter(needs).static_order()
 
 
 def _join_imports(statements: Iterable[str]) -> Iterator[str]:

@@ -83,10 +83,7 @@ def begin_export(
 
 
 def finish_export(export: Export, watch: Callable[[int], None]) -> Exported:
-    """Train the trial again, as far as it was trained, and write it; an error leaves no folder.
-
-    `watch` is called with the steps that the training reaches.
-    """
+    """Train the trial again and write it, or no folder; `watch` gets the steps that are reached."""
     from workers.engine.replay import weights
     from workers.engine.trained_model import trained_model
 

@@ -39,10 +39,7 @@ _FACTS = ("number", "group_number", "seed", "state", "steps", "objective", "seco
 
 
 def read_logged(reader: Reader, study: str, where: str | None, top: int) -> Iterator[LoggedTrial]:
-    """Yield at most `top` trials, the best objective first; `where`: an SQL condition on trials.
-
-    Raises StudyError where there is none. One trial is read at a time.
-    """
+    """Yield the `top` best trials of `where` (SQL), one at a time; StudyError if there is none."""
     stored = reader.study(study)
     condition = "objective IS NOT NULL" + (f" AND ({where}\n)" if where else "")
     rows = stored.trials(condition, top=top)

@@ -20,10 +20,7 @@ _REFUSED = re.compile(r"[^\w./: -]")
 
 
 def write(trials: Iterable[LoggedTrial], folder: Path, study: str) -> int:
-    """Write one run for each trial into the experiment `study`; return how many.
-
-    MLflow's names have no `=`: the metric `tvd/bema/length=64` is `tvd/bema/length:64` there.
-    """
+    """Write a run for each trial into the experiment `study`; names have `:` for `=` there."""
     mlflow: Any = importlib.import_module("mlflow")
     entities: Any = importlib.import_module("mlflow.entities")
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells each table that it makes

@@ -20,7 +20,7 @@ from spaces.errors import GraftError
 from spaces.plugins.active import using
 from spaces.settings import MetricName
 from spaces.space import Space
-from storage.frames import Reader, open_reader
+from storage.frames import open_reader
 from storage.frames.answers import quote
 from storage.frames.study import StudyReader
 
@@ -43,10 +43,7 @@ def open_storage(url: str, most: int | None = MOST_SHOWN) -> ReadOnlyStorage:
 
 
 def export_journal(url: str, study: str, file: Path) -> int:
-    """Write a study with all of its trials as a journal file of Optuna; return how many.
-
-    Raises OutputError where it cannot be written; a file that is there is replaced at the end.
-    """
+    """Write a study to a journal file of Optuna, or raise OutputError; return how many trials."""
     with open_reader(url) as reader:
         reader.study(study)
     aside = file.with_name(f".{file.name}.part")
@@ -92,14 +89,21 @@ class DatabaseStudies:
             versions = {number: tuple(rest) for number, *rest in self._choose(stored).iter_rows()}
             # A trial that trains has another validation each time.
             stale = [number for number, one in versions.items() if one[0] == "running" or known.get(number) != one]
+            metric, variant, condition = map(quote, MetricName.of(str(stored.row["objective"])))
             rows: list[dict[str, Any]] = []
             validations: dict[int, dict[int, float | None]] = {}
             for start in range(0, len(stale), _BATCH):
                 numbers = stale[start : start + _BATCH]
                 chosen = f"number IN ({', '.join(map(str, numbers))})"
                 rows += stored.trials(chosen, columns=COLUMNS).rows(named=True)
-                for number, step, value in _read_validations(reader, stored, rows[-len(numbers) :]):
-                    validations.setdefault(number, {})[step] = value
+                ids = {row["id"]: row["number"] for row in rows[-len(numbers) :]}
+                found = reader.query(
+                    f"SELECT trial_id, step, value FROM metrics WHERE trial_id IN ({', '.join(map(str, ids))})"
+                    f" AND name = {metric} AND variant = {variant} AND condition = {condition}"
+                    " ORDER BY trial_id, step"
+                )
+                for trial, step, value in found.iter_rows():
+                    validations.setdefault(ids[trial], {})[step] = value
         return Reading(versions, rows, validations)
 
     def _choose(self, stored: StudyReader) -> pl.DataFrame:
@@ -111,17 +115,3 @@ class DatabaseStudies:
         newest = stored.trials(sort="number DESC", top=self._most, columns=columns)
         others = newest.join(best, on="number", how="anti", maintain_order="left")
         return pl.concat([best, others.head(self._most - best.height)])
-
-
-def _read_validations(
-    reader: Reader, stored: StudyReader, rows: Sequence[Mapping[str, Any]]
-) -> list[tuple[int, int, float | None]]:
-    """Return number, step and value of these trials' validations by the objective's metric."""
-    metric, variant, condition = MetricName.of(str(stored.row["objective"]))
-    ids = {row["id"]: row["number"] for row in rows}
-    found = reader.query(
-        f"SELECT trial_id, step, value FROM metrics WHERE trial_id IN ({', '.join(map(str, ids))})"
-        f" AND name = {quote(metric)} AND variant = {quote(variant)} AND condition = {quote(condition)}"
-        " ORDER BY trial_id, step"
-    )
-    return [(ids[trial], step, value) for trial, step, value in found.rows()]

@@ -29,10 +29,7 @@ def differ(one: float | None, other: float | None) -> float:
 
 
 def measure_spread(here: Metrics, others: Sequence[Metrics], keys: Iterable[Key]) -> dict[Key, float]:
-    """Return for each key the most that metrics of its name differ between `here` and the others.
-
-    All variants, conditions and steps up to the key's count: accuracies move rarely.
-    """
+    """Return for each key the most that its name's metrics up to its step differ from `here`."""
     spread: dict[str, float] = {}
     found: dict[Key, float] = {}
     ordered = sorted(keys)

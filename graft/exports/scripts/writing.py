@@ -38,11 +38,7 @@ def data_file(output: Path) -> Path:
 
 
 def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = False) -> RestoredTrial:
-    """Return a trial of which a script can be written.
-
-    Raises StudyError for one of which none can be (`check_alone`), or that was trained on other
-    data, unless that is accepted.
-    """
+    """Return a trial that `check_alone` lets pass; StudyError for other data, unless accepted."""
     with open_reader(url) as reader:
         _, [restored] = restore_trials(reader, study, [number], accept_changes=accept_changes)
     check_alone(restored, study)
@@ -50,9 +46,7 @@ def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = F
 
 
 def check_alone(restored: RestoredTrial, study: str) -> None:
-    """Raise StudyError for a trial with nothing to compare, with autocast, or with a plug-in from
-    outside that reads files.
-    """
+    """Raise StudyError for a trial without metrics, with autocast or plug-ins that read files."""
     number = restored.trial.number
     if not restored.metrics and restored.row["state"] != "diverged":
         raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has nothing that a script could check")

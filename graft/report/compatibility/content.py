@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -88,8 +88,20 @@ def opening(transfer: Transfer) -> list[Block]:
         caption(transfer),
         f"{cells.height - missing} of {cells.height} cells have results, each of {counted} pairs "
         f"(equal {transfer.paths.pair}).",
-        *_findings(transfer.matrix),
     ]
+    verdicts = cells["verdict"].to_list()
+    if cells["q"].count():
+        better, worse, tested = verdicts.count(BETTER), verdicts.count(WORSE), cells["verdict"].count()
+        sentences.append(
+            f"Of {tested} cells {better} {'is' if better == 1 else 'are'} better than the baseline and {worse} "
+            f"{'is' if worse == 1 else 'are'} worse beyond chance (q < 0.05, marked {MARK})."
+        )
+        own = best_sources(transfer.matrix)["own_against_rest"].drop_nulls().to_list()
+        if own:
+            sentences.append(
+                f"The target's own source (the diagonal) is better than every other one on {own.count(BETTER)} of "
+                f"{len(own)} targets and worse than one on {own.count(WORSE)}; on the others the pairs do not tell."
+            )
     texts = [" ".join(sentences), *cautions(transfer)]
     return [Paragraph(text=text) for text in texts]
 
@@ -110,23 +122,6 @@ def cautions(transfer: Transfer) -> list[str]:
         paths = f"{transfer.paths.source}, {transfer.paths.target} or {transfer.paths.pair}"
         found.append(f"{number(transfer.left_out)} trials have no {paths} and were left out.")
     return found
-
-
-def _findings(matrix: Matrix) -> Iterable[str]:
-    if not matrix.cells["q"].count():
-        return
-    verdicts = matrix.cells["verdict"].to_list()
-    better, worse, tested = verdicts.count(BETTER), verdicts.count(WORSE), matrix.cells["verdict"].count()
-    yield (
-        f"Of {tested} cells {better} {'is' if better == 1 else 'are'} better than the baseline and {worse} "
-        f"{'is' if worse == 1 else 'are'} worse beyond chance (q < 0.05, marked {MARK})."
-    )
-    own = best_sources(matrix)["own_against_rest"].drop_nulls().to_list()
-    if own:
-        yield (
-            f"The target's own source (the diagonal) is better than every other one on {own.count(BETTER)} of "
-            f"{len(own)} targets and worse than one on {own.count(WORSE)}; on the others the pairs do not tell."
-        )
 
 
 def conclusions(transfer: Transfer) -> list[Block]:
@@ -189,20 +184,17 @@ def _similarity(transfer: Transfer) -> list[Block]:
     alike = similarity(transfer.matrix)
     if not alike.filter(pl.col("one") != pl.col("other"))["r"].count():
         return []
-    rows = [
-        [str(one), *(_correlation(*cell) for cell in row.select("r", "low", "high").rows())]
-        for (one,), row in alike.group_by("one", maintain_order=True)
-    ]
+    rows: list[list[str]] = []
+    for (one,), row in alike.group_by("one", maintain_order=True):
+        cells = [str(one)]
+        for r, low, high in row.select("r", "low", "high").rows():
+            is_known = low is not None and high is not None and low != high
+            interval = f" ({low:.2f} to {high:.2f})" if is_known else ""
+            cells.append(MISSING if r is None else f"{r:.2f}{interval}".replace("-", "−"))
+        rows.append(cells)
     header = ["Source", *transfer.matrix.sources]
     about = "Correlation r of every two rows of the matrix, with its 95 % interval"
     return [Heading(text="Which sources are alike"), Table(caption=about, header=header, rows=rows)]
-
-
-def _correlation(r: float | None, low: float | None, high: float | None) -> str:
-    if r is None:
-        return MISSING
-    text = f"{r:.2f}" if low is None or high is None or low == high else f"{r:.2f} ({low:.2f} to {high:.2f})"
-    return text.replace("-", "−")
 
 
 def notes(transfer: Transfer) -> list[Paragraph]:

@@ -34,10 +34,7 @@ class MatrixRequest:
 
 
 def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[Transfer, Learned | None]:
-    """Return a study's matrix, and the non-linearities that its trials learned, if there are any.
-
-    Raises StudyError if there is no such study, TransferError if its trials make no matrix.
-    """
+    """Return a study's matrix and what its trials learned; TransferError if they make no matrix."""
     stored = reader.study(study)
     row, architectures = stored.row, stored.architectures.read()
     trials = StoredParams(stored).renew(stored.trials(columns=READ))

@@ -74,10 +74,7 @@ class _Layer(NamedTuple):
 
 
 def read_charts(figure: Figure) -> list[Option]:
-    """Return a chart for each panel, or none where a panel has something that charts do not draw.
-
-    `figure` has been drawn, so that its ticks are known.
-    """
+    """Return a chart for each panel of a drawn figure, or none if charts do not draw all of it."""
     panels = [axes for axes in figure.axes if axes.get_visible()]
     keys = [handle for legend in figure.legends for handle in legend.legend_handles if isinstance(handle, Line2D)]
     try:
@@ -293,10 +290,7 @@ def _has_marker(marks: PathCollection, key: Line2D) -> bool:
 
 
 def _merge(layers: Sequence[_Layer]) -> list[_Layer]:
-    """Return the layers with each interval in the rows of the line or the marks that it belongs to.
-
-    That is the first layer of its colour that has a row at each x of the interval.
-    """
+    """Return the layers, each interval in the first layer of its colour that has its x values."""
     found = [layer for layer in layers if not layer.is_interval]
     for layer in layers:
         if layer.is_interval:

@@ -45,7 +45,14 @@ def write_maps(study: str, trial: int, maps: Mapping[str, AttentionMaps], sequen
     blocks: list[Block] = []
     sets = {condition: found for condition, found in maps.items() if found.layers[0].shape[2] == 1}
     if sets:
-        blocks.append(_sets(sets))
+        caption = (
+            f"Attention of the head on {len(next(iter(sets.values())).inputs)} sets, a row each: its weights on the "
+            f"{_KEYS} items of the largest first number (of max retrieval the priority), the largest to the right. A "
+            "head that finds the maximum is bright in the last column alone."
+        )
+        panels = [(condition or _NAMELESS, sort_sets(found)) for condition, found in sets.items()]
+        svg = _draw(panels, lambda axes: axes.set(xticks=[], yticks=[]), 1)
+        blocks.append(Picture(number=1, caption=caption, svg=svg))
     for condition, found in maps.items():
         if condition not in sets:
             blocks.append(_sequence(condition, found, sequence, len(blocks) + 1))
@@ -57,18 +64,6 @@ def sort_sets(found: AttentionMaps) -> Numbers:
     first = np.where(found.given, found.inputs[..., 0], -np.inf)
     order = np.argsort(first, axis=-1, kind="stable")[:, -_KEYS:]
     return np.take_along_axis(found.layers[0].mean(1)[:, 0], order, axis=-1)
-
-
-def _sets(maps: Mapping[str, AttentionMaps]) -> Picture:
-    caption = (
-        f"Attention of the head on {len(next(iter(maps.values())).inputs)} sets, a row each: its weights on the "
-        f"{_KEYS} items of the largest first number (of max retrieval the priority), the largest to the right. A head "
-        "that finds the maximum is bright in the last column alone."
-    )
-    panels = [(condition or _NAMELESS, sort_sets(found)) for condition, found in maps.items()]
-
-    svg = _draw(panels, lambda axes: axes.set(xticks=[], yticks=[]), 1)
-    return Picture(number=1, caption=caption, svg=svg)
 
 
 def _sequence(condition: str, found: AttentionMaps, sequence: int, place: int) -> Picture:

@@ -76,10 +76,7 @@ def find_item(name: str) -> Item:
 
 
 def write_item(reader: Reader, item: Item, study: str, path: Path) -> None:
-    """Write the item as a study has it to `path`, .html or .md.
-
-    Raises StudyError for a study from which it cannot be made; OutputError for another ending.
-    """
+    """Write the item as a study has it, .html or .md; StudyError if it cannot be made of it."""
     check_ending(path, WRITERS)
     data = read(reader, study)
     named = (one for one in collect_sections(data) if plugins.name_of(one) in item.sections)

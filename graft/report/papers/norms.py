@@ -58,11 +58,6 @@ def write_norms(title: str, norms: Mapping[str, Norms], path: Path) -> None:
     header = ["Vectors", "Mean", "Deviation", "Least", "Median", "Largest"]
     about = f"Norms of the vectors of {tokens:,} tokens"
     table = Table(caption=about, header=header, rows=rows, labels=1)
-    picture = Picture(number=1, caption=caption, svg=_draw(norms))
-    write_document(Document(title=title, blocks=[table, picture]), path)
-
-
-def _draw(norms: Mapping[str, Norms]) -> str:
     every = np.concatenate(list(norms.values()))
     edges = np.histogram_bin_edges(every, int(np.clip(len(every) ** 0.5, *_BINS)))
     with figure_style():
@@ -78,4 +73,5 @@ def _draw(norms: Mapping[str, Norms]) -> str:
         axes[1].set_ylim(bottom=0)
         if len(norms) > 1:
             legend(figure, series_keys(series_looks(list(norms))))
-        return to_svg(figure, "figure1")
+        picture = Picture(number=1, caption=caption, svg=to_svg(figure, "figure1"))
+    write_document(Document(title=title, blocks=[table, picture]), path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -42,11 +41,8 @@ def _block(block: Block, path: Path) -> str:
         case Table():
             rule = ("---" if column < block.labels else "---:" for column in range(len(block.header)))
             rows = [map(_escape, block.header), rule, *(map(_escape, row) for row in block.rows)]
-            return "\n".join([f"{_escape(block.caption)}\n", *map(_row, rows)])
+            lines = (f"| {' | '.join(cells)} |" for cells in rows)
+            return "\n".join([f"{_escape(block.caption)}\n", *lines])
         case Picture(number=number, caption=caption):
             address = quote(_beside(path, number).name)
             return f"![Figure {number}]({address})\n\n**Figure {number}.** {_escape(caption)}"
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -16,10 +16,7 @@ _MOST_SERIES = 3
 
 
 def drawn_series(statistics: pl.DataFrame) -> list[Series]:
-    """Return the metrics that figures show, the objective's first, without those that are 0.
-
-    `statistics` are those of all trials, with the objective's metric first.
-    """
+    """Return the metrics that figures show, the objective's first, without those that are 0."""
     known = statistics.filter(pl.col("kept") == "best")
     varies = (pl.col("value") != 0).any()
     series = known.group_by("name", "condition", maintain_order=True).agg(varies=varies)

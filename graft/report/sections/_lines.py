@@ -33,7 +33,6 @@ from search.analysis.metrics import range_of
 from search.analysis.study.condition_lines import order_lines, trace_lines
 
 _PANELS_PER_ROW = 3
-"""Panels side by side."""
 _FEW = 6
 """Ticks of an axis of whole numbers."""
 _BY = "model.scorer"

@@ -20,10 +20,7 @@ class TransferSection(Section, ABC):
 
     @cached_property
     def stage_two(self) -> pl.DataFrame:
-        """The trials that have a result: number, source, target, pair.
-
-        The baseline's come first, then source by source. Empty for a study that is no transfer.
-        """
+        """number, source, target and pair of the trials with a result, the baseline's first."""
         names = {"source": "architecture.source", "target": "transfer.target", "pair": "pair"}
         found = pl.DataFrame()
         if self.data.transfer_tasks:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, final
 
 import polars as pl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from graft.report.rendering.document import Block, Picture
@@ -16,7 +15,6 @@ from search.analysis.arms.comparison import ArmComparison
 
 _MOST_PANELS = 12
 _PANELS_PER_ROW = 3
-"""Panels side by side."""
 _ROW = 0.32
 """Height of an arm's row, in inches."""
 
@@ -65,20 +63,16 @@ def _draw(comparison: ArmComparison, conditions: list[str], number: int) -> str:
             seeds = comparison.pairs.filter(pl.col("condition") == condition)
             for place, arm in enumerate(reversed(arms)):
                 is_arm, colour = pl.col("arm") == arm, arm_colour(len(arms) - place)
-                _draw_arm(axes, place, own.filter(is_arm), seeds.filter(is_arm), colour)
+                known = seeds.filter(is_arm)["difference"].drop_nulls().to_list()
+                axes.plot(known, [place - 0.18] * len(known), ".", color=SOFT, markersize=4, alpha=0.7)
+                for found in own.filter(is_arm).drop_nulls("difference").iter_rows(named=True):
+                    low, high = found["difference_low"], found["difference_high"]
+                    if low is not None:
+                        axes.plot([low, high], [place + 0.1] * 2, color=colour, linewidth=2)
+                    axes.plot(found["difference"], place + 0.1, "o", color=colour, markersize=6)
             axes.axvline(0, color=INK, linewidth=0.8)
             axes.set_title(condition or "validation")
             axes.set_ylim(-0.6, len(arms) - 0.4)
             axes.grid(visible=False, axis="y")
         grid[0, 0].set_yticks(range(len(arms)), labels=arms[::-1])
         return to_svg(figure, f"figure{number}")
-
-
-def _draw_arm(axes: Axes, height: float, row: pl.DataFrame, seeds: pl.DataFrame, colour: str) -> None:
-    known = seeds["difference"].drop_nulls().to_list()
-    axes.plot(known, [height - 0.18] * len(known), ".", color=SOFT, markersize=4, alpha=0.7)
-    for found in row.drop_nulls("difference").iter_rows(named=True):
-        if found["difference_low"] is not None:
-            ends = [found["difference_low"], found["difference_high"]]
-            axes.plot(ends, [height + 0.1] * 2, color=colour, linewidth=2)
-        axes.plot(found["difference"], height + 0.1, "o", color=colour, markersize=6)

@@ -81,10 +81,22 @@ class AveragedParameters(Section):
             )
             own = self.data.statistics.filter(pl.col("kept") == kept)
             yield self._statistics_table(own, caption)
-        if self.data.groups.height > 1:
-            within = compare_within_groups(self.data.group_statistics)
-            if within.height:
-                yield _groups_table(within)
+        if self.data.groups.height < 2:
+            return
+        rows = [
+            [
+                series_label((row["name"], row["condition"])),
+                row["variant"],
+                row["portion"],
+                f"{row['better']} of {row['groups']}",
+                percent(row["median"]),
+                MISSING if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}",
+            ]
+            for row in compare_within_groups(self.data.group_statistics).iter_rows(named=True)
+        ]
+        header = ["Metric", "Variant", "Portion", "Better than raw in groups", "Median change", "95 % interval"]
+        if rows:
+            yield Table(caption="The same comparison within each group", header=header, rows=rows, labels=3)
 
     def _statistics_table(self, statistics: pl.DataFrame, caption: str) -> Table:
         rows: list[list[str]] = []
@@ -102,19 +114,3 @@ class AveragedParameters(Section):
         header = ["Metric", "Variant", "Trials", "Best", "Best 1 %", "Best 10 %"]
         changes = ["Change of best", "of best 1 %", "of best 10 %"] if self._has_variants else []
         return Table(caption=caption, header=[*header, *changes], rows=rows, labels=2)
-
-
-def _groups_table(within: pl.DataFrame) -> Table:
-    rows = [
-        [
-            series_label((row["name"], row["condition"])),
-            row["variant"],
-            row["portion"],
-            f"{row['better']} of {row['groups']}",
-            percent(row["median"]),
-            MISSING if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}",
-        ]
-        for row in within.iter_rows(named=True)
-    ]
-    header = ["Metric", "Variant", "Portion", "Better than raw in groups", "Median change", "95 % interval"]
-    return Table(caption="The same comparison within each group", header=header, rows=rows, labels=3)

@@ -19,7 +19,6 @@ from search.analysis.study.scores import Claim
 _CLAIM = Claim(conditions=CONDITIONS)
 _CELL = (0.62, 0.36)
 """Width and height of a cell, in inches."""
-_PLAIN = "EMA"
 
 
 @final
@@ -77,7 +76,7 @@ class AveragingGrid(Section):
             values = [[cells.get((kappa, eta)) for eta in etas] for kappa in kappas]
             looks: dict[str, Any] = {"cmap": "PuOr_r", "vmin": -most, "vmax": most, "origin": "lower"}
             draw_cells(axes, values, percent, lambda x: abs(x) <= 0.65 * most, empty=INK, **looks)
-            columns = [_PLAIN if eta is None else f"{eta:g}" for eta in etas]
+            columns = ["EMA" if eta is None else f"{eta:g}" for eta in etas]
             axes.set_xticks(range(len(etas)), columns)
             axes.set_yticks(range(len(kappas)), [f"{kappa:g}" for kappa in kappas])
             axes.set(xlabel="BEMA power η", ylabel="EMA power κ")

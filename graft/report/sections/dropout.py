@@ -98,7 +98,13 @@ def _draw_by_gap(found: DropoutRates, measure: str, number: int) -> str:
             _start_at_zero(panels[row, 0])
         for axes in panels[-1]:
             axes.set_xlabel("generalisation gap")
-        legend(figure, _keys(frame, _LABELS[measure]))
+        keys = [key(variant) for variant in variants_of(frame)]
+        keys.append(Line2D([], [], color=SOFT, linewidth=1.2, linestyle=":", label="all trials"))
+        if frame["extra"].n_unique() > 1:
+            for size, face, line in (("larger", SOFT, "-"), ("smaller", "white", "--")):
+                looks: dict[str, Any] = {"marker": "o", "markerfacecolor": face, "linestyle": line}
+                keys.append(Line2D([], [], color=SOFT, label=f"{size} {_LABELS[measure]}", **looks))
+        legend(figure, keys)
         return to_svg(figure, f"figure{number}")
 
 
@@ -127,16 +133,6 @@ def _draw_all_trials(axes: Axes, cells: pl.DataFrame) -> None:
         line = own.filter(pl.col("extra") == extra)
         xs = [on_doublings(gap) for gap in line["gap"]]
         axes.plot(xs, line["rate"].to_list(), color=SOFT, linewidth=1.2, linestyle=":", zorder=1)
-
-
-def _keys(frame: pl.DataFrame, measure: str) -> list[Line2D]:
-    keys = [key(variant) for variant in variants_of(frame)]
-    keys.append(Line2D([], [], color=SOFT, linewidth=1.2, linestyle=":", label="all trials"))
-    if frame["extra"].n_unique() > 1:
-        for size, face, line in (("larger", SOFT, "-"), ("smaller", "white", "--")):
-            looks: dict[str, Any] = {"marker": "o", "markerfacecolor": face, "linestyle": line}
-            keys.append(Line2D([], [], color=SOFT, label=f"{size} {measure}", **looks))
-    return keys
 
 
 def _draw_by_portion(frame: pl.DataFrame, number: int) -> str:

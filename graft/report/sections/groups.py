@@ -32,20 +32,6 @@ class Groups(Section):
         if groups.height < every.height:
             yield Paragraph(text=f"The table has the first {_MOST_GROUPS} of {number(every.height)} groups.")
         sizes = [name for name in groups.columns[1:] if groups[name].null_count() < groups.height]
-        labels, cells = self._statistics()
-        rows = [
-            [
-                str(group["group_number"]),
-                *(number(group[name]) for name in sizes),
-                *cells.get(group["group_number"], []),
-            ]
-            for group in groups.iter_rows(named=True)
-        ]
-        header = ["group", *(name.replace("_", " ") for name in sizes), *labels]
-        yield Table(caption=f"{len(rows)} groups", header=header, rows=rows, folded=len(rows) > 12)
-
-    def _statistics(self) -> tuple[list[str], dict[int, list[str]]]:
-        """Return the labels of the objective's statistics, and group -> its cells."""
         statistics = self.data.group_statistics
         first = statistics.select("name", "condition").head(1)
         own = statistics.join(first, on=first.columns, how="semi", maintain_order="left")
@@ -54,5 +40,10 @@ class Groups(Section):
         cells: dict[int, dict[tuple[str, ...], float | None]] = {}
         for group, *column, value in own.select("group_number", "variant", "portion", "value").rows():
             cells.setdefault(group, {})[tuple(column)] = value
-        rows = {key: [number(known.get(one)) for one in columns] for key, known in cells.items()}
-        return labels, rows
+        rows: list[list[str]] = []
+        for group in groups.iter_rows(named=True):
+            known = cells.get(group["group_number"])
+            texts = [number(known.get(column)) for column in columns] if known else []
+            rows.append([str(group["group_number"]), *(number(group[name]) for name in sizes), *texts])
+        header = ["group", *(name.replace("_", " ") for name in sizes), *labels]
+        yield Table(caption=f"{len(rows)} groups", header=header, rows=rows, folded=len(rows) > 12)

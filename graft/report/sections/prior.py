@@ -44,7 +44,18 @@ class PriorSection(Section):
 
     def findings(self) -> Iterable[str]:
         use = self._use
-        yield f"The best trial is one of those {_NAMES[use.best_origin]}. {_describe_cold(use)}"
+        cold, here = use.cold, f"this search had it within {number(use.best_number + 1)}"
+        if not isinstance(cold, ColdCost):
+            cost = f"What a cold search would have cost cannot be known: {cold}."
+        else:
+            low, among = number(round(cold.low)), f"by {number(cold.among)} unrestricted trials"
+            most = f"at least {low} trials on average to be as good (95 %, {among})"
+            if cold.trials is not None:
+                high = "no upper end" if cold.high is None else number(round(cold.high))
+                mean = number(round(cold.trials))
+                most = f"{mean} trials on average to be as good ({low} to {high}, {among})"
+            cost = f"Random search needs {most}; {here}."
+        yield f"The best trial is one of those {_NAMES[use.best_origin]}. {cost}"
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         use = self._use
@@ -65,15 +76,3 @@ class PriorSection(Section):
             text=f"A proposed trial is better than an unrestricted one with a probability of {found} % "
             f"({low} to {high}): {verdict}."
         )
-
-
-def _describe_cold(use: PriorUse) -> str:
-    cold, here = use.cold, f"this search had it within {number(use.best_number + 1)}"
-    if not isinstance(cold, ColdCost):
-        return f"What a cold search would have cost cannot be known: {cold}."
-    low, among = number(round(cold.low)), f"by {number(cold.among)} unrestricted trials"
-    if cold.trials is None:
-        return f"Random search needs at least {low} trials on average to be as good (95 %, {among}); {here}."
-    high = "no upper end" if cold.high is None else number(round(cold.high))
-    mean = number(round(cold.trials))
-    return f"Random search needs {mean} trials on average to be as good ({low} to {high}, {among}); {here}."

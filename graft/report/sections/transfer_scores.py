@@ -35,23 +35,20 @@ class TransferScores(TransferSection):
         label = wanted.pop() if len(wanted) == 1 else "the target's objective"
         caption = f"{label} of each source on each target: means over pairs with half of Student's 95 % interval"
         yield self._table(caption, cells)
-        times = self._times()
+        if self.data.load_seconds is None:
+            return
+        steps = self.data.ended.select("number", "steps")
+        timed = self.stage_two.join(self.data.load_seconds(), on="number").join(steps, on="number")
+        thousand = 1000 * (pl.col("seconds") / pl.col("steps")).median()
+        known = timed.drop_nulls("seconds").filter(pl.col("steps") > 0)
+        found = known.group_by("source", "target").agg(thousand).iter_rows()
+        times = {(source, target): number(seconds) for source, target, seconds in found}
         if times:
             caption = (
                 "Seconds for 1,000 optimizer steps: the median over pairs of a trial's time from its start to its end. "
                 "The trials of a pack train together, and share it"
             )
             yield self._table(caption, times)
-
-    def _times(self) -> Mapping[tuple[str, str], str]:
-        if self.data.load_seconds is None:
-            return {}
-        steps = self.data.ended.select("number", "steps")
-        timed = self.stage_two.join(self.data.load_seconds(), on="number").join(steps, on="number")
-        thousand = 1000 * (pl.col("seconds") / pl.col("steps")).median()
-        known = timed.drop_nulls("seconds").filter(pl.col("steps") > 0)
-        found = known.group_by("source", "target").agg(thousand).iter_rows()
-        return {(source, target): number(seconds) for source, target, seconds in found}
 
     def _table(self, caption: str, cells: Mapping[tuple[str, str], str]) -> Table:
         rows = [[source, *(cells.get((source, target), MISSING) for target in self.targets)] for source in self.sources]

@@ -42,10 +42,7 @@ def has_arms(study: StudyReader) -> bool:
 
 
 def view_arms(reader: Reader, studies: Sequence[str], baseline: str | None = None) -> ArmsView:
-    """Return the arms of one study or of several.
-
-    Raises StudyError for a baseline that is no arm, or that has no result yet.
-    """
+    """Return the arms of studies; StudyError for a baseline that is no arm or has no result yet."""
     comparison = read_comparison(reader, studies, baseline)
     experiment = comparison.data.require_experiment()
     lines = [

@@ -16,9 +16,7 @@ _BEST = 30
 """The best trials, which every sample has."""
 _MOST_WORDS = 12
 _FACTOR, _DIVISOR = 2_654_435_761, 65_536
-"""The hash of numbers by which trials are drawn (Knuth, TAOCP 3, 6.4), since an arm may have each
-k-th trial.
-"""
+"""The hash of numbers that draws trials (Knuth, TAOCP 3, 6.4): each k-th may be of one arm."""
 _WITH_PARAMS = ("number", "state", "objective", "second_objective", "params")
 
 

@@ -180,10 +180,7 @@ def draw_effects(effects: pl.DataFrame, label: str, title: str, *, from_zero: bo
 
 
 def draw_pairs(pairs: pl.DataFrame, baseline: str, label: str) -> Chart:
-    """Return a mark for each seed of an arm over the baseline's; on the line the two are equal.
-
-    `pairs`: arm, seed, value and against, as in ArmComparison.pairs.
-    """
+    """Return a mark for each row of ArmComparison.pairs; on the line it equals the baseline's."""
     labels = (f"{label} of {baseline}", f"{label} of the arm")
     both = pl.concat([pairs["value"], pairs["against"]])
     ends = both.min(), both.max()
@@ -218,11 +215,16 @@ def _axes(
     across = {**_scale(x, words), "name": labels[0]}
     up = {**_scale(y), "name": labels[1]}
     zoom: Option = {"type": "inside", "yAxisIndex": 0, "filterMode": "none"}
-    note = ""
-    if up["type"] == "value" and (window := _window(y)):
-        zoom |= {"startValue": window[0], "endValue": window[1]}
-        beyond = sum(not window[0] <= one <= window[1] for one in y)
-        note = f"{beyond:,} of {len(y):,} lie beyond what is shown first; “reset” shows them."
+    note, known = "", pl.Series(y, dtype=pl.Float64)
+    first, third = known.quantile(0.25), known.quantile(0.75)
+    if up["type"] == "value" and first is not None and third is not None and third > first:
+        room = _FAR * (third - first)
+        inside = known.filter(known.is_between(first - room, third + room))
+        if inside.len() < known.len():
+            low, high = float(inside.min()), float(inside.max())  # pyright: ignore
+            zoom |= {"startValue": low, "endValue": high}
+            beyond = sum(not low <= one <= high for one in y)
+            note = f"{beyond:,} of {len(y):,} lie beyond what is shown first; “reset” shows them."
     zooms = [{"type": "inside", "xAxisIndex": 0, "filterMode": "none"}, zoom]
     return {"xAxis": across, "yAxis": up, "dataZoom": zooms}, note
 
@@ -234,14 +236,3 @@ def _scale(values: Iterable[float], words: Sequence[str] = ()) -> Option:
     known = [one for one in values if math.isfinite(one)]
     low, high = min(known, default=0.0), max(known, default=0.0)
     return {"type": "log"} if low > 0 and high > _LOG * low else {"type": "value", "scale": True}
-
-
-def _window(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the range of all values but outliers; None where there is no outlier."""
-    known = pl.Series(values, dtype=pl.Float64)
-    low, high = known.quantile(0.25), known.quantile(0.75)
-    if low is None or high is None or high <= low:
-        return None
-    room = _FAR * (high - low)
-    inside = known.filter(known.is_between(low - room, high + room))
-    return None if inside.len() == known.len() else (float(inside.min()), float(inside.max()))  # pyright: ignore

@@ -48,10 +48,7 @@ def send_figure(
 
 
 def draw(data: StudyData, kind: str) -> list[Picture]:
-    """Return the figures of a kind; refused with 404 if the study has none.
-
-    Graft's own sections draw them: one that came with the study is code, which does not run here.
-    """
+    """Return the figures of a kind, by Graft's own sections alone; refused with 404 without any."""
     with _drawing:
         try:
             return draw_figures(data, kind)

@@ -52,10 +52,7 @@ def show_trials(
     column: Annotated[list[str], Query(max_length=100)] = [],  # noqa: B006 - FastAPI copies it
     cursor: Annotated[int, Query(ge=-1, le=MOST_TRIALS)] = -1,
 ) -> HTMLResponse:
-    """Return a page of trials by a condition and an order, and their objectives grouped by a value.
-
-    A condition that cannot be read is told above the table, beside what was typed.
-    """
+    """Return a page of trials by a condition and an order, and groups; errors are told on it."""
     name: str = stored.row["name"]
     varying = sorted(find_varying_params(stored))
     notes = stored.trial_notes()

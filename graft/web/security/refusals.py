@@ -44,10 +44,7 @@ def log_refusal(refusal: RefusalError, scope: Mapping[str, Any]) -> None:
 
 
 def answer(refusal: RefusalError, scope: Mapping[str, Any]) -> Response:
-    """Log the refusal of a request and return its answer: `{"error": ...}`, or a page.
-
-    A person without a token is led to the page on which one is typed.
-    """
+    """Log a refusal and return its answer: `{"error": ...}`, a page, or the way to the login."""
     log_refusal(refusal, scope)
     if scope["path"].startswith(_FOR_PROGRAMS):
         return JSONResponse({"error": refusal.reason}, refusal.status, dict(refusal.headers))

@@ -42,10 +42,7 @@ def digest(value: Any) -> Any:
 def list_rows(
     rows: Sequence[Mapping[str, Any]], start: int = 0, facts: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the facts, and as many `rows` as fit; `next` is the cursor of the first one left out.
-
-    `start`: the cursor of the first of these rows.
-    """
+    """Return the facts and as many `rows` as fit; `next` is the cursor of the first left out."""
     answer: dict[str, Any] = {**digest(facts or {}), "rows": []}
     left = LARGEST - len(write(answer)) - len(', "next": 1000000000')
     for index, row in enumerate(rows):
@@ -60,10 +57,7 @@ def list_rows(
 
 
 def cut_file(file: IO[bytes], start: int, size: int, **facts: Any) -> dict[str, Any]:
-    """Return the facts, and about `size` bytes of a file from `start`; `next`: where it goes on.
-
-    `bytes` is the size of the whole. No character is cut.
-    """
+    """Return the facts and `size` bytes of a file from `start`, in whole characters, and `next`."""
     total = file.seek(0, io.SEEK_END)
     file.seek(min(start, total))
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
