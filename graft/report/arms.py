@@ -209,10 +209,10 @@ def _renumber(frame: pl.DataFrame, study: int) -> pl.DataFrame:
 def _rename_arms(data: StudyData, study: int) -> pl.DataFrame:
     """Return the study's trials, each arm named after its study too."""
     name = data.study["name"]
-    renamed: list[str] = []
+    texts: list[str] = []
     for params in data.trials["params"]:
         found: dict[str, Any] = json.loads(params)
         arm = found.get(ARM)
         # The only arm of a study that names none has the study's own name.
-        renamed.append(params if arm in (None, name) else json.dumps(found | {ARM: f"{name}: {arm}"}))
-    return _renumber(data.trials.with_columns(params=pl.Series(renamed, dtype=pl.String)), study)
+        texts.append(params if arm in (None, name) else json.dumps(found | {ARM: f"{name}: {arm}"}))
+    return _renumber(data.trials.with_columns(params=pl.Series(texts, dtype=pl.String)), study)

@@ -51,7 +51,7 @@ def _latex(transfer: Transfer, learned: Learned | None, path: Path) -> None:
         lines = ["", r"\begin{table}", r"\centering", rf"\caption{{{latex.escape(shown.caption)}}}"]
         columns = "l" * shown.labels + "r" * (len(shown.header) - shown.labels)
         lines += [rf"\begin{{tabular}}{{{columns}}}"]
-        header, *rows = (latex.row(map(latex.escape, cells)) for cells in (shown.header, *shown.rows))
+        header, *rows = (latex.row(map(latex.escape, row)) for row in (shown.header, *shown.rows))
         lines += [r"\toprule", header, r"\midrule", *rows]
         lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
         with path.open("a", encoding="utf-8") as file:

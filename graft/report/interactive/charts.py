@@ -264,7 +264,7 @@ def _rows(*columns: Iterable[float]) -> list[list[Number]]:
     """Return the columns as rows of short numbers; what is no finite number is None."""
     digits = f".{_DIGITS}g"
     rows = zip(*columns, strict=True)
-    return [[float(format(one, digits)) if math.isfinite(one) else None for one in row] for row in rows]
+    return [[float(format(x, digits)) if math.isfinite(x) else None for x in row] for row in rows]
 
 
 def _name(artist: Line2D | Collection, colour: str, keys: Sequence[Line2D], is_like: Callable[[Line2D], bool]) -> str:

@@ -66,9 +66,9 @@ def _draw(axes: Axes, panel: Panel) -> None:
         beyond = one.high - one.low
         for values, colour in _curves(one):
             inside = np.linspace(one.low, one.high, len(values)).tolist()
-            across = [one.low - beyond, *inside, one.high + beyond]  # with a piece of the constants
+            xs = [one.low - beyond, *inside, one.high + beyond]  # with a piece of the constants
             up = [values[0], *values, values[-1]]
-            axes.plot(across, up, color=colour, linewidth=width, alpha=strength, zorder=2 + strength)
+            axes.plot(xs, up, color=colour, linewidth=width, alpha=strength, zorder=2 + strength)
     xs = np.linspace(low, high, _SAMPLES).tolist()
     axes.plot(xs, list(map(gelu, xs)), color=SOFT, linewidth=1.1, linestyle="--", zorder=2.5)
     # All curves of the panel fit, GELU need not.

@@ -1,7 +1,4 @@
-"""Norms of token embeddings, of a trained trial or of a pretrained model (paper 000, Figure 8).
-
-Legend: v tokens, d width.
-"""
+"""Norms of token embeddings of a model (paper 000, Figure 8). Legend: v tokens, d width."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def _block(block: Block, path: Path) -> str:
         case Paragraph(text=text):
             return _escape(text)
         case Table():
-            rule = ("---" if column < block.labels else "---:" for column in range(len(block.header)))
+            rule = ("---" if place < block.labels else "---:" for place in range(len(block.header)))
             rows = [map(_escape, block.header), rule, *(map(_escape, row) for row in block.rows)]
             lines = (f"| {' | '.join(cells)} |" for cells in rows)
             return "\n".join([f"{_escape(block.caption)}\n", *lines])

@@ -166,7 +166,7 @@ class Lines(Section, ABC):
                 if "x" in self.scaled:
                     _scale_numbers(axes, own["x"].to_list())
                 if heights := [name for name in self.scaled if name != "x"]:
-                    values = (value for name in heights for value in own[name].drop_nulls().to_list())
+                    values = (value for one in heights for value in own[one].drop_nulls().to_list())
                     fit_scale(axes, [*values])
                 axes.set_xlabel(own["across"][0])
                 if label and (self.label_all or axes in grid[:, 0]):

@@ -33,7 +33,7 @@ class TransferSection(Section, ABC):
         ended = trials.join(self.data.ended.select("number"), on="number", how="semi")
         # The baseline's first, then as the space has the tasks, forms in alphabetic order.
         places = {name: place for place, name in enumerate([BASELINE, *self.data.transfer_tasks])}
-        found = ((places.get(_task_of(name), len(places)), name) for name in ended["source"].unique())
+        found = ((places.get(_task_of(one), len(places)), one) for one in ended["source"].unique())
         order = {name: place for place, (_, name) in enumerate(sorted(found))}
         return ended.sort(pl.col("source").replace_strict(order, return_dtype=pl.Int64), "number")
 

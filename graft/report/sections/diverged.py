@@ -39,7 +39,7 @@ class Diverged(Section):
 
     def findings(self) -> Iterable[str]:
         for row in self.counts.filter(_SOME).iter_rows(named=True):
-            kinds = [f"{number(row[state])} {state}" for state in ("diverged", "failed") if row[state]]
+            kinds = [f"{number(row[kind])} {kind}" for kind in ("diverged", "failed") if row[kind]]
             first, last = row["first"], row["last"]
             when = f"at step {number(first)}" if first == last else f"between steps {number(first)} and {number(last)}"
             yield f"Of {number(row['ended'])} trials of {row['arm']} {' and '.join(kinds)}, {when}."

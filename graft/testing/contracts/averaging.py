@@ -1,7 +1,4 @@
-"""The contract of averages.
-
-Legend: P parameters in one flat vector.
-"""
+"""The contract of averages. Legend: P parameters in one flat vector."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The contract of optimizers, on a lopsided quadratic.
-
-Legend: P parameters in one flat vector.
-"""
+"""The contract of optimizers, on a lopsided quadratic. Legend: P parameters in one flat vector."""
 
 from __future__ import annotations
 

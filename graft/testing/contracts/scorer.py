@@ -1,7 +1,4 @@
-"""The contract of scorers.
-
-Legend: 2 sequences, h heads, q queries and keys, c channels.
-"""
+"""The contract of scorers. Legend: 2 sequences, h heads, q queries and keys, c channels."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The contract of tasks.
-
-Legend: L lanes, N sequences.
-"""
+"""The contract of tasks. Legend: L lanes, N sequences."""
 
 from __future__ import annotations
 

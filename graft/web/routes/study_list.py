@@ -65,9 +65,9 @@ def show_studies(
         studies = studies.filter(text.str.contains(word, literal=True))
     heads: list[dict[str, str]] = []
     for name, head in _HEADS.items():
-        values = {"q": q, "sort": name, "up": int(name == sort and not up), "archived": int(archived)}
+        own = {"q": q, "sort": name, "up": int(name == sort and not up), "archived": int(archived)}
         order = "none" if name != sort else "ascending" if up else "descending"
-        heads.append({"text": head, "column": name, "order": order, "href": f"?{urlencode(values)}"})
+        heads.append({"text": head, "column": name, "order": order, "href": f"?{urlencode(own)}"})
     return render(
         "studies",
         title="Studies",
