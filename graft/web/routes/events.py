@@ -79,13 +79,17 @@ async def send_events(
                 yield ServerSentEvent(event="gone", data={})
                 return
             if change is not None:
-                # A client that hears of a change asks at once, and must not get an older state.
-                sparing: Sparing | None = request.app.state.sparing
-                if sparing:
-                    sparing.answers.forget()
+                _forget_answers(request)
                 yield ServerSentEvent(event="change", data=change, id=str(follower.cursor), retry=_RETRY)
             if change is None or not change.more:
                 await _wait(reader, bell)
+
+
+def _forget_answers(request: Request) -> None:
+    """Forget kept answers, as a client that hears of a change asks at once for the new state."""
+    sparing: Sparing | None = request.app.state.sparing
+    if sparing:
+        sparing.answers.forget()
 
 
 async def _wait(reader: Reader, bell: int | None) -> None:
