@@ -1,4 +1,4 @@
-"""Who asks the server: what they may change, and what the queue is asked for them."""
+"""Those who ask the server: what they may change, and what the queue is asked for them."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Settings:
     streams: int = 256
     """Event streams that are open at one time."""
     streams_each: int = 32
-    """Those of one person, and those of one address."""
+    """Event streams of one person, and of one address."""
     connections_each: int = 100
     """Connections of one address that are open at one time."""
     answers_each: int = 4

@@ -51,7 +51,7 @@ STAND_INS: StandIns = {
         "    return gather_knots(points, knots, low, (knots.shape[-1] - 1) / (high - low))"
     ),
 }
-"""Those of every file: for code that asks the engine for more than a model needs."""
+"""Stand-ins of every file, for code that asks the engine for more than a model needs."""
 
 ENDS: Sequence[str] = ("build", "CLASSES", "DATA", "DIVERGENCE", "EVALUATION_SEED", "NOT_COMPUTED", "STAGES", "STORED")
 """Names that files have for what is written at their beginning or end."""

@@ -27,10 +27,10 @@ class LoggedTrial:
     config: Mapping[str, Scalar]
     """Dotted path -> value, of the whole configuration."""
     facts: Mapping[str, Scalar]
-    """Its number, seed, state, objective and the like, where there are any."""
+    """The number, seed, state, objective and the like, where there are any."""
     started: datetime
     ended: datetime
-    """When it ended, or was last seen to train."""
+    """The time when it ended, or was last seen to train."""
     validations: Sequence[tuple[int, Mapping[str, float]]]
     """Step, and `tvd/bema` or `tvd/bema/length=64` -> value; NaN for one that was not finite."""
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _MADE_BEFORE = ("corpus", "tokenizer")
 """Families whose work is done in the data that comes with the script."""
 _PACKAGES = ("numpy", "torch")
-_WIDTH = 110
 
 
 def data_file(output: Path) -> Path:
@@ -131,7 +130,7 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
     known = (*sys.stdlib_module_names, *_PACKAGES)
     needed = [*_PACKAGES, *(one for one in shaken.packages if one not in known)]
     constants = [
-        f"STAGES = {pprint.pformat(plans, width=_WIDTH, sort_dicts=False)}",
+        f"STAGES = {pprint.pformat(plans, width=110, sort_dicts=False)}",
         f"EVALUATION_SEED = {evaluation_seed_of(trial)}",
         f"NOT_COMPUTED = {not_computed!r}",
         f"DIVERGENCE = {diverged!r}",

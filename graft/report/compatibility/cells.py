@@ -1,4 +1,4 @@
-"""How a cell of a compatibility matrix looks: its text, its colour, its details."""
+"""The look of a cell of a compatibility matrix: its text, its colour, its details."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How every figure looks, and how it becomes an <svg> element or a file."""
+"""The look of every figure, and how it becomes an <svg> element or a file."""
 
 from __future__ import annotations
 

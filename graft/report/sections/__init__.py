@@ -29,7 +29,7 @@ class Part(IntEnum):
     """The parts of a report, in their order."""
 
     RESULTS = 0
-    """What the study found, in tables."""
+    """Tables of the findings."""
     FIGURES = 1
     DETAILS = 2
     """Long tables."""

@@ -17,7 +17,7 @@ from graft.report.sections import FigureNumbers, Part, Section
 
 @final
 class Constraints(Section):
-    """How many trials break each constraint; these are in no ranking, table or other figure."""
+    """The number of trials that break each constraint; they are in no other table or figure."""
 
     part = Part.RESULTS
     after = "diverged"

@@ -10,7 +10,7 @@ from graft.report.sections import FigureNumbers, Part, Section
 
 
 class Example(Section):
-    """How many trials of each state there are, and the mean of their steps."""
+    """The number of trials in each state."""
 
     part = Part.RESULTS
     after = "diagnostics"  # the section that it follows
