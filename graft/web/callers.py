@@ -57,7 +57,7 @@ class Caller:
         return self
 
     def check_owner(self, reader: Reader, study: str) -> QueueEntry | None:
-        """Return a study's entry; 403 if it is another's, which the transaction checks again."""
+        """Return a study's entry; 403 if it is another person's, unless an admin asks."""
         entry = find_entry(reader, study)
         if entry and entry.owner != self.holder.name and not self.holder.may("admin"):
             raise RefusalError(403, f"study {study} is {entry.owner or 'nobody'}'s; {NEEDS_ADMIN}")

@@ -14,7 +14,7 @@ from spaces.errors import StudyError
 
 @contextmanager
 def open_file(path: Path) -> Generator[Any]:
-    """Yield a file as a module of no name; raises StudyError if it does not run by itself."""
+    """Yield a file as a module that no import finds; raises StudyError if it does not run."""
     name = "graft_file_that_stands_alone"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec, "it is a Python file"

@@ -20,7 +20,7 @@ _REFUSED = re.compile(r"[^\w./: -]")
 
 
 def write(trials: Iterable[LoggedTrial], folder: Path, study: str) -> int:
-    """Write a run for each trial into the experiment `study`; names have `:` for `=` there."""
+    """Write a run per trial into the experiment `study`, `:` for `=` in names; return how many."""
     mlflow: Any = importlib.import_module("mlflow")
     entities: Any = importlib.import_module("mlflow.entities")
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells each table that it makes

@@ -16,7 +16,7 @@ _MOST_SERIES = 3
 
 
 def drawn_series(statistics: pl.DataFrame) -> list[Series]:
-    """Return the metrics that figures show, the objective's first, without those that are 0."""
+    """Return the metrics that figures show; the objective's comes first, as in `statistics`."""
     known = statistics.filter(pl.col("kept") == "best")
     varies = (pl.col("value") != 0).any()
     series = known.group_by("name", "condition", maintain_order=True).agg(varies=varies)
