@@ -71,8 +71,8 @@ class Caller:
     def submitted(self, space: str, study: str | None = None) -> Submitted:
         """Return a space as sent, or a packaged one by name, with what it may name and ask for."""
         text = catalogue.read_text(space) if space in catalogue.packaged_spaces() else space
-        own = self.settings
-        return Submitted(text=text, name=study, plugins=own.plugins, resources=own.resources, quotas=self.quotas)
+        own, quotas = self.settings, self.quotas
+        return Submitted(text=text, name=study, plugins=own.plugins, resources=own.resources, quotas=quotas)
 
     def plan(self, asked: Submission) -> StoreRequest:
         """Return the request that queues a space, once checked; refused as `Checker.ask` does."""

@@ -97,8 +97,9 @@ class DatabaseStudies:
                 chosen = f"number IN ({', '.join(map(str, numbers))})"
                 rows += stored.trials(chosen, columns=COLUMNS).rows(named=True)
                 ids = {row["id"]: row["number"] for row in rows[-len(numbers) :]}
+                listed = ", ".join(map(str, ids))
                 found = reader.query(
-                    f"SELECT trial_id, step, value FROM metrics WHERE trial_id IN ({', '.join(map(str, ids))})"
+                    f"SELECT trial_id, step, value FROM metrics WHERE trial_id IN ({listed})"
                     f" AND name = {metric} AND variant = {variant} AND condition = {condition}"
                     " ORDER BY trial_id, step"
                 )

@@ -93,14 +93,15 @@ def opening(transfer: Transfer) -> list[Block]:
     if cells["q"].count():
         better, worse, tested = verdicts.count(BETTER), verdicts.count(WORSE), cells["verdict"].count()
         sentences.append(
-            f"Of {tested} cells {better} {'is' if better == 1 else 'are'} better than the baseline and {worse} "
-            f"{'is' if worse == 1 else 'are'} worse beyond chance (q < 0.05, marked {MARK})."
+            f"Of {tested} cells {better} {'is' if better == 1 else 'are'} better than the baseline and "
+            f"{worse} {'is' if worse == 1 else 'are'} worse beyond chance (q < 0.05, marked {MARK})."
         )
         own = best_sources(transfer.matrix)["own_against_rest"].drop_nulls().to_list()
         if own:
             sentences.append(
-                f"The target's own source (the diagonal) is better than every other one on {own.count(BETTER)} of "
-                f"{len(own)} targets and worse than one on {own.count(WORSE)}; on the others the pairs do not tell."
+                "The target's own source (the diagonal) is better than every other one on "
+                f"{own.count(BETTER)} of {len(own)} targets and worse than one on {own.count(WORSE)}; "
+                "on the others the pairs do not tell."
             )
     texts = [" ".join(sentences), *cautions(transfer)]
     return [Paragraph(text=text) for text in texts]

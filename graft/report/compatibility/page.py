@@ -67,10 +67,12 @@ def _details(transfer: Transfer) -> Iterable[str]:
             wanted = numbers.get((source, target), []) + numbers.get((matrix.baseline, target), [])
             command = "<p>It has no trials.</p>"
             if wanted:
-                cut = f" (the first {_MOST_TRIALS} of {number(len(wanted))})" if len(wanted) > _MOST_TRIALS else ""
+                count = len(wanted)
+                cut = f" (the first {_MOST_TRIALS} of {number(count)})" if count > _MOST_TRIALS else ""
                 listed = ", ".join(map(str, sorted(wanted[:_MOST_TRIALS])))
                 line = escape(f'search trials {study} --where "number IN ({listed})"')
-                command = f"<p>Its trials and the baseline’s{cut}; a click selects the line:</p>\n<code>{line}</code>"
+                command = f"<p>Its trials and the baseline’s{cut}; a click selects the line:</p>\n"
+                command += f"<code>{line}</code>"
             yield _SECTION.format(anchor=_anchor(row, column), details=details, command=command)
 
 

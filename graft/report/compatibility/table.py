@@ -28,7 +28,8 @@ def draw_matrix(transfer: Transfer, address: Address, chosen: tuple[str, str] = 
             row += f'<td class="{shade}{" own" if cell.is_own else ""}"{gain}>'
             current = ' aria-current="true"' if (source, cell.target) == chosen else ""
             interval = f"<small>{escape(cell.interval)}</small>" if cell.interval else ""
-            row += f'<a href="{escape(address(source, cell.target))}" title="{escape(cell.details)}"{current}>'
+            link = escape(address(source, cell.target))
+            row += f'<a href="{link}" title="{escape(cell.details)}"{current}>'
             row += f"{escape(cell.text)}{interval}</a></td>"
         rows.append(f"<tr>{row}</tr>")
     body = "\n".join(rows)

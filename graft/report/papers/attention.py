@@ -46,9 +46,9 @@ def write_maps(study: str, trial: int, maps: Mapping[str, AttentionMaps], sequen
     sets = {condition: found for condition, found in maps.items() if found.layers[0].shape[2] == 1}
     if sets:
         caption = (
-            f"Attention of the head on {len(next(iter(sets.values())).inputs)} sets, a row each: its weights on the "
-            f"{_KEYS} items of the largest first number (of max retrieval the priority), the largest to the right. A "
-            "head that finds the maximum is bright in the last column alone."
+            f"Attention of the head on {len(next(iter(sets.values())).inputs)} sets, a row each: its "
+            f"weights on the {_KEYS} items of the largest first number (of max retrieval the priority), "
+            "the largest to the right. A head that finds the maximum is bright in the last column alone."
         )
         panels = [(condition or _NAMELESS, sort_sets(found)) for condition, found in sets.items()]
         svg = _draw(panels, lambda axes: axes.set(xticks=[], yticks=[]), 1)

@@ -94,7 +94,8 @@ class AveragedParameters(Section):
             ]
             for row in compare_within_groups(self.data.group_statistics).iter_rows(named=True)
         ]
-        header = ["Metric", "Variant", "Portion", "Better than raw in groups", "Median change", "95 % interval"]
+        header = ["Metric", "Variant", "Portion", "Better than raw in groups"]
+        header += ["Median change", "95 % interval"]
         if rows:
             yield Table(caption="The same comparison within each group", header=header, rows=rows, labels=3)
 

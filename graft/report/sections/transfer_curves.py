@@ -38,9 +38,8 @@ class TransferCurves(TransferFigure):
         wanted = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String), orient="row")
         trials = self.stage_two.join(wanted, on=["target", "source"], maintain_order="left")
         texts = pl.col(metrics).cast(pl.String)
-        found = pl.concat(
-            batch.with_columns(texts).join(trials, on=["number", *metrics]) for batch in self.data.load_metrics()
-        )
+        key, batches = ["number", *metrics], self.data.load_metrics()
+        found = pl.concat(batch.with_columns(texts).join(trials, on=key) for batch in batches)
         target = pl.col("target").cast(pl.Enum(self.targets))
         kept = found.filter(pl.col("value").is_finite()).sort(target, "number", "step")
         return kept.select("number", "pair", title="target", series="source", x="step", mean="value")

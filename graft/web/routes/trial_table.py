@@ -156,9 +156,7 @@ def _write_row(study: str, row: Mapping[str, Any], columns: Sequence[str]) -> di
     return {
         "number": number,
         "starred": bool(row["starred"]),
-        "values": [
-            (cell(one), isinstance(one, int | float) and not isinstance(one, bool)) for one in map(row.get, columns)
-        ],
+        "values": [(cell(x), isinstance(x, int | float) and not isinstance(x, bool)) for x in map(row.get, columns)],
         "commands": {
             "replay": f"search replay {name} {number}",
             "enqueue": f"search enqueue {name} {' '.join(like)}",
