@@ -152,11 +152,11 @@ def _write_row(study: str, row: Mapping[str, Any], columns: Sequence[str]) -> di
     values = [(path, row.get(PARAMS_PREFIX + path)) for path in sorted(json.loads(row["draws"]))]
     pairs = (f"{path}={value}" for path, value in values if value is not None)
     like = [f"--set {shlex.quote(pair)}" for pair in pairs]
-    name, number = shlex.quote(study), row["number"]
+    name, number, shown = shlex.quote(study), row["number"], map(row.get, columns)
     return {
         "number": number,
         "starred": bool(row["starred"]),
-        "values": [(cell(x), isinstance(x, int | float) and not isinstance(x, bool)) for x in map(row.get, columns)],
+        "values": [(cell(x), isinstance(x, int | float) and not isinstance(x, bool)) for x in shown],
         "commands": {
             "replay": f"search replay {name} {number}",
             "enqueue": f"search enqueue {name} {' '.join(like)}",
