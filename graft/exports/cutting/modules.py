@@ -34,7 +34,7 @@ NEVER = frozenset(
         Symbol("workers.numerics.stream_kernels", "draws_on"),
     }
 )
-"""Functions that count as false in a file that stands alone: it has no native code or kernel."""
+"""Functions whose result counts as false in a file that stands alone, without native code."""
 
 
 @dataclass(frozen=True, kw_only=True)

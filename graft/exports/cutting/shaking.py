@@ -116,7 +116,7 @@ class _Kept:
     """A symbol that is used as `module.name` -> names that mean something else where it is used."""
 
     def close(self, wanted: Iterable[Symbol]) -> None:
-        """Keep these and what they need, until nothing is added: a late name may keep a method."""
+        """Keep these and what they need, until nothing is added: late names keep methods."""
         self.symbols |= dict.fromkeys(wanted)
         before = -1
         while before != len(self.seen):
