@@ -59,7 +59,8 @@ _HEADINGS = {Part.FIGURES: "Figures"}
 
 def read(reader: Reader, study: str) -> StudyData:
     """Return a study's data, for as long as the reader is open; StudyError if there is none."""
-    one = reader.study(study)
+    one, times = reader.study(study), ("number", "started_at", "finished_at")
+    lasted = (pl.col("finished_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     return StudyData(
         study=one.row,
         load_trials=lambda: _read_trials(one),
@@ -68,7 +69,7 @@ def read(reader: Reader, study: str) -> StudyData:
         load_step_counts=one.count_steps,
         load_conditions=lambda: read_fingerprints(reader, study),
         load_transfer_tasks=lambda: read_transfer_tasks(reader, one.row),
-        load_seconds=lambda: _read_seconds(one),
+        load_seconds=lambda: one.trials(columns=times).select("number", seconds=lasted),
         load_prior=lambda: _read_prior(reader, one),
         claims=claims(),
     )
@@ -103,13 +104,6 @@ def _read_prior(reader: Reader, study: StudyReader) -> PriorUse | None:
             return assess_prior(space, study.trials(columns=READ))
     except (SpaceError, PluginError):  # in the language of another version of this program
         return None
-
-
-def _read_seconds(study: StudyReader) -> pl.DataFrame:
-    """Return the frame of StudyData.load_seconds."""
-    times = study.trials(columns=("number", "started_at", "finished_at"))
-    lasted = (pl.col("finished_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
-    return times.select("number", seconds=lasted)
 
 
 _BEST = 100

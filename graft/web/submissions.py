@@ -8,7 +8,7 @@ as a person may have.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,6 @@ from spaces.messages import shorten
 from spaces.plugins import resources
 from spaces.plugins.active import using
 from spaces.reading.plugins_section import read_entries_of
-from spaces.records import Trial
 from spaces.space import LAST, Space
 from storage import NewStudy, StoreRequest, Terms, open_reader
 
@@ -132,19 +131,21 @@ def reading(submitted: Submitted) -> Generator[tuple[Space, list[str]]]:
 
 
 def _check_quotas(space: Space, quotas: Quotas) -> None:
-    """Refuse with 403 a space that asks for more than a person may have, by some of its draws."""
+    """Refuse with 403 a space that asks for more than a person may have, by its ends and draws."""
     from workers.engine.machine.memory import count_parameters
 
     quotas.check("trials", space.search.trials)
     validations, parameters, structures = 0, 0, set[object]()
-    for trial in _draw_trials(space):
-        training = trial.config["training"]
-        quotas.check("steps", training["steps"])
-        validations = max(validations, -(-training["steps"] // training["validate_every"]))
-        if trial.structure not in structures:  # which sets the parameters, but not the steps
-            structures.add(trial.structure)
-            parameters = max(parameters, count_parameters(trial.config))
-            quotas.check("parameters", parameters)
+    for part in list_parts(space):
+        ends = (part.space.sample(0, lambda _: 0.0), part.space.sample(0, lambda _: LAST))
+        for trial in (*ends, *part.trials):
+            training = trial.config["training"]
+            quotas.check("steps", training["steps"])
+            validations = max(validations, -(-training["steps"] // training["validate_every"]))
+            if trial.structure not in structures:  # which sets the parameters, but not the steps
+                structures.add(trial.structure)
+                parameters = max(parameters, count_parameters(trial.config))
+                quotas.check("parameters", parameters)
     # A trial that does not fit would take the service with it, and the studies of all others.
     shortages = (note for part in list_parts(space) for note in estimate_shortage(part, None, 1))
     for shortage in shortages:
@@ -154,14 +155,6 @@ def _check_quotas(space: Space, quotas: Quotas) -> None:
     # Two checkpoints of each lane: parameters, the optimizer's two numbers of each, an average.
     checkpoints = 2 * min(space.search.trials, quotas.lanes) * 4 * 4 * parameters
     quotas.check("disk", rows + checkpoints)
-
-
-def _draw_trials(space: Space) -> Iterator[Trial]:
-    """Yield the lowest and the highest trial of each part of a space, and some in between."""
-    for part in list_parts(space):
-        yield part.space.sample(0, lambda _: 0.0)
-        yield part.space.sample(0, lambda _: LAST)
-        yield from part.trials
 
 
 def describe(error: BaseException) -> tuple[int, str]:
