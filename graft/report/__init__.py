@@ -1,1 +1,1 @@
-"""Reports for people: what a study found, as one page in HTML or Markdown. Renders what `search` has computed."""
+"""Reports for people: a study's findings as one page in HTML or Markdown."""

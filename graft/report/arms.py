@@ -30,7 +30,7 @@ _SHOWN = ("arm", "finished", "mean", "difference", "difference_low", "difference
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArmsReport:
-    """The arms of one or several studies against a baseline, as a page, as a frame, and as JSON values."""
+    """The arms of one or several studies compared with a baseline: a page, a frame, or JSON."""
 
     studies: Sequence[str]
     data: StudyData
@@ -47,7 +47,7 @@ class ArmsReport:
         return Document(title=f"Arms of {self.data.study['name']}", blocks=blocks)
 
     def sentences(self) -> list[str]:
-        """Return what is compared, and what was found, a sentence or two each."""
+        """Return the sentences that say what is compared and what was found."""
         study, experiment = self.data.study, self.data.require_experiment()
         opening = (
             f"The arms of {study['name']}, by {study['objective']} ({study['direction']}), against "
@@ -56,17 +56,13 @@ class ArmsReport:
         return [opening, *self._findings()]
 
     def differences(self, *, every: bool = False) -> pl.DataFrame:
-        """Return one row per arm under the objective's condition: its mean, and how it differs from
-        the baseline.
-
-        `every`: with all columns of ArmComparison.table.
-        """
+        """Return each arm's mean and difference by the objective; `every`: with all columns."""
         experiment = self.data.require_experiment()
         own = experiment.comparison.table.filter(pl.col("condition") == experiment.condition)
         return own if every else own.select(_SHOWN)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON values, of the shape of docs/schemas/report-compare.json."""
+        """Return the comparison as JSON values (docs/schemas/report-compare.json)."""
         study, experiment = self.data.study, self.data.require_experiment()
         return {
             "format": 1,
@@ -112,11 +108,10 @@ def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None
 
 
 def compare_two(reader: Reader, one: str, other: str) -> dict[str, Any]:
-    """Compare two arms, each written STUDY:ARM, or STUDY where that has one arm; a row of
-    ArmComparison.table.
+    """Compare two arms, each written STUDY:ARM, or STUDY where that has one arm.
 
-    The row also has `objective`, `direction` and `against`, the mean of the other arm. As in
-    `read_comparison` the arms of their studies are one family, over which q is corrected. Raises
+    Returns a row of ArmComparison.table with `objective`, `direction` and `against`, the mean of
+    the other arm. All arms of the studies are one family, over which q is corrected. Raises
     StudyError for an arm that a study does not have.
     """
     sides = [side.partition(":") for side in (one, other)]
@@ -140,8 +135,7 @@ def compare_two(reader: Reader, one: str, other: str) -> dict[str, Any]:
 
 
 def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
-    """Return the arms of all experiments on a task, the best first, each compared with the best
-    over the same seeds.
+    """Return the arms of all experiments on a task, the best first, compared with the best.
 
     Only studies whose arms were evaluated on equal data, by one objective and from one
     `search.seed`, share a `board`. Raises StudyError if no experiment has a result on the task.
@@ -151,11 +145,13 @@ def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
     for row in reader.studies().iter_rows(named=True):
         if not any(section in row["space"] for section in ("arms:", "seeds:")):
             continue
-        trials = reader.study(row["name"]).trials(where="objective IS NOT NULL", columns=("params", "config"))
+        stored = reader.study(row["name"])
+        trials = stored.trials(where="objective IS NOT NULL", columns=("params", "config"))
         of_arms = trials.filter(pl.col("params").str.json_path_match(f'$["{ARM}"]').is_not_null())
         settings: set[str] = set()  # the task and the size of its validation set, as JSON
         for config in map(json.loads, of_arms["config"]):
-            settings.add(canonical_json([config["task"], config["training"].get("validation_batch")]))
+            size = config["training"].get("validation_batch")
+            settings.add(canonical_json([config["task"], size]))
         tasks |= {json.loads(one)[0]["name"] for one in settings}
         if len(settings) == 1 and json.loads(min(settings))[0]["name"] == task:
             key = (min(settings), row["objective"], row["direction"], row["seed"])
@@ -174,12 +170,13 @@ def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
 
 def _rank(whole: ArmsReport) -> pl.DataFrame:
     """Return the arms of a board by their means, compared with the best one."""
-    falls = whole.data.study["direction"] == "minimize"
-    means = whole.differences().drop_nulls("mean").sort("mean", descending=not falls, maintain_order=True)
-    best = replace(whole, data=replace(whole.data, baseline=means["arm"][0]))
-    ranked = best.differences().sort("mean", descending=not falls, maintain_order=True, nulls_last=True)
+    rises = whole.data.study["direction"] == "maximize"
+    means = whole.differences().drop_nulls("mean")
+    first = means.sort("mean", descending=rises, maintain_order=True)["arm"][0]
+    best = replace(whole, data=replace(whole.data, baseline=first)).differences()
+    ranked = best.sort("mean", descending=rises, maintain_order=True, nulls_last=True)
     study = whole.studies[0]
-    if len(whole.studies) > 1 or study in ranked["arm"]:  # the arms have the names of their studies already
+    if len(whole.studies) > 1 or study in ranked["arm"]:  # the arms are named after their studies
         return ranked
     return ranked.with_columns(arm=pl.lit(f"{study}: ") + pl.col("arm"))
 
@@ -188,9 +185,8 @@ def _join(data: Sequence[StudyData]) -> StudyData:
     """Return the studies as one; raises StudyError for studies whose trials are no pairs."""
     rows = [one.study for one in data]
     for key, what in (("objective", "objective"), ("direction", "direction"), ("seed", "search.seed")):
-        values = [row[key] for row in rows]
-        if len(set(values)) > 1:
-            named = ", ".join(f"{row['name']} {value}" for row, value in zip(rows, values, strict=True))
+        if len({row[key] for row in rows}) > 1:
+            named = ", ".join(f"{row['name']} {row[key]}" for row in rows)
             raise StudyError(f"studies to compare need one {what}, but these have {named}")
     tasks = {one.study["name"]: sorted(one.trials["task"].unique()) for one in data}
     if len({tuple(found) for found in tasks.values()}) > 1:
@@ -213,10 +209,10 @@ def _renumber(frame: pl.DataFrame, study: int) -> pl.DataFrame:
 def _rename_arms(data: StudyData, study: int) -> pl.DataFrame:
     """Return the study's trials, each arm named after its study too."""
     name = data.study["name"]
-    renamed: list[str] = []
+    texts: list[str] = []
     for params in data.trials["params"]:
         found: dict[str, Any] = json.loads(params)
         arm = found.get(ARM)
         # The only arm of a study that names none has the study's own name.
-        renamed.append(params if arm in (None, name) else json.dumps(found | {ARM: f"{name}: {arm}"}))
-    return _renumber(data.trials.with_columns(params=pl.Series(renamed, dtype=pl.String)), study)
+        texts.append(params if arm in (None, name) else json.dumps(found | {ARM: f"{name}: {arm}"}))
+    return _renumber(data.trials.with_columns(params=pl.Series(texts, dtype=pl.String)), study)

@@ -1,4 +1,4 @@
-"""The report on a study's claims: the verdict on each, what it rests on, and what became of the claims since launch."""
+"""The report on a study's claims: their verdicts, the evidence, and their history since launch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from search.analysis.statistics.verdicts import SURE
 from spaces.errors import StudyError
 from spaces.experiment import Claim
 from storage.frames import Reader
-from storage.frames.study import StudyReader
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,18 +29,18 @@ class ClaimReport:
     """The claims of one study, decided."""
 
     study: Mapping[str, Any]
-    """Its row of the table `studies`."""
+    """Row of the table `studies`."""
     results: Sequence[ClaimResult]
     history: Sequence[dict[str, Any]]
     fingerprints: Sequence[StoredFingerprint]
     reveals: Sequence[dict[str, Any]] = ()
-    """Rows of the table of that name: when its test sets were opened, and by whom."""
+    """Rows of the table `reveals`: when the test sets were opened, and by whom."""
     sides: Sequence[pl.DataFrame | None] = ()
-    """For each claim on test sets, once these are opened, validation, test and fresh seeds side by side."""
+    """A claim's scores on opened test sets: validation, test and fresh seeds side by side."""
 
     @property
     def was_first(self) -> bool:
-        """Whether the claims were locked before any trial had ended, and not edited after."""
+        """True if the claims were locked before any trial had ended, and not edited after."""
         return not any(row["results"] for row in self.history if row["event"] in ("locked", "edited"))
 
     def sentences(self) -> list[str]:
@@ -55,8 +54,14 @@ class ClaimReport:
         return lines + describe_history(self.history)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON values, of the shape of docs/schemas/report-claim.json."""
+        """Return the report as JSON values (docs/schemas/report-claim.json)."""
         name = self.study["name"]
+        claims: list[dict[str, Any]] = []
+        for one in self.results:
+            # What cannot be computed is NaN, of which JSON knows nothing.
+            values = {key: None if value != value else value for key, value in asdict(one).items()}
+            other = {"claim": one.claim.to_json(), "diverged": [*one.diverged], "text": str(one.claim)}
+            claims.append(values | other)
         return {
             "format": 1,
             "study": name,
@@ -64,7 +69,7 @@ class ClaimReport:
             "objective": self.study["objective"],
             "level": SURE,
             "made_in_advance": self.was_first,
-            "claims": [_to_json(one) for one in self.results],
+            "claims": claims,
             "reveals": [{"created_at": row["created_at"].isoformat(), "person": row["person"]} for row in self.reveals],
             "side_by_side": [side.to_dicts() if side is not None else None for side in self.sides],
             "history": [{**row, "created_at": row["created_at"].isoformat()} for row in self.history],
@@ -80,18 +85,23 @@ class ClaimReport:
 
 
 def read_claim_report(reader: Reader, study: str) -> ClaimReport:
-    """Decide the claims of a study by the trials that it has; raises StudyError if it has no claim."""
+    """Decide the claims of a study by its trials so far; raises StudyError if it has no claim."""
     one = reader.study(study)
     history = read_history(one)
     claims = claims_in(history)
     if not claims:
         raise StudyError(f"study {study!r} has no claim; write claim: {{arm, difference}} into its space")
     sealed = [claim.on == "test" and one.reveals().is_empty() for claim in claims]
-    results = [_read_results(one, claim) for claim in claims]
+    results: list[pl.DataFrame] = []
+    for claim in claims:
+        found = read_test_scores(one, claim) if claim.on == "test" else read_scores(one, claim)
+        # Nothing is known of sets that are sealed.
+        results.append(read_scores(one, claim).clear() if found is None else found)
+    reason = f"its test sets are sealed; when all seeds have ended, `search reveal {study}` opens them"
     return ClaimReport(
         study=one.row,
         results=[
-            replace(found, reason=_SEALED.format(study=study)) if is_sealed else found
+            replace(found, reason=reason) if is_sealed else found
             for found, is_sealed in zip(decide_claims(claims, results), sealed, strict=True)
         ],
         history=history,
@@ -101,38 +111,21 @@ def read_claim_report(reader: Reader, study: str) -> ClaimReport:
     )
 
 
-_SEALED = "its test sets are sealed; when all seeds have ended, `search reveal {study}` opens them"
-
-
-def _read_results(study: StudyReader, claim: Claim) -> pl.DataFrame:
-    """Return the results of a claim's arms on the sets that decide; none while these are sealed."""
-    if claim.on == "validation":
-        return read_scores(study, claim)
-    found = read_test_scores(study, claim)
-    return read_scores(study, claim).clear() if found is None else found
-
-
 def describe_sides(sides: pl.DataFrame) -> list[str]:
-    """Return a line for each arm: its best by validation, on its test sets, and from fresh seeds."""
+    """Return a line for each arm: its best by validation, on test sets, and from fresh seeds."""
     lines: list[str] = []
     for row in sides.iter_rows(named=True):
-        line = f"{row['arm']}: the best of {row['configurations']:,} by validation has {_show(row['validation'])} there"
-        line += f", and {_show(row['test'])} on test sets"
+        line = f"{row['arm']}: the best of {row['configurations']:,} by validation has "
+        line += f"{_show(row['validation'])} there, and {_show(row['test'])} on test sets"
         if row["fresh_seeds"]:
-            line += f"; from {row['fresh_seeds']:,} fresh seeds {_show(row['fresh_validation'])} and "
-            line += f"{_show(row['fresh_test'])}"
+            line += f"; from {row['fresh_seeds']:,} fresh seeds {_show(row['fresh_validation'])}"
+            line += f" and {_show(row['fresh_test'])}"
         lines.append(line)
     return lines
 
 
 def _show(value: float | None) -> str:
     return "nothing" if value is None else f"{value:.4g}"
-
-
-def _to_json(found: ClaimResult) -> dict[str, Any]:
-    """Return a claim's result as JSON values; null for what cannot be computed."""
-    values = {name: None if value != value else value for name, value in asdict(found).items()}
-    return {**values, "claim": found.claim.to_json(), "diverged": [*found.diverged], "text": str(found.claim)}
 
 
 def describe_result(found: ClaimResult) -> str:

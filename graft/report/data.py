@@ -25,25 +25,25 @@ from spaces.settings import MetricName
 class StudyData:
     """A study. Each frame is read or computed once, when a section first asks for it.
 
-    Only feasible trials count that have an objective, finished or pruned ones, except in `trials`.
+    All frames but `trials` have only feasible trials with an objective, finished or pruned.
     """
 
     study: Mapping[str, Any]
-    """Its row of the table `studies`."""
+    """Row of the table `studies`."""
     load_trials: Callable[[], pl.DataFrame]
     load_metrics: Callable[[], Iterable[pl.DataFrame]]
-    """All metrics, some at a time, each time all of some trials, in the order of steps."""
+    """All metrics in batches, each of all metrics of some trials, in the order of steps."""
     load_step_counts: Callable[[], tuple[int, int]]
     load_params: Callable[[], Iterable[pl.DataFrame]] | None = None
-    """number and params of all trials, some at a time; None: `load_trials` gives all of them."""
+    """number and params of all trials, in batches; if None, `load_trials` gives all of them."""
     load_conditions: Callable[[], Sequence[StoredFingerprint]] = lambda: ()
     load_transfer_tasks: Callable[[], Mapping[str, TransferTask]] = dict[str, TransferTask]
     load_seconds: Callable[[], pl.DataFrame] | None = None
-    """number and seconds, from a trial's start to its end; None: they are not known."""
+    """number and seconds, from a trial's start to its end; None if they are not known."""
     load_prior: Callable[[], PriorUse | None] = lambda: None
-    """The account of what its prior did; None for a study without a prior."""
+    """The account of what the study's prior did; None for a study without a prior."""
     baseline: str | None = None
-    """The arm that others are compared with; None: the first."""
+    """The arm that others are compared with; the first if None."""
     claims: Sequence[Claim] = ()
     """Metrics that a section keeps to itself."""
 
@@ -58,13 +58,13 @@ class StudyData:
         return self.load_trials()
 
     def parameters(self, pattern: str) -> pl.DataFrame:
-        """Return number, and a column for each of `params` whose path matches a regular expression, null if missing."""
+        """Return number, and each of `params` whose path matches a pattern, null if missing."""
         batches = self.load_params() if self.load_params else [self.trials]
         return pick_params((batch.select("number", "params") for batch in batches), pattern)
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
-        """All metrics, as storage gives them, in the order of steps: gigabytes, of a large study."""
+        """All metrics, as storage gives them, in the order of steps; gigabytes in a large study."""
         return pl.concat(list(self.load_metrics()))
 
     @cached_property
@@ -74,12 +74,12 @@ class StudyData:
 
     @cached_property
     def step_counts(self) -> tuple[int, int]:
-        """Model-steps, and the room for them: what they would be with no lane free; the room is 0 where unknown."""
+        """Model-steps, and how many there would be with no lane free (0 where unknown)."""
         return self.load_step_counts()
 
     @cached_property
     def conditions(self) -> Sequence[StoredFingerprint]:
-        """The fingerprints of its trials, by number; no conditions of metrics."""
+        """The fingerprints of the trials, by number; no conditions of metrics."""
         return self.load_conditions()
 
     @cached_property
@@ -107,7 +107,7 @@ class StudyData:
 
     @property
     def condition(self) -> str:
-        """The objective's condition, without what a section claims of it; empty for the validation set."""
+        """The objective's condition without what sections claim of it; empty for validation."""
         _, *rest = str(self.study["objective"]).split("/", 2)
         condition = rest[1] if len(rest) > 1 else ""
         for claim in self.claims:
@@ -140,7 +140,8 @@ class StudyData:
     @cached_property
     def scores(self) -> Scores:
         """The metrics as sections show them."""
-        return Scores(summaries=self.summaries, objective=(self.metric, self.condition), claims=self.claims)
+        objective = (self.metric, self.condition)
+        return Scores(summaries=self.summaries, objective=objective, claims=self.claims)
 
     @cached_property
     def statistics(self) -> pl.DataFrame:

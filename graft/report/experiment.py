@@ -1,4 +1,4 @@
-"""What the sections about an experiment share: its arms, compared."""
+"""The arms of an experiment, compared, for the sections that show them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Experiment:
 
     @property
     def has_baseline(self) -> bool:
-        """Whether the baseline has a trial by which it is compared with others."""
+        """True if the baseline has a trial that others are compared with."""
         return self.baseline in self.compared.trials["arm"]
 
     @property
     def seeds(self) -> int:
-        """Seeds that arms are compared by."""
+        """Number of seeds that arms are compared by."""
         return self.compared.trials["seed"].n_unique()
 
     @cached_property

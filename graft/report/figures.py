@@ -15,8 +15,9 @@ from spaces.messages import no_such
 
 def figure_kinds(data: StudyData) -> list[str]:
     """Return the sections of the study's report that draw figures."""
-    drawing = (section for section in collect_sections(data) if section.figure_count)
-    return [plugins.name_of(section) for section in drawing if section.fits and data.ended.height and section.applies]
+    sections = collect_sections(data) if data.ended.height else []
+    drawing = (one for one in sections if one.figure_count and one.fits and one.applies)
+    return [plugins.name_of(section) for section in drawing]
 
 
 def draw_matrix(transfer: Transfer) -> Picture:
@@ -25,7 +26,7 @@ def draw_matrix(transfer: Transfer) -> Picture:
 
 
 def draw_figures(data: StudyData, kind: str) -> list[Picture]:
-    """Return the figures of one section; raises StudyError with the choices for one that the study does not have."""
+    """Return the figures of one section; raises StudyError for one that the study does not have."""
     known = figure_kinds(data)
     if kind not in known:
         reason = no_such("figure of this study", kind, known) if known else "no trial has ended with a result yet"

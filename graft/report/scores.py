@@ -12,12 +12,12 @@ import polars as pl
 from search.analysis.study.scores import Claim, Metric, Summaries, list_metrics, order_metrics, score
 
 _ROWS = 100_000
-"""Scores that are computed at once."""
+"""Scores that are computed at once, at most."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scores:
-    """What is kept of a study's metrics, as frames (search.analysis.study.scores.score), made when asked for."""
+    """A study's metrics as frames (search.analysis.study.scores.score), made when asked for."""
 
     summaries: Summaries
     objective: tuple[str, str]
@@ -28,11 +28,11 @@ class Scores:
     @cached_property
     def unclaimed(self) -> Sequence[Metric]:
         """The metrics that no section claims."""
-        return [metric for metric in self.summaries if not any(claim.holds(metric) for claim in self.claims)]
+        return [one for one in self.summaries if not any(claim.holds(one) for claim in self.claims)]
 
     @cached_property
     def order(self) -> pl.DataFrame:
-        """The order of metrics and variants in tables (search.analysis.study.scores.order_metrics)."""
+        """Metrics and variants in the order of tables (search.analysis.study.scores)."""
         measured = list_metrics({metric: self.summaries[metric] for metric in self.unclaimed})
         return order_metrics(measured, *self.objective)
 
@@ -41,10 +41,10 @@ class Scores:
         return self._score(self.unclaimed)
 
     def in_parts(self) -> Iterator[pl.DataFrame]:
-        """Yield the same, some metrics at a time with categories for texts; at least one frame.
+        """Yield the scores of `all` in at least one frame, with categories for texts.
 
-        A frame has at most _ROWS scores, or one metric: a large study takes a fraction of the room, and a small one is
-        computed at once, as a query takes milliseconds however few rows it has.
+        A frame has at most _ROWS scores, or one metric: a large study takes a fraction of the room,
+        and a small one a single query, which takes milliseconds however few rows it has.
         """
         parts: list[list[Metric]] = [[]]
         rows = 0
@@ -59,28 +59,24 @@ class Scores:
 
     def of(self, name: str, conditions: str = "") -> pl.DataFrame:
         """Return the unclaimed scores of a metric whose conditions match a regular expression."""
-        return self._score(
-            metric for metric in self.unclaimed if metric[0] == name and re.search(conditions, metric[1])
-        )
+        known = self.unclaimed
+        return self._score(one for one in known if one[0] == name and re.search(conditions, one[1]))
 
     def of_name(self, name: str, conditions: str = "") -> pl.DataFrame:
-        """Return the same whether or not a section claims it, for sections that show what another one claims."""
-        return self._score(
-            metric for metric in self.summaries if metric[0] == name and re.search(conditions, metric[1])
-        )
+        """Return the scores of `of` and those that a section claims, for sections with both."""
+        known = self.summaries
+        return self._score(one for one in known if one[0] == name and re.search(conditions, one[1]))
 
     def of_objective(self) -> pl.DataFrame:
-        """Return the scores of the objective's metric and condition, all variants, with categories for texts."""
-        return self._score((one for one in self.unclaimed if one[:2] == self.objective), pl.Categorical())
+        """Return the objective's scores, in all variants, with categories for texts."""
+        own = (one for one in self.unclaimed if one[:2] == self.objective)
+        return self._score(own, pl.Categorical())
 
     def of_claim(self, claim: Claim) -> pl.DataFrame:
         """Return the scores of the metrics that this claim holds, and no other claim does."""
         others = [other for other in self.claims if other is not claim]
-        return self._score(
-            metric
-            for metric in self.summaries
-            if claim.holds(metric) and not any(other.holds(metric) for other in others)
-        )
+        own = (metric for metric in self.summaries if claim.holds(metric))
+        return self._score(one for one in own if not any(other.holds(one) for other in others))
 
     def _score(self, metrics: Iterable[Metric], text: pl.DataType = pl.String()) -> pl.DataFrame:
         return score({metric: self.summaries[metric] for metric in metrics}, text)

@@ -1,4 +1,4 @@
-"""The report of one study: its state, and the sections that apply to it, with their figures numbered."""
+"""The report of one study: its state, and the sections that apply, with their figures numbered."""
 
 from __future__ import annotations
 
@@ -53,13 +53,14 @@ _COLUMNS = tuple(
     for name, dtype in TRIALS.items()
     if name not in _LEFT_OUT and not name.endswith("id") and not dtype.is_temporal()
 )
-"""Of trials: what a report may count or rank by; it reads params and configs apart."""
+"""Columns of trials that a report may count or rank by; it reads params and configs apart."""
 _HEADINGS = {Part.FIGURES: "Figures"}
 
 
 def read(reader: Reader, study: str) -> StudyData:
-    """Return the data of a study, for as long as the reader is open; raises StudyError if there is no such study."""
-    one = reader.study(study)
+    """Return a study's data, for as long as the reader is open; StudyError if there is none."""
+    one, times = reader.study(study), ("number", "started_at", "finished_at")
+    lasted = (pl.col("finished_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     return StudyData(
         study=one.row,
         load_trials=lambda: _read_trials(one),
@@ -68,15 +69,16 @@ def read(reader: Reader, study: str) -> StudyData:
         load_step_counts=one.count_steps,
         load_conditions=lambda: read_fingerprints(reader, study),
         load_transfer_tasks=lambda: read_transfer_tasks(reader, one.row),
-        load_seconds=lambda: _read_seconds(one),
+        load_seconds=lambda: one.trials(columns=times).select("number", seconds=lasted),
         load_prior=lambda: _read_prior(reader, one),
         claims=claims(),
     )
 
 
 def _read_trials(study: StudyReader) -> pl.DataFrame:
-    """Return the study's trials, with the JSON of those of which a report shows it: StudyData.trials says which."""
-    firsts = study.trials(where=_FIRSTS.format(id=study.row["id"]), columns=("number", "params", "config"))
+    """Return the study's trials, with JSON for those that StudyData.trials names."""
+    where = _FIRSTS.format(id=study.row["id"])
+    firsts = study.trials(where=where, columns=("number", "params", "config"))
     best = study.trials(top=_BEST, columns=("number", "params"))
     if best["params"].str.json_path_match(f'$["{ARM}"]').count():  # an experiment
         best = study.trials(columns=("number", "params"))
@@ -84,12 +86,13 @@ def _read_trials(study: StudyReader) -> pl.DataFrame:
     shown = shown.select("number", pl.coalesce("params", "params_right").alias("params"), "config")
     shown = StoredParams(study).renew(shown)
     words = cs.string().cast(pl.Categorical)
-    trials = pl.concat([batch.with_columns(words) for batch in study.trial_batches(columns=_COLUMNS)])
+    batches = study.trial_batches(columns=_COLUMNS)
+    trials = pl.concat([batch.with_columns(words) for batch in batches])
     return trials.rechunk().join(shown, on="number", how="left", maintain_order="left")
 
 
 def _read_prior(reader: Reader, study: StudyReader) -> PriorUse | None:
-    """StudyData.load_prior."""
+    """Return the account of StudyData.load_prior."""
     text, name = study.row["space"], study.row["name"]
     if study.row["second_objective"] or not any(word in text for word in ("learned", "warm")):
         return None
@@ -103,20 +106,13 @@ def _read_prior(reader: Reader, study: StudyReader) -> PriorUse | None:
         return None
 
 
-def _read_seconds(study: StudyReader) -> pl.DataFrame:
-    """StudyData.load_seconds."""
-    times = study.trials(columns=("number", "started_at", "finished_at"))
-    lasted = (pl.col("finished_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
-    return times.select("number", seconds=lasted)
-
-
 _BEST = 100
-"""Trials whose params are read, more than any table shows."""
+"""Trials whose params are read: more than any table shows."""
 _FIRSTS = """number IN (
 SELECT min(number) FROM trials WHERE study_id = {id} AND objective IS NOT NULL GROUP BY group_number
 ) AND 2 * (SELECT count(DISTINCT group_number) FROM trials WHERE study_id = {id} AND objective IS NOT NULL)
 <= (SELECT count(*) FROM trials WHERE study_id = {id} AND objective IS NOT NULL)"""
-"""The first trial of each group, unless groups are so small that they are no ensembles (list_groups)."""
+"""Condition of the first trial of each group, unless the groups are no ensembles (list_groups)."""
 
 
 def claims() -> list[Claim]:
@@ -125,11 +121,7 @@ def claims() -> list[Claim]:
 
 
 def render(data: StudyData, path: Path) -> None:
-    """Write the report to `path`: one .html file, or an .md file and its figures as
-    `<stem>_figure1.svg` beside it.
-
-    Raises OutputError for another ending.
-    """
+    """Write an .html file, or .md with `<stem>_figure1.svg` beside it; OutputError for others."""
     check_ending(path, WRITERS)
     write_document(document(data), path)
 
@@ -143,11 +135,8 @@ def write_document(document: Document, path: Path) -> None:
 def document(data: StudyData) -> Document:
     """Return the report in no format yet."""
     every = collect_sections(data)
-    sections = [
-        section
-        for section in every
-        if section.fits and (not section.needs_results or section.data.ended.height > 0) and section.applies
-    ]
+    fitting = (one for one in every if one.fits and (data.ended.height or not one.needs_results))
+    sections = [section for section in fitting if section.applies]
     blocks = _opening(data, sections)
     if not data.ended.height:
         text = "No trial has ended with a result yet, so there is nothing to compare and no figure to draw."
@@ -168,10 +157,10 @@ def collect_sections(data: StudyData) -> list[Section]:
 
 
 def order_sections(after: Mapping[str, str]) -> list[str]:
-    """Return the names of sections in their order; `after` has the section that each follows, or "" for none.
+    """Return the names of sections in order; `after` maps each to the one it follows, or to "".
 
-    Of several that follow the same section, those from outside come first. Sections from outside that follow none
-    come last. Raises PluginError for a name that is no section, and for sections that follow each other in a circle.
+    Sections from outside come first of those that follow the same one, and last of those that
+    follow none. Raises PluginError for a name that is no section, and for a circle.
     """
     packaged = set(packaged_names("section"))
     followers: dict[str, list[str]] = {}
@@ -190,7 +179,7 @@ def order_sections(after: Mapping[str, str]) -> list[str]:
 
 
 def number_figures(sections: Iterable[Section]) -> dict[str, int]:
-    """Name of a section -> the number of its first figure, by the numbers that the sections before it take."""
+    """Return section -> the number of its first figure, by the figures of those before it."""
     numbers: dict[str, int] = {}
     following = 1
     for section in sections:

@@ -1,13 +1,13 @@
-"""For writers of plug-ins: a file to begin with, and the contracts of the families as checks of any configuration.
+"""For writers of plug-ins: a file to begin with, and the contracts of the families as checks.
 
 `search plugin check` runs them on files of yours, and Graft's own tests on what is packaged:
 
     from graft.testing import checks
     for check in checks("scorer"):
-        check.run({"name": "mine", "temperature": 2.0})     # AssertionError, in words, where the promise is broken
+        check.run({"name": "mine", "temperature": 2.0})  # AssertionError, in words, if it is broken
 
-A check of a family is a function `check_...(configuration)` of the module of that name in `contracts`; the first line
-of its docstring is what it promises. Raises DoesNotApply where it says nothing of such a configuration.
+A check of a family is a function `check_...(configuration)` of its module in `contracts`; the first
+line of its docstring is the promise. It raises DoesNotApply for a configuration of no concern.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from spaces.plugins.importing import explain
 __all__ = ["Check", "Configuration", "DoesNotApply", "Finding", "check", "checks"]
 
 _WITH_A_PACK = (
-    "task", "corpus", "tokenizer", "model", "scorer", "activation", "position", "diagnostic", "optimizer", "schedule",
-    "averaging", "learning",
+    "task", "corpus", "tokenizer", "model", "scorer", "activation", "position", "diagnostic",
+    "optimizer", "schedule", "averaging", "learning",
 )  # fmt: skip
 """Families whose plug-ins train in the lanes of a pack."""
 
@@ -37,22 +37,21 @@ class Check:
     name: str
     """`packed_is_alone`"""
     promise: str
-    """In words."""
     run: Callable[[Configuration], None]
-    """Raises AssertionError for a configuration that breaks it, DoesNotApply for one that it says nothing of."""
+    """Raises AssertionError if a configuration breaks it, DoesNotApply if it is of no concern."""
     trains: bool
-    """Whether it trains packs, which takes seconds."""
+    """True if it trains packs, which takes seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What one check said of one configuration."""
+    """The verdict of one check on one configuration."""
 
     check: Check
     verdict: str
-    """`kept`, `broken`, `none`: does not apply."""
+    """`kept`, `broken`, or `none` if it does not apply."""
     reason: str
-    """In words; empty where the promise is kept."""
+    """The reason in words; empty where the promise is kept."""
 
 
 def checks(family: str) -> Sequence[Check]:

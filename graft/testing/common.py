@@ -1,4 +1,4 @@
-"""What every plug-in promises, and what checks of several families need."""
+"""The promises of every plug-in, and tools for the checks of several families."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def build(family: str, configuration: Configuration) -> Any:
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     """Return standard normal numbers, always the same."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
 def start(parameters: Mapping[str, Parameter], seed: int = 3) -> dict[str, Tensor]:
@@ -38,7 +39,8 @@ def start(parameters: Mapping[str, Parameter], seed: int = 3) -> dict[str, Tenso
     found: dict[str, Tensor] = {}
     for name, one in parameters.items():
         values = one.start.values(torch.full((1, math.prod(one.shape)), 0.5, dtype=torch.float64))
-        found[name] = (values + 0.1 * torch.rand(values.shape, generator=noise, dtype=torch.float64)).view(one.shape)
+        apart = 0.1 * torch.rand(values.shape, generator=noise, dtype=torch.float64)
+        found[name] = (values + apart).view(one.shape)
     return found
 
 
@@ -48,13 +50,12 @@ def equal(found: Tensor, expected: Tensor, what: str, tolerance: float = 1e-12) 
 
 
 def check_configuration(family: str, configuration: Configuration) -> None:
-    """Assert that what is built from a configuration can be written as one, and built again from that."""
+    """Assert that a plug-in can be written as a configuration, and built again from that."""
     built = build(family, configuration)
     assert plugins.name_of(built) == configuration["name"]
-    again = plugins.build(family_of(family), plugins.config_of(built))
-    assert again == built, (
-        f"{plugins.config_of(built)} builds another plug-in: do all fields say their rule (knob(...))?"
-    )
+    config = plugins.config_of(built)
+    again = plugins.build(family_of(family), config)
+    assert again == built, f"{config} builds another plug-in: do all fields say their rule (knob(...))?"
     plugins.canonical_json(plugins.structure_of(built))
 
 
@@ -62,8 +63,8 @@ def check_declaration(family: str, configuration: Configuration) -> None:
     """Assert that the class is a frozen dataclass with keyword-only fields and a docstring."""
     member: Any = plugins.load(family_of(family), configuration["name"])
     parameters = member.__dict__.get("__dataclass_params__")
-    assert parameters is not None, f"write @dataclass(frozen=True, kw_only=True) above class {member.__name__}"
-    assert parameters.frozen, f"write @dataclass(frozen=True, kw_only=True) above class {member.__name__}"
+    is_frozen = parameters is not None and parameters.frozen
+    assert is_frozen, f"write @dataclass(frozen=True, kw_only=True) above class {member.__name__}"
     without = [field.name for field in dataclasses.fields(member) if not field.kw_only]
     assert not without, f"fields {', '.join(without)} are not keyword-only: write kw_only=True"
     unruled = [field.name for field in dataclasses.fields(member) if "rule" not in field.metadata]

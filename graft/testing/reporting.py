@@ -1,12 +1,13 @@
-"""The contracts run on plug-ins from outside, each of their examples, told line by line."""
+"""The contracts run on the examples of plug-ins from outside, told line by line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from graft.plugins.families import family_of
-from graft.testing import Configuration, DoesNotApply, check
+from graft.testing import DoesNotApply, check
 from graft.testing.contracts.task import share_seen
 from graft.testing.training import Speed, step_with, time_beside, time_beside_plain_loop
 from spaces import plugins
@@ -24,7 +25,7 @@ class Line(NamedTuple):
 
 
 def check_plugins(outside: Outside) -> Iterator[Line]:
-    """Check all plug-ins but those of installed packages; they must be in use (`spaces.plugins.active`)."""
+    """Check all plug-ins in use (`spaces.plugins.active`), but for those of installed packages."""
     for bundle in outside.bundles:
         for member in () if bundle.is_installed else bundle.members:
             yield Line(member.title)
@@ -49,25 +50,21 @@ def _check_member(member: Member) -> Iterator[Line]:
             broken = finding.verdict == "broken"
             kept = kept and not broken
             yield Line(f"  {_WORDS[finding.verdict]}: {finding.check.promise}{reason}", is_broken=broken)
-        if kept:
-            yield from map(Line, _measure(member.family, configuration))
+        if not kept:
+            continue
+        # Measurements are worth knowing, and neither right nor wrong.
+        with suppress(DoesNotApply):
+            yield Line(f"  step: {step_with(member.family, configuration)}")
+            yield _describe_speed(time_beside(member.family, configuration))
+            if member.family == "model":
+                yield _describe_speed(time_beside_plain_loop(configuration))
+            if member.family == "task":
+                share = f"{share_seen(configuration):.0%} of validation sequences"
+                yield Line(f"  splits: {share} come in 4 training batches too")
 
 
-def _measure(family: str, configuration: Configuration) -> Iterator[str]:
-    """Yield measurements that are worth knowing and neither right nor wrong."""
-    try:
-        yield f"  step: {step_with(family, configuration)}"
-        yield _describe_speed(time_beside(family, configuration))
-        if family == "model":
-            yield _describe_speed(time_beside_plain_loop(configuration))
-        if family == "task":
-            yield f"  splits: {share_seen(configuration):.0%} of validation sequences come in 4 training batches too"
-    except DoesNotApply:
-        return
-
-
-def _describe_speed(speed: Speed) -> str:
-    return (
+def _describe_speed(speed: Speed) -> Line:
+    return Line(
         f"  speed: {speed.rate / speed.rate_beside:.2f} of that of {speed.beside} "
         f"({speed.rate:,.0f} against {speed.rate_beside:,.0f} model-steps/s of a small trial, one worker, CPU)"
     )

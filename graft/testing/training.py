@@ -30,11 +30,12 @@ MODELS: Mapping[type[Task], Mapping[str, Any]] = {
 }
 ENCODER = {"name": "encoder", "width": 8, "depth": 1, "heads": 2, "mlp_multiple": 1}
 REFERENCES = {
-    "task": TOKENS, "model": MODELS[TokenTask], "scorer": {"name": "softmax"}, "activation": {"name": "gelu"},
-    "position": {"name": "learned"}, "optimizer": {"name": "adamw"}, "schedule": {"name": "linear"},
+    "task": TOKENS, "model": MODELS[TokenTask], "scorer": {"name": "softmax"},
+    "activation": {"name": "gelu"}, "position": {"name": "learned"},
+    "optimizer": {"name": "adamw"}, "schedule": {"name": "linear"},
     "averaging": {"name": "bema"}, "learning": {"name": "weights"},
 }  # fmt: skip
-"""What a plug-in is timed beside."""
+"""The plug-ins that others are timed beside."""
 _LANES = 3
 
 
@@ -48,15 +49,14 @@ class Speed(NamedTuple):
 
 
 def trial_with(family: str, configuration: Configuration, number: int = 0, *, steps: int = 4) -> Trial:
-    """Return a small trial that has a plug-in in its place; raises DoesNotApply where no packaged part goes with it."""
+    """Return a small trial with a plug-in; raises DoesNotApply if no packaged part goes with it."""
     config = _config(family, configuration, steps)
     try:
         whole, structure = complete_config(config, families())
     except PluginError as error:
         raise DoesNotApply(str(error)) from error
-    return Trial(
-        number=number, group=0, seed=1_000_003 * number + 17, draws={}, params={}, config=whole, structure=structure
-    )
+    seed = 1_000_003 * number + 17
+    return Trial(number=number, group=0, seed=seed, draws={}, params={}, config=whole, structure=structure)
 
 
 def _config(family: str, configuration: Configuration, steps: int) -> dict[str, Any]:
@@ -104,7 +104,8 @@ def _task_for(model: Configuration) -> dict[str, Any]:
     """Return a packaged task that a model reads, the smallest of its examples."""
     built: Any = plugins.build(family_of("model"), model)
     refusals: list[str] = []
-    for task in [TOKENS, *(one for one in plugins.examples(Task) if one["name"] in packaged_names("task"))]:
+    known = packaged_names("task")
+    for task in [TOKENS, *(one for one in plugins.examples(Task) if one["name"] in known)]:
         try:
             built.check(plugins.build(Task, task))
         except ModuleError:
@@ -118,7 +119,7 @@ def _task_for(model: Configuration) -> dict[str, Any]:
 
 
 def _reports(pack: Pack, waiting: list[Trial]) -> dict[tuple[int, int], Report]:
-    """Train to the end, filling freed lanes from `waiting`; reports by number and step."""
+    """Train to the end, filling freed lanes from `waiting`; return reports by number and step."""
     seen: dict[tuple[int, int], Report] = {}
     while pack.running:
         for report in pack.train(1000):
@@ -128,7 +129,7 @@ def _reports(pack: Pack, waiting: list[Trial]) -> dict[tuple[int, int], Report]:
 
 
 def check_packed_is_alone(family: str, configuration: Configuration) -> None:
-    """Assert that a trial gives the same numbers in a pack that is refilled as alone, to the bit."""
+    """Assert that a trial gives the same numbers in a refilled pack as alone, to the bit."""
     trials = [trial_with(family, configuration, number) for number in range(_LANES + 1)]
     pack = Pack(trials[0], width=_LANES)
     pack.fill(trials[:_LANES])
@@ -147,7 +148,7 @@ def check_packed_is_alone(family: str, configuration: Configuration) -> None:
 
 
 def check_nothing_diverges(family: str, configuration: Configuration) -> None:
-    """Twelve steps at the usual learning rate make no NaN."""
+    """Assert that twelve steps at the usual learning rate make no NaN."""
     trial = trial_with(family, configuration, steps=12)
     pack = Pack(trial, width=2)
     pack.fill([trial])
@@ -162,19 +163,21 @@ def time_beside(family: str, configuration: Configuration, width: int = 8) -> Sp
     """
     reference = _reference(family)
     prepare()  # as a worker does
-    rate, beside = rates_beside([trial_with(family, one) for one in (configuration, reference)], width, "cpu")
+    trials = [trial_with(family, one) for one in (configuration, reference)]
+    rate, beside = rates_beside(trials, width, "cpu")
     return Speed(rate, str(reference["name"]), beside)
 
 
 class PlainLoop:
-    """One model trained as one does without Graft: its module, torch's gradients and torch.optim.AdamW."""
+    """A model trained without Graft: by its module, torch's gradients and torch.optim.AdamW."""
 
     def __init__(self, trial: Trial) -> None:
         recipe = Recipe.of(trial.config)
         if not isinstance(recipe.model, ModuleModel):
             raise DoesNotApply("the model is no torch.nn.Module")
         self._model, self._task, self._batch = recipe.model, recipe.task, recipe.training.batch
-        with torch.random.fork_rng(devices=[]):  # the module draws its parameters from torch's own stream
+        # The module draws its parameters from torch's own stream.
+        with torch.random.fork_rng(devices=[]):
             self._module = recipe.model.module(recipe.task)
         self._optimizer = torch.optim.AdamW(self._module.parameters(), lr=1e-3)
         self._seed, self._steps = torch.tensor([trial.seed]), 0
@@ -193,7 +196,7 @@ class PlainLoop:
 
 
 def time_beside_plain_loop(configuration: Configuration, width: int = 8) -> Speed:
-    """Time a small pack with a model of one's own, and a plain loop over the same module, taking turns.
+    """Time a small pack with a module of one's own, and a plain loop over the module, in turns.
 
     Raises DoesNotApply for a model that is no torch.nn.Module.
     """
@@ -205,7 +208,7 @@ def time_beside_plain_loop(configuration: Configuration, width: int = 8) -> Spee
 
 
 def step_with(family: str, configuration: Configuration) -> str:
-    """How a small trial with the plug-in trains on a CPU: `native`, or `traced` and why.
+    """Return how a small trial with the plug-in trains on a CPU: `native`, or `traced` and why.
 
     Raises DoesNotApply for families whose plug-ins are not in an optimizer step.
     """

@@ -33,11 +33,11 @@ _IN_A_SPACE = {
 
 
 def write_template(family: str, path: Path, *, force: bool = False, from_module: bool = False) -> str:
-    """Write a working plug-in of a family to a new file; how a space names it.
+    """Write a working plug-in of a family to a new file; return how a space names it.
 
-    `from_module`: a model that is a torch.nn.Module. Raises PluginError or OutputError, one line, before anything is
-    written: for an unknown family, a name that is taken or no name, a file that exists (unless `force`), a folder that
-    does not.
+    `from_module`: a model that is a torch.nn.Module. Raises PluginError or OutputError before
+    anything is written: for an unknown family, a bad or taken name, a file that exists (unless
+    `force`), or a folder that does not.
     """
     if family not in FAMILIES:
         raise PluginError(no_such("family", family, FAMILIES))
@@ -55,7 +55,8 @@ def write_template(family: str, path: Path, *, force: bool = False, from_module:
     if not path.absolute().parent.is_dir():
         raise OutputError(f"{path}: there is no folder {path.parent}")
     template = f"{family}_from_module.py" if from_module else f"{family}.py"
-    text = resources.files("graft.testing").joinpath("templates", template).read_text(encoding="utf-8")
+    folder = resources.files("graft.testing").joinpath("templates")
+    text = folder.joinpath(template).read_text(encoding="utf-8")
     title = "".join(word.capitalize() for word in name.split("_"))
     with writing(path):
         path.write_text(re.sub(r"\bExample\b", title, text), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The application: what answers at which address, behind the guard."""
+"""The application of a server: its routes, behind the guard."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for sta
 
 
 def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) -> Guard:
-    """Return the application of one database, for any ASGI server; nothing is read before the first request.
+    """Return the application of one database, for any ASGI server; it reads when first asked.
 
-    `trains`: whether anything trains now beside it, where `settings.processor` says how much that leaves. Raises
-    StorageError for what is no URL of a database.
+    `trains`: whether anything trains beside it now; `settings.processor` says how much that leaves.
+    Raises StorageError for what is no URL of a database.
     """
     find_database(settings.database)
     app = FastAPI(
@@ -85,7 +85,7 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
 
 
 class _ToolsEndpoint:
-    """The tools of programs, by the Model Context Protocol, which is imported when one calls for the first time."""
+    """The tools of programs, by the Model Context Protocol, which the first call imports."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

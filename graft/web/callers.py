@@ -1,4 +1,4 @@
-"""Who asks the server for something: what they may change, and what is asked of the queue for them."""
+"""Those who ask the server: what they may change, and what the queue is asked for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from storage.tokens import Role
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """A person or a program that asks, by a page, an address below `/api` or a tool, with the server that is asked."""
+    """A person or a program that asks, by a page, an address below `/api` or a tool."""
 
     settings: Settings
     checker: Checker
@@ -42,7 +42,7 @@ class Caller:
 
     @property
     def quotas(self) -> Quotas | None:
-        """What a person may ask for; None for the role admin, which may ask for all."""
+        """The most that a person may ask for; None for the role admin, which may ask for all."""
         return None if self.holder.requester is None else self.settings.quotas
 
     def read(self) -> Reader:
@@ -50,46 +50,42 @@ class Caller:
         return open_reader(self.settings.database, self.settings.answer_seconds)
 
     def require(self, role: Role) -> Self:
-        """Refuse with 403 what needs a role that the holder does not have."""
+        """Return the caller; refused with 403 if its holder lacks the role."""
         own = self.holder
         if not own.may(role):
             raise RefusalError(403, f"the token {own.name!r} has the role {own.role}; this needs {role}")
         return self
 
     def check_owner(self, reader: Reader, study: str) -> QueueEntry | None:
-        """Return a study's entry in the queue; refused with 403 if it is another person's, unless the role is admin.
-
-        It spares the work; that an entry is its owner's is checked again by the transaction that changes it.
-        """
+        """Return a study's entry; 403 if it is another person's, unless an admin asks."""
         entry = find_entry(reader, study)
         if entry and entry.owner != self.holder.name and not self.holder.may("admin"):
             raise RefusalError(403, f"study {study} is {entry.owner or 'nobody'}'s; {NEEDS_ADMIN}")
         return entry
 
     def check_change(self, reader: Reader, study: str) -> None:
-        """Refuse with 403 to change a study that is not the holder's by the queue, unless the role is admin."""
+        """Refuse with 403 to change a study that the holder did not submit, unless as an admin."""
         if self.check_owner(reader, study) is None and not self.holder.may("admin"):
             raise RefusalError(403, f"study {study} was launched, not submitted: {NEEDS_ADMIN}")
 
     def submitted(self, space: str, study: str | None = None) -> Submitted:
-        """Return a space as it was sent, or a packaged one by its name, with what it may name and ask for."""
+        """Return a space as sent, or a packaged one by name, with what it may name and ask for."""
         text = catalogue.read_text(space) if space in catalogue.packaged_spaces() else space
-        allowed = self.settings
-        return Submitted(
-            text=text, name=study, plugins=allowed.plugins, resources=allowed.resources, quotas=self.quotas
-        )
+        own, quotas = self.settings, self.quotas
+        return Submitted(text=text, name=study, plugins=own.plugins, resources=own.resources, quotas=quotas)
 
     def plan(self, asked: Submission) -> StoreRequest:
-        """Return the request that queues a space, which is read and checked first; refused as `Checker.ask` does."""
+        """Return the request that queues a space, once checked; refused as `Checker.ask` does."""
         if asked.study:
             with self.read() as reader:
                 self.check_owner(reader, asked.study)
         terms = self.check_terms(asked)
-        found = self.checker.ask(make_request, (self.submitted(asked.space, asked.study),), self.client)
+        space = self.submitted(asked.space, asked.study)
+        found = self.checker.ask(make_request, (space,), self.client)
         return replace(StoreRequest.from_json(json.dumps(found)), terms=terms)
 
     def check_terms(self, asked: Submission) -> Terms:
-        """Return the terms on which a study is run; raises QuotaError for more than a person may have."""
+        """Return the terms on which a study is run; raises QuotaError beyond a person's quotas."""
         quotas = self.quotas
         if quotas:
             quotas.check("priority", asked.priority)
@@ -100,10 +96,11 @@ class Caller:
         return Terms(owner=owner, priority=asked.priority, weight=asked.weight, max_lanes=max_lanes)
 
     def send(self, asked: StoreRequest) -> QueueEntry | None:
-        """Have a request to the queue done; returns the entry, as `request_queue` gives it."""
+        """Ask the queue for a change; return the entry as `request_queue` gives it."""
         with self.read() as reader:
             self.check_owner(reader, asked.study)
-        asked = replace(asked, by=self.holder.requester, most_open=int(self.settings.quotas.studies))
+        most_open = int(self.settings.quotas.studies)
+        asked = replace(asked, by=self.holder.requester, most_open=most_open)
         try:
             return request_queue(self.settings.database, asked)
         except StudyError as error:  # a service that refuses sends a line alone

@@ -1,8 +1,8 @@
-"""Submissions are checked in processes of their own: a space is work, of which who sends it decides how much.
+"""Submissions are checked in processes of their own, as a sender decides how much work a space is.
 
-A process is forked for each from a server of forks that has imported all that a check needs, so that it begins at once.
-It may use so much memory and so many seconds, and is killed after those; the process that answers does none of the
-work, and learns a text of JSON from it.
+A process is forked for each from a server of forks that has imported all that a check needs. It may
+use so much memory and so many seconds, and is killed after those; the process that answers does
+none of the work, and gets JSON from it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any, final
 from graft.web.security.refusals import RefusalError
 
 _AT_ONCE = 2
-"""Checks at one time; who comes then waits."""
+"""Checks at one time; others wait."""
 _MEMORY_BYTES = 1 << 30
-"""That a check may use beyond what the imports do."""
+"""Memory that a check may use beyond what the imports do."""
 _PRIORITY = 10
-"""As `nice` has it: below that of training, above that of pages. A check that waits for the processor for long would
-be taken for one that has no end."""
+"""Niceness: below the priority of training, above that of pages. A check that waits for the
+processor for long would be taken for one that has no end."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def warm_up() -> None:
-    """Start the server of forks, once in a process and before its priority is lowered, which forks inherit."""
+    """Start the server of forks once, before the process lowers its priority: forks inherit it."""
     _CONTEXT.set_forkserver_preload(["graft.web.forks"])
     forkserver.ensure_running()
 
@@ -43,20 +43,21 @@ class Checker:
     """Checks submissions, a few at a time, one of each person."""
 
     def __init__(self, seconds: float) -> None:
-        """`seconds`: of a check, and twice as many as it may wait for its turn."""
+        """Give each check so many seconds, and half as many to wait for its turn."""
         self._seconds = seconds
         self._turns = threading.BoundedSemaphore(_AT_ONCE)
         self._people: set[str] = set()
         self._lock = threading.Lock()
 
     def ask(self, question: Callable[..., Any], values: tuple[Any, ...], person: str) -> Any:
-        """Return the answer to a question of `submissions` about a space or plug-ins, as JSON values.
+        """Return the answer to a question of `submissions`, as JSON values.
 
         Refused as `submissions.reading` does, and with 400 if it takes too long or too much memory.
         """
         with self._turn(person):
             ours, theirs = _CONTEXT.Pipe(duplex=False)
-            process = _CONTEXT.Process(target=_answer, args=(theirs, question, values, self._seconds), daemon=True)
+            args = (theirs, question, values, self._seconds)
+            process = _CONTEXT.Process(target=_answer, args=args, daemon=True)
             process.start()
             theirs.close()
             try:

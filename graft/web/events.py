@@ -1,8 +1,8 @@
-"""What changes in a study, read from a cursor on.
+"""The changes of a study, read from a cursor on.
 
-The cursor is the place of the last trial that ended in the order of ends (`trials.ended`), which the one controller of
-a study counts up, one transaction after another: nothing comes to lie before a cursor that was given out, whatever
-clocks say. A client that lost its connection names the cursor and misses nothing.
+The cursor is the place of the last ended trial in the order of ends (`trials.ended`), which the
+study's one controller counts up, one transaction after another: nothing comes to lie before a
+cursor that was given out, whatever clocks say. A client that lost its connection misses nothing.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from storage.frames import Reader
 from storage.frames.study import StudyReader
 
 MOST_ENDED = 200
-"""Trials that one event tells."""
+"""Trials that one event tells, at most."""
 _SECONDS = 5.0
-"""After so long counts are read again though no trial has ended: trials may have been started."""
+"""Seconds after which counts are read though no trial has ended: some may have been started."""
 
 
 def describe_standing(state: str, planned: int, counts: Mapping[State, int]) -> str:
-    """Return a study's standing as page.js writes it of a Change: the page is drawn again once the two differ."""
-    return " ".join(map(str, (state, planned, *itertools.chain.from_iterable(sorted(counts.items())))))
+    """Return a study's standing as page.js writes it of a Change: it redraws if they differ."""
+    counted = itertools.chain.from_iterable(sorted(counts.items()))
+    return " ".join(map(str, (state, planned, *counted)))
 
 
 @final
 class Follower:
-    """Looks at one study again and again."""
+    """Reads the changes of one study again and again."""
 
     def __init__(self, reader: Reader, study: StudyReader, cursor: int | None) -> None:
-        """`cursor`: where to go on; None: with what happens from now on."""
+        """Start after `cursor`; None: with what happens from now on."""
         self._reader, self._name = reader, str(study.row["name"])
         if cursor is None:
             last = study.trials("ended IS NOT NULL", "ended DESC", 1, ("ended",))
@@ -45,7 +46,7 @@ class Follower:
         self._read_at = 0.0
 
     def look(self) -> Change | None:
-        """Return the change since the last look, at the first all of it, None without one; StudyError if it is gone."""
+        """Return the change since the last look, or None; StudyError if the study is gone."""
         study = self._reader.study(self._name)
         seen = tuple(study.row[name] for name in ("state", "steps", "trials", "updated_at"))
         now = time.monotonic()
@@ -67,7 +68,8 @@ class Follower:
             ended=[EndedTrial(**row) for row in rows.drop("ended").iter_rows(named=True)],
             more=rows.height == MOST_ENDED,
         )
-        if self._told and not change.ended and change == self._told.model_copy(update={"ended": [], "more": False}):
+        last = self._told and self._told.model_copy(update={"ended": [], "more": False})
+        if not change.ended and change == last:
             return None
         self._told = change
         return change

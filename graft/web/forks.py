@@ -1,4 +1,4 @@
-"""What checks of submissions are forked from: all is imported, and one space was checked, which takes seconds once.
+"""The process that checks of submissions are forked from: it has imported all, and checked a space.
 
 Nothing here may start a thread, which a fork would not have.
 """
@@ -14,4 +14,5 @@ from spaces.errors import GraftError
 from spaces.reading import catalogue
 
 with suppress(GraftError):  # a check of a submission would say what is wrong
-    read_submission(Submitted(text=catalogue.read_text("quick/set_complement"), name=None, quotas=Quotas()))
+    space = catalogue.read_text("quick/set_complement")
+    read_submission(Submitted(text=space, name=None, quotas=Quotas()))

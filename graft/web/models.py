@@ -1,4 +1,4 @@
-"""The answers of the server, typed. Times are UTC; a number that is not finite is null, as it is stored."""
+"""The answers of the server, typed. Times are UTC; a number that is not finite is null."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from storage.frames.columns import REQUIRED, TRIALS, WORKERS, Schema
 
 
 class Problem(BaseModel):
-    """Why a request was refused."""
+    """The reason for which a request was refused."""
 
     error: str
     """One line."""
 
 
 class StudyStatus(BaseModel):
-    """Where a study stands: the fields of `graft.stored.status.Status`, and the time that is left."""
+    """The standing of a study: `graft.stored.status.Status`, and the time that is left."""
 
     status: Status
     eta_seconds: float | None
@@ -34,9 +34,9 @@ INTERNAL = ("study_id", "fence")
 
 
 def _describe_row(name: str, schema: Schema, required: Collection[str], **others: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a row of a table, by its columns; `others`: types of columns that hold JSON."""
+    """Return the JSON Schema of a table's row; `others`: types of columns that hold JSON."""
     kinds = {name: others.get(name, kind.to_python()) for name, kind in schema.items()}
-    fields: Any = {name: (kind if name in required else kind | None, ...) for name, kind in kinds.items()}
+    fields: Any = {key: (kind if key in required else kind | None, ...) for key, kind in kinds.items()}
     return create_model(name, **fields).model_json_schema()
 
 
@@ -72,7 +72,7 @@ class TrialPage(BaseModel):
 
     trials: list[TrialRow]
     next: int | None
-    """The cursor of the next page; null: this is the last one."""
+    """The cursor of the next page; null on the last one."""
 
 
 class Point(BaseModel):
@@ -96,7 +96,7 @@ class MetricPage(BaseModel):
 
     metrics: list[MetricRow]
     next: int | None
-    """The cursor of the next page; null: this is the last one."""
+    """The cursor of the next page; null on the last one."""
 
 
 class TrialDetails(BaseModel):
@@ -122,7 +122,7 @@ class EndedTrial(BaseModel):
 
 
 class Change(BaseModel):
-    """What an event says: where the study stands, and the trials that ended since the event before."""
+    """An event: where the study stands, and the trials that ended since the event before."""
 
     state: str
     counts: dict[str, int]
@@ -131,21 +131,21 @@ class Change(BaseModel):
     best_number: int | None
     ended: list[EndedTrial]
     more: bool
-    """Whether more trials have ended, which the next event tells."""
+    """True if more trials have ended, which the next event tells."""
 
 
 class Submission(BaseModel, extra="forbid"):
-    """A space for the queue, and on which terms it is run."""
+    """A space for the queue, and the terms on which it is run."""
 
     space: str
-    """Its YAML text, or a packaged one's name; it may name no file, and no plug-in that the server does not allow."""
+    """YAML text, or a packaged space's name; it names no file, and no plug-in but allowed ones."""
     study: str | None = Field(default=None, max_length=100)
-    """The study's name; null: the space's."""
+    """The study's name; null for the space's."""
     priority: int = Field(default=0, ge=PRIORITIES[0], le=PRIORITIES[-1])
     weight: float = Field(default=1.0, gt=0, le=LARGEST_WEIGHT)
     max_lanes: int | None = Field(default=None, ge=1, le=MOST_LANES)
     owner: str = Field(default="", max_length=LONGEST_OWNER)
-    """Whose study it is, where no token says so."""
+    """The study's owner, where no token says it."""
 
 
 class Priority(BaseModel, extra="forbid"):
@@ -158,13 +158,13 @@ class QueueState(BaseModel):
     """The queue of the service."""
 
     service: str | None
-    """The process that runs it now; null: none does."""
+    """The process that runs it now; null if none does."""
     entries: list[QueueEntry]
 
 
 class Accepted(BaseModel):
-    """What became of a request to the queue."""
+    """The result of a request to the queue."""
 
     study: str
     entry: QueueEntry | None
-    """The study's entry after it; null: the next service does what was asked."""
+    """The study's entry after it; null if the next service does what was asked."""

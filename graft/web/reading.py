@@ -1,4 +1,4 @@
-"""What every request that reads needs: a reader of the database, and the study that its address names."""
+"""A reader of the database for each request, and the study that its address names."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ OpenReader = Annotated[Reader, Depends(read_database)]
 def find_study(study: StudyName, reader: OpenReader, request: Request) -> StudyReader:
     """Return the study of the address; refused with 404 if there is none.
 
-    An address that shows interim results of a study with a claim is recorded as a look. A page that is open asks for
-    `/live` whenever something changes, which is part of that look.
+    An address that shows interim results of a study with a claim is recorded as a look. An open
+    page asks for `/live` whenever something changes, which is part of that look.
     """
     try:
         found = reader.study(study)
@@ -60,9 +60,10 @@ def find_study(study: StudyName, reader: OpenReader, request: Request) -> StudyR
 
 
 def record_page(reader: Reader, request: Request, study: StudyReader) -> None:
-    """Record that a page shows results of a study, as `note_look` does; one that is finished is only read."""
+    """Record that a page shows results of an unfinished study, as `note_look` does."""
     if study.row["state"] != "finished":
-        note_look(reader, settings_of(request).database, study.row["name"], f"page {request.url.path}")
+        page = f"page {request.url.path}"
+        note_look(reader, settings_of(request).database, study.row["name"], page)
 
 
 OpenStudy = Annotated[StudyReader, Depends(find_study)]
@@ -72,13 +73,11 @@ STRANGE = (
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
     *(ResponseValidationError, PolarsError, TemplateError),
 )
-"""What reading rows that were edited by hand may end in."""
+"""Errors that reading rows which were edited by hand may raise."""
 
 
 def refuse(error: Exception, url: str) -> RefusalError:
-    """Return the answer to a client for one of our errors, its line without where the database lies, or for damaged
-    rows, by what is wrong with them; raises any other error again. `url`: of the database.
-    """
+    """Return the answer for our errors, without `url`, and for damaged rows; raise others again."""
     if isinstance(error, RefusalError):
         return error
     if not isinstance(error, GraftError):
@@ -87,4 +86,5 @@ def refuse(error: Exception, url: str) -> RefusalError:
             raise error
         error = RowError(damage)
     status = 403 if isinstance(error, AccessError | QuotaError) else 503 if isinstance(error, AwayError) else 400
-    return RefusalError(status, re.sub(r"^\s*:\s*", "", str(error).replace(find_database(url).name, "")))
+    reason = str(error).replace(find_database(url).name, "")
+    return RefusalError(status, re.sub(r"^\s*:\s*", "", reason))

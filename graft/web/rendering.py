@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from graft.report.rendering.formatting import number, plain, with_interval, with_margin
 
 _FLUSH = "\f"
-"""Where a part of a page ends; HTML does not have it otherwise."""
+"""The end of a part of a page; HTML does not have it otherwise."""
 STATIC = Path(__file__).with_name("static")
 _pages = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("pages")),
@@ -39,15 +39,14 @@ _pages.filters["timed"] = lambda s: re.sub(r"(\d+:)?\d+:\d\d", lambda m: f"{m[0]
 
 
 def render(page: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:
-    """Return a page, or a part of one, by the name of its template; without characters that HTML does not have."""
+    """Return a page, or a part of one, by its template, without characters that HTML has not."""
     return HTMLResponse("".join(_render_parts(page, values)), status_code)
 
 
 def stream(page: str, **values: Any) -> StreamingResponse:
-    """Return the same, sent in the parts that the template ends by `{{ flush }}`: a browser shows one before the next
-    is made.
+    """Return a page in the parts that `{{ flush }}` ends, so that a browser shows each at once.
 
-    What is made late is a function among the values; it must not raise, as the answer has begun.
+    A value that is made late is a function; it must not raise, as the answer has begun.
     """
     return StreamingResponse(_render_parts(page, values), media_type="text/html")
 

@@ -1,4 +1,4 @@
-"""The process that listens: an address is checked and taken, and requests are answered until it is stopped."""
+"""The process that listens: it takes an address and answers requests until it is stopped."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from graft.web.settings import LOOPBACK_NAMES, AddressError, Settings, is_loopba
 from storage import migrate_if_older, open_reader
 
 LOWEST_PRIORITY = 19
-"""As `nice` has it: what training on the same cores leaves."""
+"""Niceness: the server gets what training on the same cores leaves."""
 _CONNECTIONS = 500
-"""Open at one time; what is more is answered with 503."""
+"""Connections that are open at one time; further ones are answered with 503."""
 _LOOK_SECONDS = 0.5
-"""Between looks whether anything trains."""
+"""Seconds between looks whether anything trains."""
 _LEAVE_SECONDS = 2
-"""How long event streams may go on when the server is stopped."""
+"""Seconds that event streams may go on when the server is stopped."""
 
 
 def plan_settings(settings: Settings, host: str) -> Settings:
-    """Return the settings of a server that listens on `host`, with its own names beside those that are given.
+    """Return the settings of a server that listens on `host`, with its own names beside the given.
 
-    Any address but loopback needs tokens. Raises AddressError if there are none, or for what is no address;
-    StorageError if there is no database.
+    Any address but loopback needs tokens. Raises AddressError if there are none, or for what is no
+    address; StorageError if there is no database.
     """
     migrate_if_older(settings.database)
     open_reader(settings.database).close()
@@ -53,10 +53,7 @@ def plan_settings(settings: Settings, host: str) -> Settings:
 
 
 def serve(settings: Settings, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Answer requests until SIGINT or SIGTERM; `announce` gets the address, with the port that was free for port 0.
-
-    Raises AddressError if the address cannot be taken.
-    """
+    """Tell `announce` the address and answer until SIGINT or SIGTERM; AddressError if taken."""
     warm_up()
     os.nice(LOWEST_PRIORITY)
     with _listen(host, port) as listener:
@@ -70,17 +67,16 @@ def serving(
 ) -> Generator[str]:
     """Answer requests beside the block and yield the address; raises AddressError as `serve` does.
 
-    A process of its own does, of the lowest priority: a thread would take the interpreter's lock from the threads that
-    train. It ends with this process, however this one ends; should it end before, `say` is called with a line.
-    `trains`: whether anything trains now, asked a few times a second, where `settings.processor` is set.
-    The address is taken already: who asks before the process is there waits for it, and is not refused.
+    A process of its own answers, at the lowest priority: a thread would take the interpreter's lock
+    from training. It ends with this process, however that ends; if it ends before, `say` gets a
+    line. `trains`: whether anything trains now, asked a few times a second with
+    `settings.processor`. Early requests wait for the process, as the address is taken already.
     """
     context = multiprocessing.get_context("spawn")
     is_training = context.RawValue("b", True)
     with _listen(host, port) as listener:
-        process = context.Process(
-            target=_answer_beside, args=(settings, listener, is_training), name="the process of HTTP"
-        )
+        values = (settings, listener, is_training)
+        process = context.Process(target=_answer_beside, args=values, name="the process of HTTP")
         process.start()
         address = _address(listener)
     is_over = threading.Event()
@@ -112,8 +108,9 @@ def _answer_beside(settings: Settings, listener: socket.socket, is_training: cty
 
     warm_up()
     os.nice(LOWEST_PRIORITY)
-    # Ctrl-C stops training first, and this process when nothing trains any more. Not by a session of its own: Linux
-    # shares the processor out among sessions first (autogroup), and this one would have as much as all that trains.
+    # Ctrl-C stops training first, and this process when nothing trains any more. A session of its
+    # own would not do: Linux shares the processor out among sessions first (autogroup), and this
+    # one would have as much as all that trains.
     os.setpgid(0, 0)
     threading.Thread(target=end_with_parent, daemon=True).start()
     uvicorn.Server(configure(settings, lambda: bool(is_training.value))).run(sockets=[listener])
@@ -122,7 +119,8 @@ def _answer_beside(settings: Settings, listener: socket.socket, is_training: cty
 def _listen(host: str, port: int) -> socket.socket:
     plain = host.strip("[]")
     try:
-        return socket.create_server((plain, port), family=socket.AF_INET6 if ":" in plain else socket.AF_INET)
+        family = socket.AF_INET6 if ":" in plain else socket.AF_INET
+        return socket.create_server((plain, port), family=family)
     except OSError as error:
         raise AddressError(f"--host {host} --port {port}: {error.strerror or error}; choose another --port") from None
 
@@ -133,13 +131,13 @@ def _address(listener: socket.socket) -> str:
 
 
 def configure(settings: Settings, trains: Callable[[], bool] = lambda: True) -> uvicorn.Config:
-    """Return how uvicorn answers with these settings; `trains` as of `create_app`."""
+    """Return the configuration of uvicorn for these settings; `trains` as of `create_app`."""
     return uvicorn.Config(
         create_app(settings, trains),
         http=_limit_connections(settings),
         log_config=None,
         access_log=False,
-        # Who asks is who the request says only where a proxy that is named says it.
+        # A request says who asks only where a named proxy says it.
         proxy_headers=bool(settings.proxies),
         forwarded_allow_ips=[*settings.proxies],
         server_header=False,
@@ -152,8 +150,8 @@ def configure(settings: Settings, trains: Callable[[], bool] = lambda: True) -> 
 def _limit_connections(settings: Settings) -> type[H11Protocol]:
     """Return HTTP with limits: seconds for the head of a request, connections of an address.
 
-    The guard sees a request only after its head. uvicorn waits for a head without end: clients that send a byte now
-    and then would keep all connections, as would one client that opens as many as there are.
+    The guard sees a request only after its head, for which uvicorn waits without end: clients that
+    send a byte now and then would keep all connections, as would one client that opens them all.
     """
     seconds = settings.body_seconds
     counts = Counts(1 << 30, settings.connections_each)
@@ -161,7 +159,7 @@ def _limit_connections(settings: Settings) -> type[H11Protocol]:
     class Impatient(H11Protocol):
         _giving_up: asyncio.TimerHandle | None = None
         _address: str | None = None
-        """Of a connection that is counted."""
+        """The address of a connection that is counted."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             peer = transport.get_extra_info("peername")
@@ -188,7 +186,7 @@ def _limit_connections(settings: Settings) -> type[H11Protocol]:
                 self._giving_up.cancel()
 
         def _watch_head(self) -> None:
-            """Give up later, from the first moment on in which the head is awaited, and not if all of it is there."""
+            """Give up some time after a head is first awaited, unless it is all there by then."""
             is_awaited = self.conn.their_state is h11.IDLE
             if is_awaited and self._giving_up is None:
                 self._giving_up = self.loop.call_later(seconds, self.transport.close)

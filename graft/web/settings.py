@@ -1,4 +1,4 @@
-"""How a server is reached, and what it allows."""
+"""The settings of a server: how it is reached, and what it allows."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class AddressError(GraftError):
 
 @dataclass(frozen=True, kw_only=True)
 class Quotas:
-    """What a person whose token has the role submit may ask for; the role admin may ask for all."""
+    """The most that a person whose role is submit may ask for; the role admin may ask for all."""
 
     trials: float = 10_000
-    """Of a study."""
+    """Trials of a study."""
     steps: float = 1_000_000
-    """Of a trial."""
+    """Steps of a trial."""
     parameters: float = 20_000_000
-    """Of a trial."""
+    """Parameters of a trial."""
     lanes: float = 1_000
-    """Of a study, at once."""
+    """Lanes of a study, at once."""
     studies: float = 20
-    """In the queue at once."""
+    """Studies in the queue, at once."""
     priority: float = 0
-    """The highest class."""
+    """The highest priority class."""
     weight: float = 1
-    """Among the studies of a class."""
+    """The largest share among the studies of a class."""
     disk: float = 20e9
     """Bytes that a study may leave, as estimated: rows of the database, and checkpoints."""
 
@@ -70,22 +70,21 @@ class Quotas:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What of an application is decided when it is made."""
+    """The settings of an application, which are decided when it is made."""
 
     database: str
-    """Its URL."""
+    """URL of the database."""
     hosts: frozenset[str] = LOOPBACK_NAMES
-    """The names, without a port, by which requests may call the server: a page that a foreign name leads here with
-    (DNS rebinding) has another one."""
+    """Names, without a port, by which requests may call the server (against DNS rebinding)."""
     needs_token: bool = False
-    """Whether a request without a token is refused."""
+    """True if a request without a token is refused."""
     plugins: frozenset[str] = frozenset()
     """Entries that the section `plugins` of a submitted space may have."""
     resources: frozenset[str] = frozenset()
-    """Paths of the fields of a submitted space that may name a file, a data set or code: `task.corpus.dataset`."""
+    """Paths of a space that may name a file, a data set or code, such as `task.corpus.dataset`."""
     quotas: Quotas = field(default_factory=Quotas)
     check_seconds: float = 6.5
-    """How long the check of a submission may take, and half as long it may wait for its turn."""
+    """Seconds that the check of a submission may take; it may wait half as long for its turn."""
     proxies: tuple[str, ...] = ()
     """Addresses of proxies, which say for whom they ask and whether over TLS."""
     rate: float = 50.0
@@ -94,27 +93,27 @@ class Settings:
     largest_body: int = 1 << 20
     """Bytes of a request."""
     body_seconds: float = 10.0
-    """How long a client may take to send them, and before that the head of the request."""
+    """Seconds that a client may take to send them, and before that the head of the request."""
     answer_seconds: float = 20.0
-    """How long the database may work on one answer."""
+    """Seconds that the database may work on one answer."""
     streams: int = 256
     """Event streams that are open at one time."""
     streams_each: int = 32
-    """Those of one person, and those of one address."""
+    """Event streams of one person, and of one address."""
     connections_each: int = 100
     """Connections of one address that are open at one time."""
     answers_each: int = 4
-    """Answers that are made at one time for one person, or for one address without tokens; the others wait."""
+    """Answers made at one time for one person, or one address without tokens; others wait."""
     waiting_each: int = 200
     """Requests that wait so; more are refused."""
     processor: float | None = None
-    """Cores that answers may take in the long run while studies train (`sparing`); None: any number."""
+    """Cores that answers may take in the long run while studies train; any number if None."""
     processor_burst: float = 2.0
     """Processor seconds that they may take at once."""
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address; raises AddressError for what is no address."""
+    """Return True if only this machine reaches an address; AddressError for what is no address."""
     if host == "localhost":
         return True
     try:

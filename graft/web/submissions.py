@@ -1,13 +1,14 @@
 """A space that comes over HTTP, read in a process of its own (`checking`), which it may not leave.
 
-On the machine itself a space may name files, data sets and code. Over HTTP it may name those alone that the owner of
-the server allows: plug-ins entry by entry, resources field by field. It may ask for as much as a person may have.
+On the machine itself a space may name files, data sets and code. Over HTTP it may name only those
+that the owner of the server allows: plug-ins by entry, resources by field. It may ask for as much
+as a person may have.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,6 @@ from spaces.messages import shorten
 from spaces.plugins import resources
 from spaces.plugins.active import using
 from spaces.reading.plugins_section import read_entries_of
-from spaces.records import Trial
 from spaces.space import LAST, Space
 from storage import NewStudy, StoreRequest, Terms, open_reader
 
@@ -38,7 +38,7 @@ _HERE = "submit it on the server's machine, with `search submit`"
 _KEPT = {"full": 1_000_000, "thin": 64, "last": 2}
 """Validations of a trial that are kept, at most."""
 _METRIC_BYTES, _TRIAL_BYTES = 32 * 80, 8_000
-"""Of a validation of about 32 numbers in the database, and of a trial's own row."""
+"""Bytes in the database of a validation of about 32 numbers, and of a trial's own row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,28 +47,28 @@ class Submitted:
 
     text: str
     name: str | None
-    """Of the study; None: the space's."""
+    """The study's name; the space's if None."""
     plugins: Collection[str] = ()
     """Entries that its section `plugins` may have."""
     resources: Collection[str] = ()
     """Paths of fields that may name a file, a data set or code."""
     quotas: Quotas | None = None
-    """What it may ask for; None: all."""
+    """The most that it may ask for; anything if None."""
 
 
 def read_submission(submitted: Submitted) -> NewStudy:
-    """Return the study of a space's text, its draws checked and looked at as before a launch; refused as `reading`."""
+    """Return the study of a space's text, checked as before a launch; refused as `reading`."""
     with reading(submitted) as (space, _):
         return new_study(space.name if submitted.name is None else submitted.name, space)
 
 
 def make_request(submitted: Submitted) -> dict[str, Any]:
-    """Return the request that puts the study of a submission into the queue, on no terms yet, as JSON values."""
+    """Return the request that queues the study of a submission, without terms, as JSON values."""
     return _to_request(read_submission(submitted))
 
 
 def describe_space(submitted: Submitted) -> dict[str, Any]:
-    """Return what a checked space plans, as an entry of docs/schemas/space-check.json, and its claims in words."""
+    """Return what a checked space plans (docs/schemas/space-check.json), with claims in words."""
     with reading(submitted) as (space, notes):
         claims = space.claims if isinstance(space, ExperimentSpace) else ()
         return {
@@ -81,23 +81,21 @@ def describe_space(submitted: Submitted) -> dict[str, Any]:
 
 
 def advise_space(submitted: Submitted, database: str, pilot: int | None) -> dict[str, Any]:
-    """Return what the seeds of a space's claims can find: rows as `search advise --format json` has them, and lines.
-
-    `pilot`: so many seeds make a study of their own, of which `request` puts it into the queue, as `make_request` does.
-    """
+    """Return what the seeds of claims can find, or the `request` for `pilot` other seeds."""
     with reading(submitted) as (space, _):
         if not isinstance(space, ExperimentSpace) or not space.claims:
             raise SpaceError(f"{_ORIGIN} has no claim; write `claim: {{arm: ARM, difference: NUMBER}}` into it")
         if pilot is not None:
             planned = plan_pilot(space, pilot)
-            return {"rows": [], "lines": [], "request": _to_request(new_study(planned.name, planned))}
+            request = _to_request(new_study(planned.name, planned))
+            return {"rows": [], "lines": [], "request": request}
         with open_reader(database) as reader:
             found = advise(reader, space, space.name if submitted.name is None else submitted.name)
     return {"rows": [one.to_row() for one in found], "lines": [*map(str, found)], "request": None}
 
 
 def describe_family(family: str) -> list[dict[str, Any]]:
-    """Return every field of Graft's own plug-ins of a family, as `search list FAMILY --format json` has them."""
+    """Return the fields of Graft's own plug-ins of a family, as `search list FAMILY` has them."""
     return [one._asdict() for one in describe_plugins(family_of(family))]
 
 
@@ -107,10 +105,10 @@ def _to_request(study: NewStudy) -> dict[str, Any]:
 
 @contextmanager
 def reading(submitted: Submitted) -> Generator[tuple[Space, list[str]]]:
-    """Yield the space of a text, its draws checked, and what a person may not have meant, a line each.
+    """Yield the space of a text, its draws checked, and lines on what may not have been meant.
 
-    Its plug-ins are in use meanwhile. Refused with 403 for a plug-in or a resource that is not allowed, or for more
-    than the quotas; raises SpaceError or PluginError for what is no space.
+    Its plug-ins are in use meanwhile. Refused with 403 for a plug-in or a resource that is not
+    allowed, or beyond the quotas; raises SpaceError or PluginError for what is no space.
     """
     try:
         with resources.only(submitted.resources):
@@ -121,7 +119,8 @@ def reading(submitted: Submitted) -> Generator[tuple[Space, list[str]]]:
                     raise RefusalError(403, f"{reason}, or have the server started with --allow-plugins")
             with using(plugins_of_text(submitted.text, _ORIGIN)):
                 space = parse(submitted.text, _ORIGIN, families())
-                if submitted.quotas:  # before anything is computed: a width of a billion would not fit
+                # Before anything is computed: a width of a billion would not fit.
+                if submitted.quotas:
                     _check_quotas(space, submitted.quotas)
                 space.check(CHECKED_DRAWS)
                 yield space, review(space)
@@ -132,35 +131,30 @@ def reading(submitted: Submitted) -> Generator[tuple[Space, list[str]]]:
 
 
 def _check_quotas(space: Space, quotas: Quotas) -> None:
-    """Refuse with 403 a space that asks for more than a person may have, by some of its draws."""
+    """Refuse with 403 a space that asks for more than a person may have, by its ends and draws."""
     from workers.engine.machine.memory import count_parameters
 
     quotas.check("trials", space.search.trials)
     validations, parameters, structures = 0, 0, set[object]()
-    for trial in _draw_trials(space):
-        training = trial.config["training"]
-        quotas.check("steps", training["steps"])
-        validations = max(validations, -(-training["steps"] // training["validate_every"]))
-        if trial.structure not in structures:  # which sets the parameters, but not the steps
-            structures.add(trial.structure)
-            parameters = max(parameters, count_parameters(trial.config))
-            quotas.check("parameters", parameters)
+    for part in list_parts(space):
+        ends = (part.space.sample(0, lambda _: 0.0), part.space.sample(0, lambda _: LAST))
+        for trial in (*ends, *part.trials):
+            training = trial.config["training"]
+            quotas.check("steps", training["steps"])
+            validations = max(validations, -(-training["steps"] // training["validate_every"]))
+            if trial.structure not in structures:  # which sets the parameters, but not the steps
+                structures.add(trial.structure)
+                parameters = max(parameters, count_parameters(trial.config))
+                quotas.check("parameters", parameters)
     # A trial that does not fit would take the service with it, and the studies of all others.
-    for shortage in (note for part in list_parts(space) for note in estimate_shortage(part, None, 1)):
+    shortages = (note for part in list_parts(space) for note in estimate_shortage(part, None, 1))
+    for shortage in shortages:
         raise QuotaError(f"memory: {shortage}")
     kept = min(validations, _KEPT[space.search.history])
     rows = space.search.trials * (_TRIAL_BYTES + kept * _METRIC_BYTES)
-    # The two newest checkpoints of each lane: parameters, the optimizer's two numbers of each and an average.
+    # Two checkpoints of each lane: parameters, the optimizer's two numbers of each, an average.
     checkpoints = 2 * min(space.search.trials, quotas.lanes) * 4 * 4 * parameters
     quotas.check("disk", rows + checkpoints)
-
-
-def _draw_trials(space: Space) -> Iterator[Trial]:
-    """Yield the trials of the lowest and the highest draws of each part of a space, and some in between."""
-    for part in list_parts(space):
-        yield part.space.sample(0, lambda _: 0.0)
-        yield part.space.sample(0, lambda _: LAST)
-        yield from part.trials
 
 
 def describe(error: BaseException) -> tuple[int, str]:
@@ -173,11 +167,12 @@ def describe(error: BaseException) -> tuple[int, str]:
     if isinstance(error, GraftError):
         return 403 if isinstance(error, QuotaError) else 400, str(error)
     told = describe_shortage(error) or explain(error)
-    return 400, str(told or SpaceError(f"{_ORIGIN} cannot be read: {type(error).__name__}: {error}"))
+    unread = SpaceError(f"{_ORIGIN} cannot be read: {type(error).__name__}: {error}")
+    return 400, str(told or unread)
 
 
 def hide_folders(reason: str) -> str:
-    """Return the line with paths relative to the working folder or the home: a client is not told where these are."""
+    """Return the line with paths relative to the working folder or the home, which it hides."""
     for folder, shown in ((Path.cwd(), "."), (Path("~").expanduser(), "~")):
         if len(folder.parts) > 1:  # not the root, with which all paths begin
             reason = reason.replace(str(folder), shown)

@@ -14,10 +14,7 @@ from spaces.errors import StudyError
 
 @contextmanager
 def open_file(path: Path) -> Generator[Any]:
-    """Yield a file as a module, which no other import finds.
-
-    Raises StudyError if what is done with it shows that it does not run by itself.
-    """
+    """Yield a file as a module that no import finds; raises StudyError if it does not run."""
     name = "graft_file_that_stands_alone"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec, "it is a Python file"
@@ -28,7 +25,8 @@ def open_file(path: Path) -> Generator[Any]:
         spec.loader.exec_module(module)
         yield module
     except (NameError, AttributeError, ImportError, TypeError) as error:
-        told = f"the code taken out of Graft does not run by itself: {type(error).__name__}: {error}"
-        raise StudyError(f"{told}; what a plug-in needs must be imports, definitions and plain assignments") from error
+        told = "the code taken out of Graft does not run by itself"
+        needs = "what a plug-in needs must be imports, definitions and plain assignments"
+        raise StudyError(f"{told}: {type(error).__name__}: {error}; {needs}") from error
     finally:
         del sys.modules[name]

@@ -17,7 +17,7 @@ _OURS = ("graft.exports.scripts.", "spaces.", "workers.", PREFIX)
 """Prefixes of the modules whose text is taken over."""
 
 _FIELDS = "spaces.plugins.fields"
-"""Where the functions are that say which values a plug-in's field may have."""
+"""The module of the functions that say which values a plug-in's field may have."""
 
 
 class Symbol(NamedTuple):
@@ -34,8 +34,7 @@ NEVER = frozenset(
         Symbol("workers.numerics.stream_kernels", "draws_on"),
     }
 )
-"""Functions that are not called in a file that stands alone, where they would return what counts as false: there is no
-native code, and no kernel of ours."""
+"""Functions whose result counts as false in a file that stands alone, without native code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +43,18 @@ class Module:
 
     title: str
     lines: Sequence[bytes]
-    """As UTF-8, in which Python's parser counts columns."""
+    """The lines in UTF-8, in which Python's parser counts columns."""
     statements: Mapping[str, ast.stmt]
     """Name -> the statement that defines it, in the order of the file."""
     ours: Mapping[str, Symbol]
-    """Name -> what it is in another module of ours."""
+    """Name -> the symbol of another module of ours that it means."""
     foreign: Mapping[str, str]
     """Name -> the statement that imports it from elsewhere."""
 
 
 @cache
 def read_module(name: str) -> Module:
-    """Return a module by its dotted name; it is imported, too, as that finds those of plug-ins from outside."""
+    """Return a module by its dotted name; its import finds those of plug-ins from outside."""
     spec = importlib.import_module(name).__spec__
     assert spec, "it was imported"
     assert isinstance(spec.loader, InspectLoader), "it has a text"
@@ -64,16 +63,15 @@ def read_module(name: str) -> Module:
     statements, ours, foreign = dict[str, ast.stmt](), dict[str, Symbol](), dict[str, str]()
     for node in tree.body:
         if isinstance(node, ast.Import):
-            foreign |= {one.asname or one.name.partition(".")[0]: _import_line(one) for one in node.names}
+            for one in node.names:
+                foreign[one.asname or one.name.partition(".")[0]] = _import_line(one)
         elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
             source = _source(node, spec.parent or "")
             for one in node.names:
                 if f"{source}.".startswith(_OURS):
                     ours[one.asname or one.name] = Symbol(source, one.name)
                 else:
-                    foreign[one.asname or one.name] = (
-                        f"from {source} import {_import_line(one).removeprefix('import ')}"
-                    )
+                    foreign[one.asname or one.name] = f"from {source} {_import_line(one)}"
         else:
             statements |= dict.fromkeys(definitions(node), node)
     title = (ast.get_docstring(tree) or name).partition("\n\n")[0]
@@ -122,15 +120,11 @@ def defined(symbol: Symbol) -> Symbol:
 
 
 SCOPES = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-"""What has names of its own."""
+"""Nodes that have names of their own."""
 
 
 def bound_names(node: ast.AST) -> frozenset[str]:
-    """Return the names that a function binds: its arguments, what it assigns; or those that a comprehension runs
-    over.
-
-    Those that functions and comprehensions in it bind are theirs alone.
-    """
+    """Return the names that a function or comprehension binds itself, without those inside it."""
     found, waiting = set[str](), [*ast.iter_child_nodes(node)]
     while waiting:
         one = waiting.pop()
@@ -162,7 +156,8 @@ def is_class_variable(node: ast.AnnAssign) -> bool:
 
 def is_enumeration(node: ast.ClassDef) -> bool:
     """Return whether a class lists values, as Purpose and Split do."""
-    return any(isinstance(base, ast.Name) and base.id in ("Enum", "IntEnum", "StrEnum") for base in node.bases)
+    kinds = ("Enum", "IntEnum", "StrEnum")
+    return any(isinstance(base, ast.Name) and base.id in kinds for base in node.bases)
 
 
 def is_field(node: ast.AnnAssign, module: str) -> bool:
@@ -174,7 +169,7 @@ def is_field(node: ast.AnnAssign, module: str) -> bool:
 
 
 def registers(decorator: ast.expr) -> bool:
-    """Return whether a decorator makes a function an operation of torch, which the engine's recordings need."""
+    """Return whether a decorator makes a torch operation, which the engine's recordings need."""
     return ast.unparse(decorator).startswith("torch.library.")
 
 
@@ -185,10 +180,7 @@ def is_defined(symbol: Symbol) -> bool:
 
 
 def resolve(node: ast.AST, module: str, bound: Container[str] = ()) -> Symbol | None:
-    """Return where that is defined which an expression of a module names: `name`, or `module.name`.
-
-    `None` if it is not ours. `bound` are the names that mean something else at this place.
-    """
+    """Return our symbol that `name` or `module.name` means in a module, unless `bound` hides it."""
     if isinstance(node, ast.Name) and node.id not in bound:
         read = read_module(module)
         symbol = Symbol(module, node.id) if node.id in read.statements else read.ours.get(node.id)
@@ -199,7 +191,7 @@ def resolve(node: ast.AST, module: str, bound: Container[str] = ()) -> Symbol | 
 
 
 def list_unreached(node: ast.AST, module: str) -> Iterator[ast.stmt]:
-    """Yield the statements of a function that depend on one of `NEVER`: what it returns, and what is done with that."""
+    """Yield the statements of a function that depend on what one of `NEVER` returns."""
     off = set[str]()
 
     def is_off(value: ast.expr) -> bool:

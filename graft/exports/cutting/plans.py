@@ -12,7 +12,7 @@ from spaces.plugins.files import written_of
 TAIL = '''
 
 # What the configuration names
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 CLASSES = {{one.__name__: one for one in ({classes},)}}
@@ -27,7 +27,7 @@ def build(plan):
 
 
 def list_parts(plugin: object, left_out: Collection[str] = ()) -> Iterator[object]:
-    """Yield a plug-in and all that are parts of it, but for those of the families that are `left_out`."""
+    """Yield a plug-in and its parts, but for those of the families that are `left_out`."""
     yield plugin
     for name, rule in plugins.rules(type(plugin)).items():
         if rule.family and plugins.title(rule.family) not in left_out:

@@ -1,8 +1,8 @@
-"""One file out of the classes and functions that a program is made of: of Graft's modules, and of a user's.
+"""One file out of the classes and functions that a program is made of: Graft's, and a user's.
 
-A statement at the top of a module is kept where kept code names it; a method of a class where kept code has an
-attribute of that name, so that what checks and describes a plug-in is left out. What computes stays as it is written,
-so that the file gives the same bits, but for what asks the engine: for that there are stand-ins.
+A statement at the top of a module is kept where kept code names it, a method where kept code has an
+attribute of that name: checks and descriptions of plug-ins are left out. What computes stays as it
+is written, so that the file gives the same bits; stand-ins replace what asks the engine.
 """
 
 from __future__ import annotations
@@ -36,10 +36,8 @@ from graft.exports.cutting.modules import (
 from spaces.errors import StudyError
 
 Object = type | Callable[..., Any]
-"""A class or a function."""
 StandIns = Mapping[Symbol, str]
-"""What is written in place of a statement at the top of a module, or, under the name `Class.method`, of a method; an
-empty text leaves it out."""
+"""Symbol, also `Class.method` -> the text in its place; an empty one leaves it out."""
 
 STAND_INS: StandIns = {
     Symbol("spaces.plugins", "actual"): (
@@ -53,7 +51,7 @@ STAND_INS: StandIns = {
         "    return gather_knots(points, knots, low, (knots.shape[-1] - 1) / (high - low))"
     ),
 }
-"""Those of every file: for code that asks the engine for more than a model needs."""
+"""Stand-ins of every file, for code that asks the engine for more than a model needs."""
 
 ENDS: Sequence[str] = ("build", "CLASSES", "DATA", "DIVERGENCE", "EVALUATION_SEED", "NOT_COMPUTED", "STAGES", "STORED")
 """Names that files have for what is written at their beginning or end."""
@@ -61,7 +59,7 @@ ENDS: Sequence[str] = ("build", "CLASSES", "DATA", "DIVERGENCE", "EVALUATION_SEE
 
 @dataclass(frozen=True, kw_only=True)
 class Shaken:
-    """The text of the file, and what the classes and functions that were wanted are called in it."""
+    """The text of the file, and the names in it of the classes and functions that were wanted."""
 
     text: str
     names: Mapping[Object, str]
@@ -72,23 +70,31 @@ class Shaken:
 def shake(wanted: Iterable[Object], methods: Iterable[str], stand_ins: StandIns | None = None) -> Shaken:
     """Return the classes, with these methods, and the functions, and all that they need.
 
-    Raises StudyError for code that needs a whole module of Graft, or imports different things by one name.
+    Raises StudyError for code that needs a whole module of Graft, or two things of one name.
     """
     symbols = {one: Symbol(one.__module__, one.__name__) for one in wanted}
     kept = _Kept(methods=set(methods), stand_ins={**STAND_INS, **(stand_ins or {})})
     kept.close(symbols.values())
     names = _name(kept)
+    modules = dict.fromkeys(symbol.module for symbol in kept.symbols)
+    needs = dict[str, list[str]]()
+    for name in modules:
+        ours = {defined(one).module for one in read_module(name).ours.values() if is_defined(one)}
+        used = {symbol.module for symbol in kept.used.get(name, ())}
+        # Sorted, as sets of texts come in another order in each process.
+        needs[name] = sorted((ours & modules.keys() | used) - {name})
     sections = list[str]()
-    for module in _order(kept):
+    for module in TopologicalSorter(needs).static_order():
         own = [kept.text(symbol, names) for symbol in kept.in_order(module)]
-        sections.append("\n\n\n".join([f"# {read_module(module).title}\n# {'-' * 100}", *own]))
+        sections.append("\n\n\n".join([f"# {read_module(module).title}\n# {'-' * 98}", *own]))
     imports = "\n".join(_join_imports(kept.imports))
     text = "\n\n\n".join([f"from __future__ import annotations\n\n{imports}", *sections])
     packages = sorted({statement.split()[1].partition(".")[0] for statement in kept.imports})
-    return Shaken(text=text, names={one: names[symbol] for one, symbol in symbols.items()}, packages=packages)
+    found = {one: names[symbol] for one, symbol in symbols.items()}
+    return Shaken(text=text, names=found, packages=packages)
 
 
-# ------------------------------------------------------------------------------------------------------ what is needed
+# --------------------------------------------------------------------------------- what is needed
 
 
 @dataclass(kw_only=True)
@@ -110,7 +116,7 @@ class _Kept:
     """A symbol that is used as `module.name` -> names that mean something else where it is used."""
 
     def close(self, wanted: Iterable[Symbol]) -> None:
-        """Keep these and what they need, until nothing is added: a name found late may be a method found early."""
+        """Keep these and what they need, until nothing is added: late names keep methods."""
         self.symbols |= dict.fromkeys(wanted)
         before = -1
         while before != len(self.seen):
@@ -132,8 +138,8 @@ class _Kept:
         blocks = [_cut(module, node, symbol.module, names, until=node.body[0])]
         kept = list(self._body(node, symbol))
         for before, one in zip([None, *kept], kept, strict=False):
-            is_apart = isinstance(one, ast.FunctionDef) or isinstance(before, ast.FunctionDef) or before is node.body[0]
-            gap = "\n" if before and is_apart else ""
+            is_method = isinstance(one, ast.FunctionDef) or isinstance(before, ast.FunctionDef)
+            gap = "\n" if before and (is_method or before is node.body[0]) else ""
             if stand_in := self._stand_in(one, symbol):
                 text = stand_in
             elif isinstance(one, ast.AnnAssign) and is_field(one, symbol.module):
@@ -147,7 +153,7 @@ class _Kept:
         """Return the symbols of a module in the order of its file, stand-ins first."""
         places = {name: place for place, name in enumerate(read_module(module).statements)}
         own = [symbol for symbol in self.symbols if symbol.module == module]
-        return sorted(own, key=lambda symbol: -1 if symbol in self.stand_ins else places[symbol.name])
+        return sorted(own, key=lambda one: -1 if one in self.stand_ins else places[one.name])
 
     def _nodes(self, symbol: Symbol) -> Iterator[ast.AST]:
         """Yield the parts of a statement that are kept."""
@@ -163,8 +169,9 @@ class _Kept:
             yield parse(f"class _:\n{text}") if (text := self._stand_in(one, symbol)) else one
 
     def _body(self, node: ast.ClassDef, symbol: Symbol) -> Iterator[ast.stmt]:
-        # torch.autograd.Function calls its own methods, and a loop over an enumeration meets all of its members.
-        foreign = any(isinstance(base, ast.Attribute) and not resolve(base, symbol.module) for base in node.bases)
+        # torch.autograd.Function calls its methods, and a loop over an enumeration all members.
+        attributes = (base for base in node.bases if isinstance(base, ast.Attribute))
+        foreign = not all(resolve(base, symbol.module) for base in attributes)
         whole = foreign or is_enumeration(node)
         before_is_kept = True
         for one in node.body:
@@ -184,14 +191,15 @@ class _Kept:
 
     def _is_kept(self, node: ast.stmt) -> bool:
         if isinstance(node, ast.FunctionDef):
-            special = node.name.startswith("__") and node.name != "__post_init__"  # that one checks what was checked
+            # __post_init__ checks what was checked.
+            special = node.name.startswith("__") and node.name != "__post_init__"
             return special or node.name in self.methods
         if isinstance(node, ast.AnnAssign) and not is_class_variable(node):
             return True
         return any(name in self.methods for name in definitions(node))
 
     def _walk(self, node: ast.AST, module: str, bound: frozenset[str] = frozenset()) -> None:
-        """Keep what a node names, but for `bound` names; those in annotations need not be there when the file runs."""
+        """Keep what a node names, but for `bound` names; those in annotations may be left out."""
         if found := resolve(node, module, bound):
             self._keep(found, module)
             if isinstance(node, ast.Attribute):
@@ -199,8 +207,9 @@ class _Kept:
             return
         if isinstance(node, ast.Attribute):
             self.methods.add(node.attr)
-        if isinstance(node, ast.Name) and node.id not in bound and node.id in read_module(module).foreign:
-            self.imports.add(read_module(module).foreign[node.id])
+        foreign = read_module(module).foreign
+        if isinstance(node, ast.Name) and node.id not in bound and node.id in foreign:
+            self.imports.add(foreign[node.id])
         if isinstance(node, ast.FunctionDef):
             self.unreached.update(map(id, list_unreached(node, module)))
         if isinstance(node, SCOPES):
@@ -228,26 +237,13 @@ class _Kept:
     def _keep(self, symbol: Symbol, user: str) -> None:
         """Keep what a module's kept code names."""
         if symbol not in self.stand_ins and symbol.name not in read_module(symbol.module).statements:
-            raise StudyError(
-                f"{user} uses the module {symbol.module}.{symbol.name}, which cannot be taken out of Graft"
-            )
+            whole = f"{symbol.module}.{symbol.name}"
+            raise StudyError(f"{user} uses the module {whole}, which cannot be taken out of Graft")
         self.symbols.setdefault(symbol)
         self.used.setdefault(user, set()).add(symbol)
 
 
-# ------------------------------------------------------------------------------------------------------- the new file
-
-
-def _order(kept: _Kept) -> Iterable[str]:
-    """Return the modules, each after those that its statements need."""
-    modules = dict.fromkeys(symbol.module for symbol in kept.symbols)
-    needs = {
-        name: {defined(one).module for one in read_module(name).ours.values() if is_defined(one)} & modules.keys()
-        | {symbol.module for symbol in kept.used.get(name, ())}
-        for name in modules
-    }
-    # Sorted, as sets of texts come in another order in each process.
-    return TopologicalSorter({name: sorted(found - {name}) for name, found in needs.items()}).static_order()
+# ---------------------------------------------------------------------------------- the new file
 
 
 def _join_imports(statements: Iterable[str]) -> Iterator[str]:
@@ -264,7 +260,7 @@ def _join_imports(statements: Iterable[str]) -> Iterator[str]:
 
 
 def _name(kept: _Kept) -> Mapping[Symbol, str]:
-    """Choose each symbol's name in the new file: its own, with its module's beside it if that means something else.
+    """Choose each symbol's name in the new file: its own, or with its module's if that is taken.
 
     Raises StudyError if modules import different things by one name.
     """
@@ -287,11 +283,12 @@ def _name(kept: _Kept) -> Mapping[Symbol, str]:
 def _cut(module: Module, node: ast.stmt, name: str, names: Mapping[Symbol, str], until: ast.stmt | None = None) -> str:
     """Return a statement's lines, before `until`, with new names and no registering decorators."""
     decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
-    dropped = {line for one in decorators if registers(one) for line in range(one.lineno, (one.end_lineno or 0) + 1)}
+    gone: list[ast.expr | ast.stmt] = [one for one in decorators if registers(one)]
+    gone += list_unreached(node, name) if isinstance(node, ast.FunctionDef) else ()
+    dropped = {line for one in gone for line in range(one.lineno, (one.end_lineno or 0) + 1)}
     last = first_line(until) - 1 if until else node.end_lineno or node.lineno
-    for one in list_unreached(node, name) if isinstance(node, ast.FunctionDef) else ():
-        dropped |= {*range(one.lineno, (one.end_lineno or 0) + 1)}
-    lines = {number: module.lines[number - 1] for number in range(first_line(node), last + 1) if number not in dropped}
+    kept = (number for number in range(first_line(node), last + 1) if number not in dropped)
+    lines = {number: module.lines[number - 1] for number in kept}
     renamed = [
         (one.lineno, one.col_offset, one.end_col_offset or 0, names[symbol])
         for one, symbol in _list_named(node, name)
@@ -308,7 +305,7 @@ def _cut(module: Module, node: ast.stmt, name: str, names: Mapping[Symbol, str],
 
 
 def _list_named(node: ast.AST, module: str, bound: frozenset[str] = frozenset()) -> Iterator[tuple[ast.expr, Symbol]]:
-    """Yield the expressions in a statement that name what is ours, but for names that something in it binds."""
+    """Yield the expressions in a statement that name what is ours, unless a scope binds it."""
     if isinstance(node, ast.Name | ast.Attribute) and (symbol := resolve(node, module, bound)):
         yield node, symbol
         return

@@ -1,1 +1,1 @@
-"""Hugging Face: trained trials as models of its library, and language models scored by lm-evaluation-harness."""
+"""Hugging Face: trained trials as its models, and language models scored by its harness."""

@@ -46,7 +46,7 @@ It keeps no cache of keys and values. {tokens}
 
 
 def write_card(folder: Path, restored: RestoredTrial, study: str, variant: str, written: object) -> None:
-    """`README.md` in the folder; `written` says in words what was."""
+    """Write `README.md` in the folder; `written` says in words what was."""
     has_tokenizer = (folder / "tokenizer.json").exists()
     last = {name: value for _, *name_parts, value in restored.metrics if (name := "/".join(filter(None, name_parts)))}
     text = _TEXT.format(

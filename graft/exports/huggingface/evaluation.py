@@ -1,4 +1,4 @@
-"""Language models scored by lm-evaluation-harness: trained trials, and pretrained models under a scorer of Graft."""
+"""Language models scored by lm-evaluation-harness: trained trials, and pretrained models."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _COLUMNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Harness:
-    """What is asked of a model, and how."""
+    """The questions that are asked of a model, and how."""
 
     tasks: Sequence[str]
     """Names of tasks of the harness, or of `include`."""
     include: Path | None = None
     """A folder with tasks of one's own, as YAML files."""
     limit: int | None = None
-    """Examples of each task; None: all."""
+    """Examples of each task; all if None."""
     examples: int | None = None
-    """Shown before each question; None: as the task has it."""
+    """Examples shown before each question; as many as the task has if None."""
     batch: int = 8
     device: str = "cpu"
 
@@ -56,9 +56,9 @@ class Asked:
 def find_tasks(harness: Harness) -> Asked:
     """Find the tasks, before anything is trained.
 
-    The harness' own tasks, thousands of files, are looked through only for names that are not among one's own. Raises
-    StudyError if the harness, or a part of it that reads models of Hugging Face, is not installed, or if it has no task
-    of such a name.
+    The harness' own tasks, thousands of files, are searched only for names that `include` lacks.
+    Raises StudyError if the harness, or its part that reads models of Hugging Face, is not
+    installed, or if it has no task of such a name.
     """
     require_extra("lm_eval", "evaluate")
     with _quiet():
@@ -82,7 +82,7 @@ def find_tasks(harness: Harness) -> Asked:
 
 
 def evaluate_folder(folder: Path, asked: Asked) -> pl.DataFrame:
-    """Score the model that `search export --to huggingface` wrote; one row per task, metric and filter.
+    """Score a model that `search export --to huggingface` wrote: a row per task, metric and filter.
 
     `standard_error` is over the task's examples, as the harness has it; null where it has none.
     """
@@ -92,9 +92,7 @@ def evaluate_folder(folder: Path, asked: Asked) -> pl.DataFrame:
 
 
 def evaluate_pretrained(folder: Path, scorer: Mapping[str, Any] | None, dtype: str, asked: Asked) -> pl.DataFrame:
-    """Return the same of a pretrained model of the kind of Llama or Gemma, its softmax replaced by a scorer; None:
-    left.
-    """
+    """Score a pretrained Llama or Gemma in the same way, with `scorer` in place of its softmax."""
     from workers.networks.pretrained import load_pretrained
 
     model = load_pretrained(folder, scorer, dtype).to(asked.harness.device)
@@ -104,7 +102,8 @@ def evaluate_pretrained(folder: Path, scorer: Mapping[str, Any] | None, dtype: s
 def _score(model: Mapping[str, Any], asked: Asked) -> pl.DataFrame:
     harness = asked.harness
     with _quiet():
-        wrapped = import_module(_MODELS).HFLM(**model, batch_size=harness.batch, device=harness.device)
+        wrap = import_module(_MODELS).HFLM
+        wrapped = wrap(**model, batch_size=harness.batch, device=harness.device)
         found: Any = import_module("lm_eval").simple_evaluate(
             model=wrapped,
             tasks=[*harness.tasks],
@@ -117,9 +116,7 @@ def _score(model: Mapping[str, Any], asked: Asked) -> pl.DataFrame:
 
 
 def to_frame(found: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the harness' results as rows: `{"results": {task: {"acc,none": .., "acc_stderr,none": ..}}, "n-samples":
-    ..}`.
-    """
+    """Return the harness' `{"results": {task: {"acc,none": ..}}, "n-samples": ..}` as rows."""
     rows = list[tuple[Any, ...]]()
     for task, numbers in found["results"].items():
         samples = found.get("n-samples", {}).get(task, {}).get("effective")
@@ -128,18 +125,20 @@ def to_frame(found: Mapping[str, Any]) -> pl.DataFrame:
             if not comma or metric.endswith("_stderr") or not isinstance(value, int | float):
                 continue
             error = numbers.get(f"{metric}_stderr,{rule}")
-            rows.append((task, metric, rule, value, error if isinstance(error, float) else None, samples))
+            known = error if isinstance(error, float) else None
+            rows.append((task, metric, rule, value, known, samples))
     return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
 
 
 def write_results(frame: pl.DataFrame, path: Path, about: Mapping[str, Any]) -> None:
     """Write a JSON file with the scores and the description of the model that they belong to."""
-    path.write_text(json.dumps({**about, "results": frame.to_dicts()}, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps({**about, "results": frame.to_dicts()}, indent=2)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Silence the harness' own libraries, which warn of one another, and the harness on what a task leaves out."""
+    """Silence the harness' libraries, which warn of one another, and its notes on tasks."""
     logger = logging.getLogger("lm_eval")
     before = logger.level
     logger.setLevel(logging.ERROR)

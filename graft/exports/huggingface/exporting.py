@@ -32,7 +32,7 @@ _NETWORK = "network_graft.py"
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """What is to be written, checked before anything is trained for it."""
+    """A trial that is to be written, checked before anything is trained for it."""
 
     restored: RestoredTrial
     study: str
@@ -43,13 +43,13 @@ class Export:
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What was written."""
+    """The model that was written."""
 
     parameters: int
     steps: int
     variant: str
     difference: float
-    """Largest difference between a logit of the written code and one of the trial's own; 0: equal to the bit."""
+    """Largest difference between logits of the written code and the trial's own; 0 if equal."""
 
     def __str__(self) -> str:
         same = "logits equal to the bit" if self.difference == 0 else f"logits equal within {self.difference:.1e}"
@@ -68,8 +68,8 @@ def begin_export(
 ) -> Export:
     """Return a stored trial that can be written as a model of Hugging Face to a folder.
 
-    `variant`: raw, ema, bema ...; None: the objective's, as `Study.model` has it. Raises OutputError for a folder that
-    is there and not empty, and StudyError for a trial that is no causal model over tokens.
+    `variant`: raw, ema, bema ..., by default the objective's. Raises OutputError for a folder that
+    is not empty, and StudyError for a trial that is no causal model over tokens.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder} exists and is not empty; name another folder")
@@ -83,10 +83,7 @@ def begin_export(
 
 
 def finish_export(export: Export, watch: Callable[[int], None]) -> Exported:
-    """Train the trial again, as far as it was trained, and write it; what goes wrong leaves no folder.
-
-    `watch` is called with the steps that the training reaches.
-    """
+    """Train the trial again and write it; an error leaves no folder. `watch` gets its steps."""
     from workers.engine.replay import weights
     from workers.engine.trained_model import trained_model
 
@@ -114,7 +111,7 @@ def finish_export(export: Export, watch: Callable[[int], None]) -> Exported:
 
 
 def check_model(restored: RestoredTrial) -> None:
-    """Raise StudyError if a trial is no single causal model over tokens, which alone transformers can generate from."""
+    """Raise StudyError if a trial is no single causal model over tokens, which can generate."""
     from workers.data.tasks import TokenTask
     from workers.training.recipe import Recipe
 
@@ -130,7 +127,7 @@ def check_model(restored: RestoredTrial) -> None:
 
 
 def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> float:
-    """Write everything but the card; the largest difference of logits."""
+    """Write everything but the card; return the largest difference of logits."""
     import numpy as np
 
     from workers.engine.exporting import largest_difference, write_safetensors
@@ -145,15 +142,14 @@ def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> f
     (folder / _NETWORK).write_text(f"{head}\n\n{shaken.text}\n{tail}", encoding="utf-8")
     settings = _settings(recipe, model, learned, shaken)
     tensors = {f"network.{name}": array for name, array in learned.items()}
+    end: dict[str, int] = {}
     if (tokens := write_tokenizer(folder, recipe)) is not None:
         own = settings["vocab_size"]
         places = np.full(tokens.count, own, dtype=np.int64)
         places[[*tokens.kept, tokens.count - 1]] = np.arange(own)
         tensors["own_tokens"] = places
-        end = {"bos_token_id": tokens.count - 1, "eos_token_id": tokens.count - 1, "pad_token_id": tokens.count - 1}
+        end = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), tokens.count - 1)
         settings |= {"vocab_size": tokens.count, "own_vocabulary": own, **end}
-    else:
-        end = dict[str, int]()
     _write_json(folder / "config.json", settings)
     _write_json(folder / "generation_config.json", {"use_cache": False, **end})
     write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
@@ -188,21 +184,21 @@ def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Sh
     }
 
 
-# --------------------------------------------------------------------------------------------------------- tokenizers
+# ------------------------------------------------------------------------------------- tokenizers
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenTokens:
-    """Of a tokenizer's file."""
+    """The tokens of a tokenizer's file."""
 
     count: int
-    """Tokens, the end of a text as the last one."""
+    """Number of tokens; the last one is the end of a text."""
     kept: list[int]
-    """Those that the trial has, in its own order."""
+    """The tokens that the trial has, in its own order."""
 
 
 def write_tokenizer(folder: Path, recipe: Recipe) -> WrittenTokens | None:
-    """Return the files of a language task's tokenizer; None where the task has none."""
+    """Write the files of a language task's tokenizer; return None where the task has none."""
     from workers.data.tasks.language import Language
     from workers.data.tokenizers import HasFile
 
@@ -214,12 +210,15 @@ def write_tokenizer(folder: Path, recipe: Recipe) -> WrittenTokens | None:
     text, end = encoder.file()
     tokenizer = json.loads(text)
     if known.source.lower_case:
-        before = [tokenizer["normalizer"]] if tokenizer.get("normalizer") else []
-        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *before]}
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
+        steps = [{"type": "Lowercase"}]
+        steps += [tokenizer["normalizer"]] if tokenizer.get("normalizer") else []
+        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    content = json.dumps(tokenizer, ensure_ascii=False)
+    (folder / "tokenizer.json").write_text(content, encoding="utf-8")
     longest = recipe.task.longest
     described = {"eos_token": end, "bos_token": end, "pad_token": end, "model_max_length": longest}
-    _write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **described})
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    _write_json(folder / "tokenizer_config.json", {**kind, **described})
     return WrittenTokens(count=encoder.size + 1, kept=[*known.kept])
 
 

@@ -1,4 +1,4 @@
-"""Packages that only some need."""
+"""Packages that only some people need."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from spaces.errors import StudyError
 
 
 def require_extra(package: str, extra: str) -> None:
-    """Raise StudyError, with pip's command, where the package of one of Graft's extras is not installed."""
+    """Raise StudyError, with pip's command, if the package of an extra is not installed."""
     if find_spec(package) is None:
         raise StudyError(f"{package} is not installed: pip install 'graft-search[{extra}]'")

@@ -23,14 +23,14 @@ class LoggedTrial:
     name: str
     """`trial-0017`"""
     params: Params
-    """What was drawn, and what follows from it."""
+    """The drawn values, and what follows from them."""
     config: Mapping[str, Scalar]
     """Dotted path -> value, of the whole configuration."""
     facts: Mapping[str, Scalar]
-    """Its number, seed, state, objective and the like, where there are any."""
+    """The number, seed, state, objective and the like, where there are any."""
     started: datetime
     ended: datetime
-    """When it was last seen to train, of a trial that has not ended."""
+    """The time when it ended, or was last seen to train."""
     validations: Sequence[tuple[int, Mapping[str, float]]]
     """Step, and `tvd/bema` or `tvd/bema/length=64` -> value; NaN for one that was not finite."""
 
@@ -39,11 +39,7 @@ _FACTS = ("number", "group_number", "seed", "state", "steps", "objective", "seco
 
 
 def read_logged(reader: Reader, study: str, where: str | None, top: int) -> Iterator[LoggedTrial]:
-    """Yield the trials of the best objectives, so many at most, the best first; `where`: an SQL
-    condition, as of trials.
-
-    Raises StudyError where there is none. One trial is read at a time.
-    """
+    """Yield the `top` best trials of `where` (SQL), one at a time; StudyError if there is none."""
     stored = reader.study(study)
     condition = "objective IS NOT NULL" + (f" AND ({where}\n)" if where else "")
     rows = stored.trials(condition, top=top)

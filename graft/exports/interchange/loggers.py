@@ -14,13 +14,11 @@ from storage.frames import open_reader
 
 
 def export_logged(url: str, study: str, to: str, folder: Path, *, where: str | None = None, top: int) -> int:
-    """Write the best trials of a study, so many at most, for the logger `to`; how many.
+    """Write the best trials of a study, at most `top`, for the logger `to`; return how many.
 
-    A logger is a module of this package with `write`, which needs the package PACKAGE; an extra of
-    its name has it.
-
-    `folder` must not exist, or be empty; what goes wrong leaves none. Raises OutputError, and
-    StudyError where the logger is not installed or no trial has an objective.
+    A logger is a module of this package with `write`; the extra of its name has its PACKAGE.
+    `folder` must not exist, or be empty; an error leaves none. Raises OutputError, and StudyError
+    where the logger is not installed or no trial has an objective.
     """
     logger: Any = importlib.import_module(f"graft.exports.interchange.{to}")
     require_extra(logger.PACKAGE, to)

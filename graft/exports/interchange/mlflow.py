@@ -15,25 +15,27 @@ PACKAGE = "mlflow"
 FILE = "mlflow.db"
 _METRICS = 1_000
 _PARAMS = 100
-"""Most that MLflow takes at once."""
+"""Metrics and params that MLflow takes at once, at most."""
 _REFUSED = re.compile(r"[^\w./: -]")
 
 
 def write(trials: Iterable[LoggedTrial], folder: Path, study: str) -> int:
-    """Write one run for each trial into the experiment `study`; how many.
-
-    MLflow's names have no `=`: the metric `tvd/bema/length=64` is `tvd/bema/length:64` there.
-    """
+    """Write a run per trial into the experiment `study`, `:` for `=` in names; return how many."""
+    mlflow: Any = importlib.import_module("mlflow")
     entities: Any = importlib.import_module("mlflow.entities")
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells each table that it makes
-    client = importlib.import_module("mlflow").MlflowClient(tracking_uri=f"sqlite:///{folder.absolute() / FILE}")
-    experiment = client.create_experiment(study, artifact_location=(folder.absolute() / "artifacts").as_uri())
+    folder = folder.absolute()
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder / FILE}")
+    place = (folder / "artifacts").as_uri()
+    experiment = client.create_experiment(study, artifact_location=place)
     count = 0
     for trial in trials:
         start, end = (round(time.timestamp() * 1000) for time in (trial.started, trial.ended))
         tags = {name: str(value) for name, value in trial.facts.items()}
-        run = client.create_run(experiment, start_time=start, tags=tags, run_name=trial.name).info.run_id
-        params = [entities.Param(_name(path), str(value)) for path, value in {**trial.config, **trial.params}.items()]
+        created = client.create_run(experiment, start_time=start, tags=tags, run_name=trial.name)
+        run = created.info.run_id
+        values = {**trial.config, **trial.params}
+        params = [entities.Param(_name(path), str(value)) for path, value in values.items()]
         for first in range(0, len(params), _PARAMS):
             client.log_batch(run, params=params[first : first + _PARAMS])
         metrics = [

@@ -20,14 +20,14 @@ from spaces.errors import GraftError
 from spaces.plugins.active import using
 from spaces.settings import MetricName
 from spaces.space import Space
-from storage.frames import Reader, open_reader
+from storage.frames import open_reader
 from storage.frames.answers import quote
 from storage.frames.study import StudyReader
 
 MOST_SHOWN = 5_000
 """Trials of a study that are shown: beyond some thousand, Optuna's pages take minutes to draw."""
 _VERSION = ("state", "fence", "finished_at", "objective")
-"""What changes when a trial ends, or is queued again."""
+"""Columns that change when a trial ends, or is queued again."""
 _BATCH = 500
 """Trials whose validations are read at once."""
 
@@ -35,7 +35,7 @@ _BATCH = 500
 def open_storage(url: str, most: int | None = MOST_SHOWN) -> ReadOnlyStorage:
     """Return Optuna's storage over a database, read-only, for `optuna.load_study(storage=...)`.
 
-    `most`: trials of a study that are shown, the best and the newest, half of them each; None: all.
+    `most`: trials of a study that are shown, half the best and half the newest; all if None.
     Raises StorageError where there is no such database.
     """
     with open_reader(url):
@@ -43,11 +43,7 @@ def open_storage(url: str, most: int | None = MOST_SHOWN) -> ReadOnlyStorage:
 
 
 def export_journal(url: str, study: str, file: Path) -> int:
-    """Write a study with all of its trials as a journal file of Optuna; how many trials.
-
-    Raises OutputError where it cannot be written; a file that is there is replaced, at once and at
-    the end.
-    """
+    """Write a study to a journal file of Optuna, or raise OutputError; return how many trials."""
     with open_reader(url) as reader:
         reader.study(study)
     aside = file.with_name(f".{file.name}.part")
@@ -63,7 +59,7 @@ def export_journal(url: str, study: str, file: Path) -> int:
 
 @final
 class DatabaseStudies:
-    """Reads a database for Optuna's storage; each call over a connection of its own, so that any thread may call."""
+    """Reads a database for Optuna's storage, each call over its own connection, from any thread."""
 
     def __init__(self, url: str, most: int | None) -> None:
         self._url = url
@@ -75,32 +71,40 @@ class DatabaseStudies:
             return reader.studies().rows(named=True)
 
     def read_spaces(self, study: str) -> Sequence[Space]:
-        """Return the spaces that a study has had, the present one last; those that cannot be read are left out."""
+        """Return the spaces that a study has had, the present one last, without unreadable ones."""
         with open_reader(self._url) as reader:
             stored = reader.study(study)
             texts = [*stored.changes()["space"], stored.row["space"]]
             spaces: list[Space] = []
             for text in texts:
-                # What this version of Graft, or this machine, can no longer read is left out.
+                # This version of Graft, or this machine, may no longer read it.
                 with suppress(GraftError), using(read_outside(reader, study)):
                     spaces.append(parse(text, f"the space of study {study}", families()))
             return spaces
 
     def read_trials(self, study: str, known: Mapping[int, Version]) -> Reading:
-        """Return the trials to show; rows and validations only of those whose version is not the known one."""
+        """Return the trials to show; rows and validations only of those with an unknown version."""
         with open_reader(self._url) as reader, reader.moment():
             stored = reader.study(study)
             versions = {number: tuple(rest) for number, *rest in self._choose(stored).iter_rows()}
             # A trial that trains has another validation each time.
             stale = [number for number, one in versions.items() if one[0] == "running" or known.get(number) != one]
+            metric, variant, condition = map(quote, MetricName.of(str(stored.row["objective"])))
             rows: list[dict[str, Any]] = []
             validations: dict[int, dict[int, float | None]] = {}
             for start in range(0, len(stale), _BATCH):
                 numbers = stale[start : start + _BATCH]
                 chosen = f"number IN ({', '.join(map(str, numbers))})"
                 rows += stored.trials(chosen, columns=COLUMNS).rows(named=True)
-                for number, step, value in _read_validations(reader, stored, rows[-len(numbers) :]):
-                    validations.setdefault(number, {})[step] = value
+                ids = {row["id"]: row["number"] for row in rows[-len(numbers) :]}
+                listed = ", ".join(map(str, ids))
+                found = reader.query(
+                    f"SELECT trial_id, step, value FROM metrics WHERE trial_id IN ({listed})"
+                    f" AND name = {metric} AND variant = {variant} AND condition = {condition}"
+                    " ORDER BY trial_id, step"
+                )
+                for trial, step, value in found.iter_rows():
+                    validations.setdefault(ids[trial], {})[step] = value
         return Reading(versions, rows, validations)
 
     def _choose(self, stored: StudyReader) -> pl.DataFrame:
@@ -112,17 +116,3 @@ class DatabaseStudies:
         newest = stored.trials(sort="number DESC", top=self._most, columns=columns)
         others = newest.join(best, on="number", how="anti", maintain_order="left")
         return pl.concat([best, others.head(self._most - best.height)])
-
-
-def _read_validations(
-    reader: Reader, stored: StudyReader, rows: Sequence[Mapping[str, Any]]
-) -> list[tuple[int, int, float | None]]:
-    """Return number, step and value of the objective's metric, of all validations that are kept of these trials."""
-    metric, variant, condition = MetricName.of(str(stored.row["objective"]))
-    ids = {row["id"]: row["number"] for row in rows}
-    found = reader.query(
-        f"SELECT trial_id, step, value FROM metrics WHERE trial_id IN ({', '.join(map(str, ids))})"
-        f" AND name = {quote(metric)} AND variant = {quote(variant)} AND condition = {quote(condition)}"
-        " ORDER BY trial_id, step"
-    )
-    return [(ids[trial], step, value) for trial, step, value in found.rows()]

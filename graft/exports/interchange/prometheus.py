@@ -15,7 +15,7 @@ from storage.schema import StudyState
 
 
 class Sample(NamedTuple):
-    """A number of a metric, and what it is of."""
+    """A number of a metric, and its labels."""
 
     metric: str
     labels: dict[str, str]
@@ -50,9 +50,10 @@ _STATES = (*get_args(StudyState), "interrupted")
 
 
 def prometheus(database: str, study: str | None = None) -> str:
-    """Return where the studies of a database stand, archived ones left out, as text for Prometheus to scrape.
+    """Return the standing of a database's studies, without archived ones, as Prometheus' text.
 
-    `study`: only this one. What is not known of a study, such as the rate of one that does not run, has no line.
+    `study`: only this one. An unknown number, such as the rate of a study that does not run, has no
+    line.
     """
     with open_reader(database) as reader, reader.moment():
         studies = reader.studies()
@@ -85,9 +86,7 @@ def _describe(now: Status) -> Iterator[Sample]:
 
 
 def write_metric(metric: str, samples: list[Sample]) -> str:
-    """Return a metric with all of its samples, which must stand together; `metric` is one of those that are
-    described.
-    """
+    """Return one of the metrics described here, with all of its samples, which stand together."""
     lines = [f"# HELP {metric} {(_HELP | _HELP_OF_SERVER)[metric]}", f"# TYPE {metric} gauge"]
     for _, labels, value in samples:
         inner = ",".join(f'{name}="{text.translate(_ESCAPES)}"' for name, text in labels.items())

@@ -1,4 +1,4 @@
-"""Chosen trials as runs of Trackio: one SQLite file for the study, in a folder that is its TRACKIO_DIR."""
+"""Chosen trials as runs of Trackio: one SQLite file for the study, in its TRACKIO_DIR."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PACKAGE = "trackio"
 
 
 def write(trials: Iterable[LoggedTrial], folder: Path, study: str) -> int:
-    """Write one run for each trial into the project `study`; how many.
+    """Write one run for each trial into the project `study`; return how many.
 
-    Trackio takes its folder from the environment when it is imported, so that a process writes to one folder alone.
+    Trackio takes its folder from the environment when it is imported, so a process writes to one.
     Raises StudyError where it was imported for another.
     """
     os.environ["TRACKIO_DIR"] = str(folder)

@@ -14,13 +14,13 @@ LOOPBACK = "127.0.0.1"
 
 @final
 class ThreadingServer(ThreadingMixIn, WSGIServer):
-    """Answers each request in a thread of its own: a figure may take seconds, and the page asks for several."""
+    """Answers each request in its own thread: a figure may take seconds, and a page has several."""
 
     daemon_threads = True
 
 
 class _QuietHandler(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that it has there
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
         """Discard the message: the server prints no line for a request."""
 
 

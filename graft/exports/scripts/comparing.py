@@ -1,4 +1,4 @@
-"""A trial trained again in plain torch, beside the metrics that are stored of it: the end of every script."""
+"""A trial trained again in plain torch, beside its stored metrics: the end of every script."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from workers.training.plain import Key, Stage, train
 TOLERANCE = 1e-5
 """Largest difference that counts as agreement: relative to the larger number, absolute below 1."""
 NEIGHBOURS = 8
-"""Trainings from starts that differ by one last bit, which tell rounding from a mistake. Four were too few for metrics
-that count, which move in jumps."""
+"""Trainings from starts that differ by one last bit, which tell rounding from a mistake. Four were
+too few for metrics that count, which move in jumps."""
 MOST_OF_SPREAD = 4.0
-"""The limit beyond TOLERANCE: a metric may differ by so many times what one last bit of the start changes it by.
-Rounding comes in at every step and not at the start alone; in trials of all families, 60 steps long, it made no more
-than that."""
+"""The limit beyond TOLERANCE: how many times what one last bit of the start changes it by. Rounding
+comes in at every step; in trials of all families, 60 steps long, it made no more than that."""
 Metrics = Mapping[Key, float | None]
 
 
 def differ(one: float | None, other: float | None) -> float:
-    """|one - other|, relative to the larger of them where that is above 1; None stands for no finite number."""
+    """Return |one - other|, relative to the larger if above 1; None stands for no finite number."""
     known = [value for value in (one, other) if value is not None and math.isfinite(value)]
     if len(known) < 2:
         return float("inf") if known else 0.0
@@ -30,10 +29,7 @@ def differ(one: float | None, other: float | None) -> float:
 
 
 def measure_spread(here: Metrics, others: Sequence[Metrics], keys: Iterable[Key]) -> dict[Key, float]:
-    """Return for each key by how much the metrics of this name differ between `here` and the others, at most.
-
-    All variants, conditions and steps up to the key's count: accuracies move rarely, and rounding grows.
-    """
+    """Return for each key the most that its name's metrics up to its step differ from `here`."""
     spread: dict[str, float] = {}
     found: dict[Key, float] = {}
     ordered = sorted(keys)
@@ -50,11 +46,11 @@ def measure_spread(here: Metrics, others: Sequence[Metrics], keys: Iterable[Key]
 def main(
     stages: Sequence[Stage], evaluation_seed: int, stored: Metrics, not_computed: Sequence[str], stored_end: str | None
 ) -> int:
-    """Print each stored metric beside the one computed here, and whether they agree; 1 if they do not.
+    """Print each stored metric beside the one computed here; return 1 if they do not agree.
 
-    Where rounding is all that may differ, it is told from a mistake by trainings whose starts differ by one last bit.
-    `not_computed` are the names of stored metrics that a script does not compute: diagnostics of attention.
-    `stored_end` says how the trial diverged, if it did.
+    Trainings whose starts differ by one last bit tell rounding from a mistake. `not_computed` are
+    stored metrics that a script does not compute: diagnostics of attention. `stored_end` says how
+    the trial diverged, if it did.
     """
     last = int(sys.argv[1]) if len(sys.argv) > 1 else stages[-1].until
     steps = {step for step, *_ in stored}

@@ -1,4 +1,4 @@
-"""Stand-ins of scripts for code that asks for plug-ins' rules, for padding, or for data on a disk."""
+"""Stand-ins of scripts for code that asks for plug-ins' rules, padding, or data on a disk."""
 
 from __future__ import annotations
 
@@ -80,11 +80,12 @@ _BATCHES: StandIns = {
 
 
 def stand_ins(task: type, data: Mapping[str, object]) -> StandIns:
-    """Return the stand-ins for a trial of this task with this `data` in a file beside its script, if there is some."""
+    """Return the stand-ins for a trial of this task with this `data` beside its script, if any."""
     if not data:
         return ALWAYS
     if any(name.startswith("batches/") for name in data):
-        return {**ALWAYS, **_READ, **_BATCHES, **dict.fromkeys(_list_methods(task, (*_DRAWS, *_SETS)), "")}
+        methods = dict.fromkeys(_list_methods(task, (*_DRAWS, *_SETS)), "")
+        return {**ALWAYS, **_READ, **_BATCHES, **methods}
     return {**ALWAYS, **_READ, **dict.fromkeys(_list_methods(task, _SETS), "")}
 
 

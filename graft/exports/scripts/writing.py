@@ -29,20 +29,15 @@ if TYPE_CHECKING:
 _MADE_BEFORE = ("corpus", "tokenizer")
 """Families whose work is done in the data that comes with the script."""
 _PACKAGES = ("numpy", "torch")
-_WIDTH = 110
 
 
 def data_file(output: Path) -> Path:
-    """`trial.npz` beside `trial.py`."""
+    """Return the place of a script's data, `trial.npz` beside `trial.py`."""
     return output.with_suffix(".npz")
 
 
 def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = False) -> RestoredTrial:
-    """Return a trial of which a script can be written.
-
-    Raises StudyError for one of which none can be (`check_alone`), or that was trained on other
-    data, unless that is accepted.
-    """
+    """Return a trial that `check_alone` lets pass; StudyError for other data, unless accepted."""
     with open_reader(url) as reader:
         _, [restored] = restore_trials(reader, study, [number], accept_changes=accept_changes)
     check_alone(restored, study)
@@ -50,9 +45,7 @@ def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = F
 
 
 def check_alone(restored: RestoredTrial, study: str) -> None:
-    """Raise StudyError for a trial that has nothing to compare, that was trained with autocast, or
-    that has a plug-in from outside which reads files.
-    """
+    """Raise StudyError for a trial without metrics, with autocast or plug-ins that read files."""
     number = restored.trial.number
     if not restored.metrics and restored.row["state"] != "diverged":
         raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has nothing that a script could check")
@@ -64,9 +57,8 @@ def check_alone(restored: RestoredTrial, study: str) -> None:
             if plugins.code_of(part) is not None and any(plugins.files_of(part)):
                 reason = f"{plugins.name_of(part)!r} from outside reads a file"
     if reason:
-        raise StudyError(
-            f"trial {number} of {study} cannot stand alone: {reason}; `search replay` trains the trial again"
-        )
+        told = f"trial {number} of {study} cannot stand alone: {reason}"
+        raise StudyError(f"{told}; `search replay` trains the trial again")
 
 
 def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path]:
@@ -82,7 +74,8 @@ def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path
         try:
             arrays = record_data(restored.trial, restored.steps)
         except StudyError as error:
-            raise StudyError(f"trial {restored.trial.number} of {study} cannot stand alone: {error}") from error
+            told = f"trial {restored.trial.number} of {study} cannot stand alone: {error}"
+            raise StudyError(told) from error
         text = compose(restored, study, arrays)
     if is_from_outside:
         with TemporaryDirectory() as folder:
@@ -121,7 +114,8 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
         (one.seed, until, _recipe(one.config))
         for one, until in [*((past, past.until) for past in trial.lineage), (trial, restored.steps)]
     ]
-    parts = [Stage, Recipe, Training, *dict.fromkeys(type(part) for *_, one in stages for part in _parts(one))]
+    kinds = dict.fromkeys(type(part) for *_, one in stages for part in _parts(one))
+    parts = [Stage, Recipe, Training, *kinds]
     reading: list[Callable[..., Any]] = [read_data, read_sets, read_batch] if data else []
     task = type(stages[-1][-1].task)
     shaken = shake([main, train, *parts, *reading], [], stand_ins(task, data))
@@ -131,12 +125,12 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
         for seed, until, recipe in stages
     ]
     diverged = restored.row["error"] if restored.row["state"] == "diverged" else None
-    rows = "\n".join(
-        f"    {(step, *name)!r}: {value!r}," for step, *name, value in sorted(metrics, key=lambda metric: metric[:4])
-    )
-    needed = [*_PACKAGES, *(one for one in shaken.packages if one not in (*sys.stdlib_module_names, *_PACKAGES))]
+    ordered = sorted(metrics, key=lambda metric: metric[:4])
+    rows = "\n".join(f"    {(step, *name)!r}: {value!r}," for step, *name, value in ordered)
+    known = (*sys.stdlib_module_names, *_PACKAGES)
+    needed = [*_PACKAGES, *(one for one in shaken.packages if one not in known)]
     constants = [
-        f"STAGES = {pprint.pformat(plans, width=_WIDTH, sort_dicts=False)}",
+        f"STAGES = {pprint.pformat(plans, width=110, sort_dicts=False)}",
         f"EVALUATION_SEED = {evaluation_seed_of(trial)}",
         f"NOT_COMPUTED = {not_computed!r}",
         f"DIVERGENCE = {diverged!r}",
@@ -180,7 +174,7 @@ def _recipe(config: Mapping[str, Any]) -> Recipe:
 
 
 def _sections(recipe: Recipe) -> Mapping[str, object]:
-    """Section -> plug-in."""
+    """Return section -> plug-in, of all sections but `training`."""
     from workers.training.recipe import SECTIONS
 
     return {section: getattr(recipe, section) for section in SECTIONS if section != "training"}
@@ -194,9 +188,10 @@ def _parts(recipe: Recipe) -> Iterator[object]:
 
 def _plan(recipe: Recipe, names: Mapping[Object, str]) -> dict[str, Any]:
     """Return a recipe as `build` of the script reads it."""
-    training = {field: getattr(recipe.training, field) for field in plugins.rules(type(recipe.training))}
+    fields = plugins.rules(type(recipe.training))
+    training = {field: getattr(recipe.training, field) for field in fields}
     return {
         "class": names[type(recipe)],
-        **{section: plan_of(plugin, names, _MADE_BEFORE) for section, plugin in _sections(recipe).items()},
+        **{name: plan_of(one, names, _MADE_BEFORE) for name, one in _sections(recipe).items()},
         "training": {"class": names[type(recipe.training)], **training},
     }

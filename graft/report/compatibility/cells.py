@@ -1,4 +1,4 @@
-"""How a cell of a compatibility matrix looks: its text, its colour, its details."""
+"""The look of a cell of a compatibility matrix: its text, its colour, its details."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graft.report.rendering.formatting import MISSING, number
 from search.analysis.statistics.verdicts import BETTER, WORSE
 
 MARK = "*"
-"""Stands after a change that is told apart from 0."""
+"""Stands after a change that differs from 0 beyond chance."""
 _UNTESTED = 0.25
 """Share of a gain's colour where one pair gives no interval."""
 
@@ -37,42 +37,43 @@ def change(value: float | None, decimals: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Shading:
-    """Which change has the strongest colour, and how many decimals are worth printing, by unit."""
+    """The change that has the strongest colour, and the decimals worth printing, by unit."""
 
     limits: Mapping[str, float]
 
     @classmethod
     def of(cls, cells: pl.DataFrame) -> Self:
-        """Return the limits of a matrix's cells: the largest change, or 4 x the upper quartile where that is less."""
+        """Return per unit the largest change, or 4 x the upper quartile where that is less."""
         size = pl.col("mean").abs()
         known = cells.drop_nulls("mean").group_by("unit", maintain_order=True)
         found = known.agg(largest=size.max(), quartile=size.quantile(0.75, "linear"))
-        return cls(limits={unit: min(most, 4 * some or most) or 1.0 for unit, most, some in found.iter_rows()})
+        rows = found.iter_rows()
+        return cls(limits={unit: min(most, 4 * some or most) or 1.0 for unit, most, some in rows})
 
     def decimals(self, unit: str) -> int:
-        """Enough for two digits of the largest changes."""
+        """Return the decimals that show two digits of the largest changes."""
         return max(0, 1 - math.floor(math.log10(self.limits[unit])))
 
     def position(self, gain: float, unit: str) -> float:
-        """Return a gain's position on the scale of colours: 0 (worst) to 1 (best), 0.5 for no change."""
+        """Return a gain's position on the colour scale: 0 (worst), 0.5 (no change), 1 (best)."""
         return 0.5 + 0.5 * max(-1.0, min(1.0, gain / self.limits[unit]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What one cell shows; a missing one has no gain and no colour."""
+    """The text and look of one cell; a missing one has no gain and no colour."""
 
     source: str
     target: str
     text: str
-    """Its mean with its sign and, if it is told apart from 0, its mark."""
+    """The mean with its sign and, if it differs from 0 beyond chance, its mark."""
     interval: str
-    """The ends of its interval, `−6 to +17`; empty where it has none."""
+    """The ends of the interval, `−6 to +17`; empty without one."""
     details: str
-    """All that is known of it, in a sentence."""
+    """A sentence with all that is known of the cell."""
     gain: float | None
     colour: str | None
-    """By the end of the interval next to 0: a change that may be none has no colour but white."""
+    """Colour of the interval's end next to 0: a change that may be none is white."""
     ink: str
     shade: int | None
     """The class `g0` (worst) to `g20` (best) of the style sheet that is nearest to the colour."""
@@ -97,12 +98,12 @@ class Cell:
         position = shading.position(_sure_gain(row, gain), unit)
         mark = MARK if row["verdict"] in (BETTER, WORSE) else ""
         decimals = shading.decimals(unit)
-        interval = "" if row["low"] is None else f"{change(row['low'], decimals)} to {change(row['high'], decimals)}"
+        ends = (change(row[end], decimals) for end in ("low", "high") if row[end] is not None)
         return cls(
             source=row["source"],
             target=row["target"],
             text=change(mean, decimals) + mark,
-            interval=interval,
+            interval=" to ".join(ends),
             details=_describe(row, decimals + 1),
             gain=gain,
             colour=to_hex(cast(Any, COLOURS(position))),
@@ -112,14 +113,12 @@ class Cell:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is on the diagonal."""
+        """True if the cell is on the diagonal."""
         return self.source == self.target
 
 
 def _sure_gain(row: Mapping[str, Any], gain: float) -> float:
-    """Return the least change that the interval allows, as a gain; 0 if it allows none. A part of one without an
-    interval.
-    """
+    """Return the interval's end next to 0 as a gain, 0 if it spans 0; without one, a part of it."""
     if row["low"] is None:
         return _UNTESTED * gain
     sign = 1 if row["direction"] == "maximize" else -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -25,7 +25,7 @@ _UNITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Paths:
-    """The paths in a trial that a matrix has its rows, its columns and its pairing from."""
+    """The paths in a trial that give a matrix its rows, its columns and its pairing."""
 
     source: str
     target: str
@@ -44,7 +44,7 @@ class Transfer:
     results: pl.DataFrame = field(repr=False)
     """number, source, target, seed, value: one row per trial."""
     left_out: int
-    """Trials that lack one of the paths."""
+    """Number of trials that lack one of the paths."""
 
     @cached_property
     def shading(self) -> Shading:
@@ -88,9 +88,23 @@ def opening(transfer: Transfer) -> list[Block]:
         caption(transfer),
         f"{cells.height - missing} of {cells.height} cells have results, each of {counted} pairs "
         f"(equal {transfer.paths.pair}).",
-        *_findings(transfer.matrix),
     ]
-    return [Paragraph(text=" ".join(sentences)), *(Paragraph(text=text) for text in cautions(transfer))]
+    verdicts = cells["verdict"].to_list()
+    if cells["q"].count():
+        better, worse, tested = verdicts.count(BETTER), verdicts.count(WORSE), cells["verdict"].count()
+        sentences.append(
+            f"Of {tested} cells {better} {'is' if better == 1 else 'are'} better than the baseline and "
+            f"{worse} {'is' if worse == 1 else 'are'} worse beyond chance (q < 0.05, marked {MARK})."
+        )
+        own = best_sources(transfer.matrix)["own_against_rest"].drop_nulls().to_list()
+        if own:
+            sentences.append(
+                "The target's own source (the diagonal) is better than every other one on "
+                f"{own.count(BETTER)} of {len(own)} targets and worse than one on {own.count(WORSE)}; "
+                "on the others the pairs do not tell."
+            )
+    texts = [" ".join(sentences), *cautions(transfer)]
+    return [Paragraph(text=text) for text in texts]
 
 
 def cautions(transfer: Transfer) -> list[str]:
@@ -111,25 +125,8 @@ def cautions(transfer: Transfer) -> list[str]:
     return found
 
 
-def _findings(matrix: Matrix) -> Iterable[str]:
-    if not matrix.cells["q"].count():
-        return
-    verdicts = matrix.cells["verdict"].to_list()
-    better, worse, tested = verdicts.count(BETTER), verdicts.count(WORSE), matrix.cells["verdict"].count()
-    yield (
-        f"Of {tested} cells {better} {'is' if better == 1 else 'are'} better than the baseline and {worse} "
-        f"{'is' if worse == 1 else 'are'} worse beyond chance (q < 0.05, marked {MARK})."
-    )
-    own = best_sources(matrix)["own_against_rest"].drop_nulls().to_list()
-    if own:
-        yield (
-            f"The target's own source (the diagonal) is better than every other one on {own.count(BETTER)} of "
-            f"{len(own)} targets and worse than one on {own.count(WORSE)}; on the others the pairs do not tell."
-        )
-
-
 def conclusions(transfer: Transfer) -> list[Block]:
-    """Tables of what the matrix says."""
+    """Return the tables of what the matrix says, and how their numbers are made."""
     return [
         Heading(text="Best source of each target"),
         _best_table(transfer),
@@ -159,30 +156,22 @@ def _best_table(transfer: Transfer) -> Table:
 
 
 def _generality_table(transfer: Transfer) -> Table:
-    rows = [
-        [
-            row["source"],
-            row["unit"],
-            f"{row['better']} of {row['targets']}",
-            f"{row['worse']} of {row['targets']}",
-            *(change(row[name], transfer.shading.decimals(row["unit"]) + 1) for name in ("mean", "elsewhere")),
-            _with_interval(
-                row["middle"], row["middle_low"], row["middle_high"], transfer.shading.decimals(row["unit"]) + 1
-            ),
-            number(row["improvement"]),
-        ]
-        for row in generality(transfer.matrix).iter_rows(named=True)
-    ]
-    header = [
-        "Source",
-        "Unit",
-        "Better beyond chance",
-        "Worse",
-        "Mean of the row",
-        "Without its own target",
-        "Middle half of all pairs",
-        "P(better)",
-    ]
+    rows: list[list[str]] = []
+    for row in generality(transfer.matrix).iter_rows(named=True):
+        decimals = transfer.shading.decimals(row["unit"]) + 1
+        rows.append(
+            [
+                row["source"],
+                row["unit"],
+                f"{row['better']} of {row['targets']}",
+                f"{row['worse']} of {row['targets']}",
+                *(change(row[name], decimals) for name in ("mean", "elsewhere")),
+                _with_interval(row["middle"], row["middle_low"], row["middle_high"], decimals),
+                number(row["improvement"]),
+            ]
+        )
+    header = ["Source", "Unit", "Better beyond chance", "Worse", "Mean of the row"]
+    header += ["Without its own target", "Middle half of all pairs", "P(better)"]
     return Table(caption="Against the baseline, over targets", header=header, rows=rows, labels=2)
 
 
@@ -196,24 +185,17 @@ def _similarity(transfer: Transfer) -> list[Block]:
     alike = similarity(transfer.matrix)
     if not alike.filter(pl.col("one") != pl.col("other"))["r"].count():
         return []
-    rows = [
-        [str(one), *(_correlation(*cell) for cell in row.select("r", "low", "high").rows())]
-        for (one,), row in alike.group_by("one", maintain_order=True)
-    ]
+    rows: list[list[str]] = []
+    for (one,), row in alike.group_by("one", maintain_order=True):
+        cells = [str(one)]
+        for r, low, high in row.select("r", "low", "high").rows():
+            is_known = low is not None and high is not None and low != high
+            interval = f" ({low:.2f} to {high:.2f})" if is_known else ""
+            cells.append(MISSING if r is None else f"{r:.2f}{interval}".replace("-", "−"))
+        rows.append(cells)
     header = ["Source", *transfer.matrix.sources]
-    return [
-        Heading(text="Which sources are alike"),
-        Table(
-            caption="Correlation r of every two rows of the matrix, with its 95 % interval", header=header, rows=rows
-        ),
-    ]
-
-
-def _correlation(r: float | None, low: float | None, high: float | None) -> str:
-    if r is None:
-        return MISSING
-    text = f"{r:.2f}" if low is None or high is None or low == high else f"{r:.2f} ({low:.2f} to {high:.2f})"
-    return text.replace("-", "−")
+    about = "Correlation r of every two rows of the matrix, with its 95 % interval"
+    return [Heading(text="Which sources are alike"), Table(caption=about, header=header, rows=rows)]
 
 
 def notes(transfer: Transfer) -> list[Paragraph]:

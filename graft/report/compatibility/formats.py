@@ -1,8 +1,8 @@
-"""The report of a compatibility matrix, which architecture helps or hurts on which task, in every format."""
+"""The report of a compatibility matrix in every format."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graft.files import check_ending, writing
@@ -17,8 +17,7 @@ from graft.report.rendering.drawing import save
 
 
 def render(transfer: Transfer, path: Path, learned: Learned | None = None) -> None:
-    """Write the report to `path` in the format of its ending, one of ENDINGS; OutputError for
-    another one.
+    """Write the report in the format of the path's ending; OutputError for one not in ENDINGS.
 
     `learned`: the non-linearities that trials of the study learned, for html, md and tex.
     """
@@ -31,8 +30,9 @@ def _markdown(transfer: Transfer, learned: Learned | None, path: Path) -> None:
     matrix = transfer.matrix
     rows: list[list[str]] = []
     for source in matrix.sources:
-        cells = [transfer.cells[source, target] for target in matrix.targets]
-        rows.append([source, *(f"{cell.text} ({cell.interval})" if cell.interval else cell.text for cell in cells)])
+        cells = (transfer.cells[source, target] for target in matrix.targets)
+        shown = (f"{cell.text} ({cell.interval})" if cell.interval else cell.text for cell in cells)
+        rows.append([source, *shown])
     sources: list[Block] = [Heading(text=HEADING), table(learned)] if learned else []
     blocks = [
         *opening(transfer),
@@ -49,15 +49,13 @@ def _latex(transfer: Transfer, learned: Learned | None, path: Path) -> None:
     if learned:
         shown = table(learned)
         lines = ["", r"\begin{table}", r"\centering", rf"\caption{{{latex.escape(shown.caption)}}}"]
-        lines += [rf"\begin{{tabular}}{{{'l' * shown.labels}{'r' * (len(shown.header) - shown.labels)}}}"]
-        lines += [r"\toprule", _latex_row(shown.header), r"\midrule", *map(_latex_row, shown.rows)]
+        columns = "l" * shown.labels + "r" * (len(shown.header) - shown.labels)
+        lines += [rf"\begin{{tabular}}{{{columns}}}"]
+        header, *rows = (latex.row(map(latex.escape, row)) for row in (shown.header, *shown.rows))
+        lines += [r"\toprule", header, r"\midrule", *rows]
         lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
         with path.open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    return rf"{' & '.join(map(latex.escape, cells))} \\"
 
 
 def _write_cells(transfer: Transfer, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -17,17 +18,16 @@ from graft.report.rendering.drawing import INK, SOFT, Drawing, figure_style, to_
 from spaces.messages import shorten_name
 
 _CELL = (0.78, 0.5)
-"""Inches of one cell."""
+"""Width and height of one cell, in inches."""
 _short = partial(shorten_name, width=26)
 _UNITS = {"points": "points", "percent": "%", "difference": ""}
-
-
 _BAR = (0.16, 2.4)
-"""Inches of the bar of colours: its width, and the least height."""
+"""Width and least height of the bar of colours, in inches."""
+_MISSING: dict[str, Any] = {"facecolor": "#f6f8fa", "edgecolor": "#c4cad1", "hatch": "////"}
 
 
 def svg(transfer: Transfer) -> Drawing:
-    """Return the picture as an <svg> element, as large as its content: cells all have one size."""
+    """Return the picture as an <svg> element; cells all have one size, so it grows with them."""
     with figure_style(), matplotlib.rc_context({"savefig.bbox": "tight"}):
         return to_svg(figure(transfer), "matrix")
 
@@ -40,16 +40,16 @@ def figure(transfer: Transfer) -> Figure:
     for cell in transfer.cells.values():
         column = matrix.targets.index(cell.target)
         row = matrix.sources.index(cell.source)
-        missing = Rectangle((column, row), 1, 1, linewidth=0.8, facecolor="#f6f8fa", edgecolor="#c4cad1", hatch="////")
-        filled = Rectangle((column, row), 1, 1, linewidth=0.8, facecolor=cell.colour, edgecolor="white")
-        axes.add_patch(filled if cell.colour else missing)
+        look: dict[str, Any] = {"facecolor": cell.colour, "edgecolor": "white"} if cell.colour else _MISSING
+        axes.add_patch(Rectangle((column, row), 1, 1, linewidth=0.8, **look))
         if cell.is_own:
             axes.add_patch(Rectangle((column + 0.03, row + 0.04), 0.94, 0.92, fill=False, edgecolor=INK, linewidth=1.4))
         if cell.colour:
             height = 0.38 if cell.interval else 0.5
-            axes.text(column + 0.5, row + height, cell.text, ha="center", va="center", color=cell.ink, fontsize=9)
-            axes.text(column + 0.5, row + 0.74, cell.interval, ha="center", va="center", color=cell.ink, fontsize=5.5)
-    _name(axes, transfer)
+            write = partial(axes.text, column + 0.5, ha="center", va="center", color=cell.ink)
+            write(row + height, cell.text, fontsize=9)
+            write(row + 0.74, cell.interval, fontsize=5.5)
+    _name_cells(axes, transfer)
     lowest = 0.0
     if len(transfer.shading.limits) == 1:
         lowest = 1 - max(1, _BAR[1] / (len(matrix.sources) * _CELL[1]))
@@ -58,8 +58,8 @@ def figure(transfer: Transfer) -> Figure:
     return drawn
 
 
-def _name(axes: Axes, transfer: Transfer) -> None:
-    """Names of rows to the left, of columns above, nothing else around the cells."""
+def _name_cells(axes: Axes, transfer: Transfer) -> None:
+    """Write the names of rows to the left and of columns above, and nothing else around."""
     sources, targets = transfer.matrix.sources, transfer.matrix.targets
     axes.set(xlim=(0, len(targets)), ylim=(len(sources), 0))
     axes.grid(visible=False)
@@ -72,7 +72,7 @@ def _name(axes: Axes, transfer: Transfer) -> None:
 
 
 def _scale(axes: Axes, transfer: Transfer, lowest: float) -> None:
-    """Draw the bar of colours of a matrix of one unit, down to `lowest` on the axes' scale; red is always worse."""
+    """Draw the colour bar of a matrix of one unit, down to `lowest` of the axes; red is worse."""
     ((unit, limit),) = transfer.shading.limits.items()
     colours = COLOURS if transfer.direction == "maximize" else COLOURS.reversed()
     means = transfer.matrix.cells["mean"].drop_nulls()
@@ -92,7 +92,7 @@ def _key(axes: Axes, transfer: Transfer, below: float) -> None:
     if any(cell.is_own for cell in cells):
         keys.append(Patch(facecolor="none", edgecolor=INK, linewidth=1.4, label="source's own target"))
     if any(cell.colour is None for cell in cells):
-        keys.append(Patch(facecolor="#f6f8fa", edgecolor="#c4cad1", hatch="////", label="no pair"))
+        keys.append(Patch(label="no pair", **_MISSING))
     if any(MARK in cell.text for cell in cells):
         keys.append(Patch(facecolor="none", edgecolor="none", label=f"{MARK} q < 0.05"))
     about = f"rows: {_short(transfer.paths.source)}   columns: {_short(transfer.paths.target)}"

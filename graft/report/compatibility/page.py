@@ -1,9 +1,9 @@
-"""The report of a compatibility matrix as one HTML file: rows and columns sort, and a cell leads to its trials."""
+"""The report of a compatibility matrix as one HTML file: it sorts, and cells lead to trials."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
@@ -48,8 +48,8 @@ def _anchor(row: int, column: int) -> str:
 
 
 def _details(transfer: Transfer) -> Iterable[str]:
-    """Yield a section for each cell, of which the page shows the one that its address names."""
-    matrix = transfer.matrix
+    """Yield a section for each cell; the page shows the one that its address names."""
+    matrix, study = transfer.matrix, shlex.quote(transfer.study)
     numbers = {
         (str(source), str(target)): rows["number"].to_list()
         for (source, target), rows in transfer.results.sort("number").group_by("source", "target")
@@ -65,7 +65,14 @@ def _details(transfer: Transfer) -> Iterable[str]:
                 blocks.append(_pairs_table(transfer, source, pairs[source, target]))
             details = "\n".join(map(html.element, blocks))
             wanted = numbers.get((source, target), []) + numbers.get((matrix.baseline, target), [])
-            command = _command(transfer.study, wanted)
+            command = "<p>It has no trials.</p>"
+            if wanted:
+                count = len(wanted)
+                cut = f" (the first {_MOST_TRIALS} of {number(count)})" if count > _MOST_TRIALS else ""
+                listed = ", ".join(map(str, sorted(wanted[:_MOST_TRIALS])))
+                line = escape(f'search trials {study} --where "number IN ({listed})"')
+                command = f"<p>Its trials and the baseline’s{cut}; a click selects the line:</p>\n"
+                command += f"<code>{line}</code>"
             yield _SECTION.format(anchor=_anchor(row, column), details=details, command=command)
 
 
@@ -77,7 +84,7 @@ _SECTION = """<section class="folded" id="{anchor}">
 
 
 def _pairs(transfer: Transfer) -> pl.DataFrame:
-    """Matrix.pairs with the numbers of the trials on both sides, as text."""
+    """Return Matrix.pairs with the numbers of the trials on both sides, as text."""
     named = pl.col("number").sort().head(_MOST_NAMED).cast(pl.String).str.join(", ")
     cut = pl.when(pl.len() > _MOST_NAMED).then(pl.lit(", …")).otherwise(pl.lit(""))
     numbers = transfer.results.group_by("source", "target", "seed").agg(trials=named + cut)
@@ -103,16 +110,6 @@ def _pairs_table(transfer: Transfer, source: str, pairs: pl.DataFrame) -> Table:
     header = [transfer.paths.pair, source, baseline, "change", f"trials of {source}", f"trials of {baseline}"]
     cut = f", the first {_MOST_PAIRS} of {number(pairs.height)}" if pairs.height > _MOST_PAIRS else ""
     return Table(caption=f"{transfer.objective} by {transfer.paths.pair}{cut}", header=header, rows=rows)
-
-
-def _command(study: str, numbers: Sequence[int]) -> str:
-    """Return the command that lists the trials with all that is known of them."""
-    if not numbers:
-        return "<p>It has no trials.</p>"
-    listed = ", ".join(map(str, sorted(numbers[:_MOST_TRIALS])))
-    cut = f" (the first {_MOST_TRIALS} of {number(len(numbers))})" if len(numbers) > _MOST_TRIALS else ""
-    command = f'search trials {shlex.quote(study)} --where "number IN ({listed})"'
-    return f"<p>Its trials and the baseline’s{cut}; a click selects the line:</p>\n<code>{escape(command)}</code>"
 
 
 def _learned_section(learned: Learned) -> Iterable[str]:

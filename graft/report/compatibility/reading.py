@@ -22,9 +22,9 @@ class MatrixRequest:
     """A request for a matrix: its rows and columns, and how they are compared."""
 
     source: str = "architecture.source"
-    """Rows: the path at which a trial says what it was made for."""
+    """Rows: the path at which a trial says what its architecture was made for."""
     target: str | None = None
-    """Columns: the path of what it was trained on. None: `transfer.target`, else `task.name`."""
+    """Columns: the path of the task trained on; by default `transfer.target`, else `task.name`."""
     pair: str = "pair"
     """The path of the integer that says which trials are compared."""
     baseline: str = "baseline"
@@ -34,10 +34,7 @@ class MatrixRequest:
 
 
 def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[Transfer, Learned | None]:
-    """Return a study's matrix, and the non-linearities that its trials learned, if there are any.
-
-    Raises StudyError if there is no such study, TransferError if its trials make no matrix.
-    """
+    """Return a study's matrix and what its trials learned; TransferError if they make no matrix."""
     stored = reader.study(study)
     row, architectures = stored.row, stored.architectures.read()
     trials = StoredParams(stored).renew(stored.trials(columns=READ))
@@ -45,7 +42,8 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
     wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}
     directions: dict[str, Direction] = {name: one.direction for name, one in wanted.items()}
     found = results(trials, directions or row["direction"], source=request.source, target=column, seed=request.pair)
-    matrix = compute_matrix(found, request.baseline, Bootstrap() if request.interval == "bootstrap" else Student())
+    interval = Bootstrap() if request.interval == "bootstrap" else Student()
+    matrix = compute_matrix(found, request.baseline, interval)
     transfer = Transfer(
         study=study,
         objective=row["objective"] if len(set(wanted.values())) < 2 else "the target's objective",

@@ -5,29 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from html import escape
 
-from graft.report.compatibility.cells import MARK, SUFFIX, Cell, change
+from graft.report.compatibility.cells import MARK, SUFFIX, change
 from graft.report.compatibility.content import Transfer
 
 Address = Callable[[str, str], str]
-"""Source and target -> the address of what a cell leads to."""
+"""Source and target -> the address that a cell leads to."""
 
 
 def draw_matrix(transfer: Transfer, address: Address, chosen: tuple[str, str] = ("", ""), *, sorts: bool = True) -> str:
-    """Return the table and its scale of colours; `chosen`: the cell that is open.
+    """Return the table and its scale of colours; `chosen` is the cell that is open.
 
-    `sorts`: whether rendering/matrix.js runs in the page, by which names are buttons that sort.
+    `sorts`: True if rendering/matrix.js runs in the page; names are then buttons that sort.
     """
     matrix = transfer.matrix
     head = "".join(_header("col", place, name, sorts) for place, name in enumerate(matrix.targets))
-    rows = [
-        _header("row", place, source, sorts)
-        + "".join(
-            _cell(transfer.cells[source, target], address(source, target), (source, target) == chosen)
-            for target in matrix.targets
-        )
-        for place, source in enumerate(matrix.sources)
-    ]
-    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    rows: list[str] = []
+    for place, source in enumerate(matrix.sources):
+        row = _header("row", place, source, sorts)
+        for cell in (transfer.cells[source, target] for target in matrix.targets):
+            shade = "none" if cell.shade is None else f"g{cell.shade}"
+            gain = "" if cell.gain is None else f' data-gain="{cell.gain!r}"'
+            row += f'<td class="{shade}{" own" if cell.is_own else ""}"{gain}>'
+            current = ' aria-current="true"' if (source, cell.target) == chosen else ""
+            interval = f"<small>{escape(cell.interval)}</small>" if cell.interval else ""
+            link = escape(address(source, cell.target))
+            row += f'<a href="{link}" title="{escape(cell.details)}"{current}>'
+            row += f"{escape(cell.text)}{interval}</a></td>"
+        rows.append(f"<tr>{row}</tr>")
+    body = "\n".join(rows)
     return (
         '<div class="wide" tabindex="0" role="group" aria-label="Compatibility matrix">'
         f'<table class="matrix" id="matrix">\n<thead>\n<tr><td></td>{head}</tr>\n</thead>\n'
@@ -38,17 +43,6 @@ def draw_matrix(transfer: Transfer, address: Address, chosen: tuple[str, str] = 
 def _header(scope: str, place: int, name: str, sorts: bool) -> str:
     text = f'<button type="button">{escape(name)}</button>' if sorts else escape(name)
     return f'<th scope="{scope}" data-place="{place}">{text}</th>'
-
-
-def _cell(cell: Cell, address: str, is_chosen: bool) -> str:
-    shade = "none" if cell.shade is None else f"g{cell.shade}"
-    marks = f'class="{shade}{" own" if cell.is_own else ""}"'
-    if cell.gain is not None:
-        marks += f' data-gain="{cell.gain!r}"'
-    interval = f"<small>{escape(cell.interval)}</small>" if cell.interval else ""
-    current = ' aria-current="true"' if is_chosen else ""
-    link = f'<a href="{escape(address)}" title="{escape(cell.details)}"{current}>{escape(cell.text)}{interval}</a>'
-    return f"<td {marks}>{link}</td>"
 
 
 def _draw_scale(transfer: Transfer) -> str:

@@ -1,1 +1,1 @@
-"""Figures that a reader of a page can zoom and read off: their charts, and the scripts that draw these in a file."""
+"""Figures that a reader of a page can zoom and read off, and the scripts that draw them."""

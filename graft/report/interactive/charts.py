@@ -1,8 +1,8 @@
-"""Figures of matplotlib as declarations of charts, which `graft/web/static/charts.js` draws in a page.
+"""Figures of matplotlib as declarations of charts, which `graft/web/static/charts.js` draws.
 
-A section draws on axes; `read_charts` reads its lines, bands, error bars and marks back from them, in the options of
-Apache ECharts that `graft.web.charts.specs` writes, too. A figure with anything else in it has no charts and stays a
-picture: a chart never shows less than its figure.
+`read_charts` reads lines, bands, error bars and marks back from a section's axes, in the options of
+Apache ECharts that `graft.web.charts.specs` writes, too. A figure with anything else in it has no
+charts and stays a picture: a chart never shows less than its figure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COLOURS = {
     "#57606a": "c7",
     "#1b1f24": "ink",
 }
-"""Colour of a figure -> the name in the style sheet of the one that has its place in light and dark."""
+"""Colour of a figure -> the style sheet's name of its colour in light and dark."""
 _DASHES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dashed"}
 _STEPS = {"steps": "start", "steps-pre": "start", "steps-mid": "middle", "steps-post": "end"}
 _SYMBOLS = {"s": "rect", "^": "triangle", "D": "diamond"}
@@ -74,10 +74,7 @@ class _Layer(NamedTuple):
 
 
 def read_charts(figure: Figure) -> list[Option]:
-    """Return a chart for each panel, or none where a panel has something that charts do not draw.
-
-    `figure` has been drawn, so that its ticks are known.
-    """
+    """Return a chart for each panel of a drawn figure, or none if charts do not draw all of it."""
     panels = [axes for axes in figure.axes if axes.get_visible()]
     keys = [handle for legend in figure.legends for handle in legend.legend_handles if isinstance(handle, Line2D)]
     try:
@@ -86,14 +83,16 @@ def read_charts(figure: Figure) -> list[Option]:
         charts = [_read_panel(axes, panels, keys) for axes in panels]
     except UnknownArtistError:
         return []
-    return charts if sum(len(data["source"]) for one in charts for data in one["option"]["dataset"]) <= _MOST else []
+    rows = sum(len(data["source"]) for one in charts for data in one["option"]["dataset"])
+    return charts if rows <= _MOST else []
 
 
 def add_charts(svg: str, figure: Figure) -> str:
-    """Return the picture of a figure with its charts, if it has any, as the picture's <metadata>."""
+    """Return the picture of a figure with its charts, if it has any, as <metadata>."""
     charts = read_charts(figure)
     text = json.dumps(charts, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    return svg.replace("</svg>", f"<metadata>{escape(text, quote=False)}</metadata></svg>") if charts else svg
+    metadata = f"<metadata>{escape(text, quote=False)}</metadata></svg>"
+    return svg.replace("</svg>", metadata) if charts else svg
 
 
 def _read_panel(axes: Axes, panels: Sequence[Axes], keys: Sequence[Line2D]) -> Option:
@@ -119,19 +118,18 @@ def _read_panel(axes: Axes, panels: Sequence[Axes], keys: Sequence[Line2D]) -> O
         series += [{**of, **one} for one in (layer.interval, layer.series) if one]
     zooms = [{"type": "inside", "filterMode": "none", f"{side}AxisIndex": 0} for side in "xy"]
     option = {"dataset": data, "series": series, "xAxis": across, "yAxis": up, "dataZoom": zooms}
-    several = len({one["name"] for one in data}) > 1
     fixed: Option = {"link": "", "note": "", "ranges": {}, "height": 320}
     return {
         "title": title or " against ".join(columns[::-1]),
         "heading": title,
         "option": option,
-        "legend": several,
+        "legend": len({one["name"] for one in data}) > 1,
         **fixed,
     }
 
 
 def _beside(panels: Sequence[Axes], axes: Axes, along: str, read: Any) -> str:
-    """Return a label of the axes, or the one that a panel of the same row or column has for all of them."""
+    """Return a label of the axes, or the one that a panel has for its whole row or column."""
     own, spec = str(read(axes)), axes.get_subplotspec()
     if own or spec is None:
         return own
@@ -141,7 +139,7 @@ def _beside(panels: Sequence[Axes], axes: Axes, along: str, read: Any) -> str:
 
 
 def _read_axis(axis: Axis, name: str, side: str) -> Option:
-    """Return the kind, the limits and the names of an axis, and the labels of ticks that are more than positions."""
+    """Return an axis' kind, limits and name, and the labels of ticks that are no plain numbers."""
     scale, formatter = axis.get_scale(), axis.get_major_formatter()
     if scale not in ("linear", "log"):
         raise UnknownArtistError
@@ -158,7 +156,8 @@ def _read_axis(axis: Axis, name: str, side: str) -> Option:
     ticks = [float(tick) for tick in axis.get_majorticklocs() if low <= tick <= high]
     texts = [str(text) for text in formatter.format_ticks(ticks)]
     is_plain = isinstance(formatter, ScalarFormatter | LogFormatter) or [*map(_parse, texts)] == ticks
-    if not is_plain or (scale == "log" and high < 100 * low and len(ticks) > 1):  # ECharts would label decades alone
+    # ECharts would label decades alone.
+    if not is_plain or (scale == "log" and high < 100 * low and len(ticks) > 1):
         found["labels"] = [[tick, text] for tick, text in zip(ticks, texts, strict=True)]
     if not is_plain:
         found["column"] = f"{name or side} (position)"
@@ -265,21 +264,22 @@ def _rows(*columns: Iterable[float]) -> list[list[Number]]:
     """Return the columns as rows of short numbers; what is no finite number is None."""
     digits = f".{_DIGITS}g"
     rows = zip(*columns, strict=True)
-    return [[float(format(one, digits)) if math.isfinite(one) else None for one in row] for row in rows]
+    return [[float(format(x, digits)) if math.isfinite(x) else None for x in row] for row in rows]
 
 
 def _name(artist: Line2D | Collection, colour: str, keys: Sequence[Line2D], is_like: Callable[[Line2D], bool]) -> str:
-    """Return the label of an artist, or that of the legend's entry of its colour; `is_like` decides between several."""
+    """Return an artist's label, or the legend's for its colour that is like it."""
     label = str(artist.get_label())
     if label and not label.startswith("_"):
         return label
-    known = [key for key in keys if not str(key.get_label()).startswith("_") and to_hex(key.get_color()) == colour]
+    named = [key for key in keys if not str(key.get_label()).startswith("_")]
+    known = [key for key in named if to_hex(key.get_color()) == colour]
     alike = [key for key in known if is_like(key)]
     names = {str(key.get_label()) for key in alike or known}
     if len(names) > 1:
         raise UnknownArtistError
     name = names.pop() if names else ""
-    dashes = {str(key.get_label()) for key in keys if is_like(key) and not str(key.get_label()).startswith("_")}
+    dashes = {str(key.get_label()) for key in named if is_like(key)}
     return f"{name}, {dashes.pop()}" if name and not alike and len(dashes) == 1 else name
 
 
@@ -290,10 +290,7 @@ def _has_marker(marks: PathCollection, key: Line2D) -> bool:
 
 
 def _merge(layers: Sequence[_Layer]) -> list[_Layer]:
-    """Return the layers with each interval in the rows of the line or the marks that it belongs to.
-
-    That is the first layer of its colour that has a row at each x of the interval.
-    """
+    """Return the layers, each interval in the first layer of its colour that has its x values."""
     found = [layer for layer in layers if not layer.is_interval]
     for layer in layers:
         if layer.is_interval:
@@ -308,7 +305,7 @@ def _merge(layers: Sequence[_Layer]) -> list[_Layer]:
 
 
 def _belongs(interval: _Layer, own: _Layer) -> bool:
-    """Return whether an interval is that of a layer, which has none yet."""
+    """Return True if an interval is that of a layer, which has none yet."""
     inner, outer = [row[0] for row in interval.rows], [row[0] for row in own.rows]
     is_once = len(set(inner)) == len(inner) and len(set(outer)) == len(outer)
     is_free = not own.is_interval and own.interval is None

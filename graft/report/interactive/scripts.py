@@ -14,11 +14,11 @@ _SWITCH = Path(__file__).with_name("figures.js")
 
 
 def write_scripts(body: str, script: str) -> tuple[str, str]:
-    """Return the elements of a page's scripts, its own `script` first, and what its policy says to allow these alone.
+    """Return a page's script elements, its own `script` first, and the policy that allows them.
 
-    Both are empty for a page without a script whose body has no figure with charts. The scripts that draw are packed,
-    and a browser unpacks and runs them when a reader first asks for a chart: a report that is only read costs a third
-    of their size and no time.
+    Both are empty for a page without a script whose body has no figure with charts. The scripts
+    that draw are packed until a reader first asks for a chart: a report that is only read costs a
+    third of their size and no time.
     """
     elements, allowed = (f"\n<script>{script}</script>", [script]) if script else ("", [])
     if "<metadata>" in body:
@@ -28,4 +28,5 @@ def write_scripts(body: str, script: str) -> tuple[str, str]:
         elements += f'\n<script type="application/gzip" id="drawing">{packed}</script>\n<script>{switch}</script>'
         allowed += [switch, drawing]
     hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in allowed]
-    return elements, "; script-src" + "".join(f" 'sha256-{one}'" for one in hashes) if hashes else ""
+    sources = "".join(f" 'sha256-{one}'" for one in hashes)
+    return elements, "; script-src" + sources if hashes else ""

@@ -1,1 +1,1 @@
-"""The report of learned non-linearities, in every format, and what of it stands in other reports."""
+"""The report of learned non-linearities in every format, and its parts in other reports."""

@@ -9,7 +9,7 @@ from graft.report.rendering.document import Table
 from graft.report.rendering.formatting import number
 
 HEADING = "What the sources learned"
-"""Of the section within the report of a compatibility matrix."""
+"""Heading of the section within the report of a compatibility matrix."""
 
 _FOLDED = 24
 """Rows of a table up to which it is open from the start."""
@@ -40,11 +40,14 @@ def table(learned: Learned) -> Table:
     """Return a row for each of `list_drawn`; after two labels comes the trial's number."""
     rows: list[list[str]] = []
     for one in list_drawn(learned):
-        cells = [one.task, one.component, str(one.number), number(one.objective), number(len(one.knots))]
-        cells += [_range(one.low, one.high), _range(*one.active_range), number(one.variation), number(one.slope)]
-        rows.append([*cells, number(one.distance), *([number(one.version.error)] if one.version else [])])
-    header = ["Task", "Component", "Trial", learned.objective, "Knots", "Range", "Moves on", "Total variation"]
-    header += ["Largest slope", "Most off GELU", *([f"Most off {learned.version.name}"] if learned.version else [])]
+        cells = [one.task, one.component, str(one.number), number(one.objective)]
+        cells += [number(len(one.knots)), _range(one.low, one.high), _range(*one.active_range)]
+        measures = [one.variation, one.slope, one.distance]
+        measures += [one.version.error] if one.version else []
+        rows.append([*cells, *map(number, measures)])
+    header = ["Task", "Component", "Trial", learned.objective, "Knots", "Range", "Moves on"]
+    header += ["Total variation", "Largest slope", "Most off GELU"]
+    header += [f"Most off {learned.version.name}"] if learned.version else []
     words = "The learned splines, best first; the distance to GELU is the largest where they move"
     return Table(caption=words, header=header, rows=rows, labels=2, folded=len(rows) > _FOLDED)
 
@@ -54,7 +57,7 @@ def _range(low: float, high: float) -> str:
 
 
 def worst_version(learned: Learned) -> str | None:
-    """Describe how far the worst of the versions is from what was learned; None if there are no versions."""
+    """Describe how far the worst version is from what was learned; None without versions."""
     if not learned.version:
         return None
     errors = [one.version.error if one.version else 0.0 for one in learned.members]
@@ -66,7 +69,8 @@ def worst_version(learned: Learned) -> str | None:
 def frame(learned: Learned) -> pl.DataFrame:
     """Return a row per knot: number, task, component, x, y, the version's value under its name."""
     named = {"number": pl.Int64(), "task": pl.String(), "component": pl.String()}
-    curves = {name: pl.List(pl.Float64()) for name in ("x", "y", *([learned.version.name] if learned.version else []))}
+    version = [learned.version.name] if learned.version else []
+    curves = {name: pl.List(pl.Float64()) for name in ("x", "y", *version)}
     rows: list[tuple[object, ...]] = []
     for one in learned.members:
         values = [one.positions, one.knots, *([one.version.at_knots] if one.version else [])]

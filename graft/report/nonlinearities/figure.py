@@ -18,10 +18,10 @@ from graft.report.rendering.formatting import number
 from spaces.messages import shorten
 
 _PANEL = (2.7, 2.1)
-"""Inches; a page has room for four side by side."""
+"""Width and height in inches; a page has room for four side by side."""
 _MOST_COLUMNS = 4
 _LEAST_WIDTH = 5.6
-"""Inches: the legend's."""
+"""Width of the legend, in inches."""
 _MARGIN = 0.08
 _SAMPLES = 201
 _MOST_LETTERS = 26
@@ -45,7 +45,8 @@ def figure(learned: Learned) -> Figure:
     for index, panel in enumerate(panels, 1):
         _draw(drawn.add_subplot(rows, columns, index), panel)
     several = any(len(panel.members) > 1 for panel in learned.panels)
-    keys = [Line2D([], [], color=_OWN, linewidth=1.8, label=f"best by {learned.objective}" if several else "learned")]
+    label = f"best by {learned.objective}" if several else "learned"
+    keys = [Line2D([], [], color=_OWN, linewidth=1.8, label=label)]
     if several:
         keys.append(Line2D([], [], color=_OWN, linewidth=0.7, alpha=0.6, label="other trials"))
     keys.append(Line2D([], [], color=SOFT, linewidth=1.1, linestyle="--", label="GELU"))
@@ -62,8 +63,12 @@ def _draw(axes: Axes, panel: Panel) -> None:
     low, high = least - _MARGIN * (most - least), most + _MARGIN * (most - least)
     for one in panel.members:
         width, strength = (1.8, 1.0) if one is panel.leader else (0.7, 0.4)
+        beyond = one.high - one.low
         for values, colour in _curves(one):
-            axes.plot(*_path(one, values), color=colour, linewidth=width, alpha=strength, zorder=2 + strength)
+            inside = np.linspace(one.low, one.high, len(values)).tolist()
+            xs = [one.low - beyond, *inside, one.high + beyond]  # with a piece of the constants
+            up = [values[0], *values, values[-1]]
+            axes.plot(xs, up, color=colour, linewidth=width, alpha=strength, zorder=2 + strength)
     xs = np.linspace(low, high, _SAMPLES).tolist()
     axes.plot(xs, list(map(gelu, xs)), color=SOFT, linewidth=1.1, linestyle="--", zorder=2.5)
     # All curves of the panel fit, GELU need not.
@@ -74,16 +79,10 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_locator(MaxNLocator(4))
     if panel.leader and panel.leader.version:
-        axes.set_xlabel(f"off by at most {number(panel.leader.version.error)}", color=_OTHER, fontsize=9)
+        error = number(panel.leader.version.error)
+        axes.set_xlabel(f"off by at most {error}", color=_OTHER, fontsize=9)
 
 
 def _curves(one: Nonlinearity) -> list[tuple[Sequence[float], str]]:
-    """Values over the spline's range and their colour: its own, then those of the version that stands in for it."""
+    """Return values over the spline's range and their colour, then those of its version, if any."""
     return [(one.knots, _OWN), *([(one.version.values, _OTHER)] if one.version else [])]
-
-
-def _path(one: Nonlinearity, values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Positions and heights of evenly spaced values over the spline's range, with a piece of the constants beyond."""
-    room = one.high - one.low
-    inside = np.linspace(one.low, one.high, len(values)).tolist()
-    return [one.low - room, *inside, one.high + room], [values[0], *values, values[-1]]

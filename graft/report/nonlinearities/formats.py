@@ -1,4 +1,4 @@
-"""The report of learned non-linearities in every format: a picture, a page, or the values at their knots."""
+"""The report of learned non-linearities in every format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graft.report.rendering.drawing import save
 
 
 def render(learned: Learned, path: Path) -> None:
-    """Write the report to `path` in the format of its ending, one of ENDINGS; OutputError for another one."""
+    """Write the report in the format of the path's ending; OutputError for one not in ENDINGS."""
     check_ending(path, ENDINGS)
     with writing(path):
         _WRITERS[path.suffix](learned, path)

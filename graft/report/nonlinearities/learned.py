@@ -1,4 +1,4 @@
-"""The non-linearities that a study's trials learned, measured, and ordered by task and by objective."""
+"""The non-linearities that a study's trials learned, ordered by task and by objective."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from workers.networks.spline_forms import Form, Range
 
 MOST = 30
-"""Non-linearities of one task and component that are drawn and listed: the best."""
+"""Non-linearities of one task and component that are drawn and listed, at most: the best."""
 
 _SAMPLES = 1001
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nonlinearity:
-    """A linear spline that a trial learned: values at evenly spaced knots from `low` to `high`, constant beyond.
+    """A linear spline that a trial learned: values at even knots from `low` to `high`.
 
-    Raises RowError for a row that is no such spline.
+    It is constant beyond. Raises RowError for a row that is no such spline.
     """
 
     id: int
-    """Of its row in the table `architectures`."""
+    """Key of its row in the table `architectures`."""
     number: int
     task: str
     component: str
@@ -41,7 +41,7 @@ class Nonlinearity:
     knots: Sequence[float]
     objective: float | None
     version: Form | None = None
-    """Another function that stands in for it."""
+    """Another function that stands in for the spline."""
 
     def __post_init__(self) -> None:
         if len(self.knots) < 2 or None in self.knots or not self.low < self.high:
@@ -57,7 +57,7 @@ class Nonlinearity:
 
     @property
     def active_range(self) -> Range:
-        """The range outside of which it is constant; its whole range if it is constant throughout."""
+        """The range outside of which it is constant; the whole range if it is constant."""
         return active_range(self.knots, self.low, self.high)
 
     @property
@@ -68,7 +68,8 @@ class Nonlinearity:
     @property
     def slope(self) -> float:
         """The steepest slope, up or down, without its sign."""
-        return float(np.abs(np.diff(self.knots)).max()) * (len(self.knots) - 1) / (self.high - self.low)
+        steepest = float(np.abs(np.diff(self.knots)).max())
+        return steepest * (len(self.knots) - 1) / (self.high - self.low)
 
     @property
     def distance(self) -> float:
@@ -85,7 +86,7 @@ def gelu(x: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """What was learned for one component on one task."""
+    """The non-linearities learned for one component on one task."""
 
     title: str
     members: Sequence[Nonlinearity]
@@ -105,7 +106,7 @@ class Learned:
     study: str
     objective: str
     members: Sequence[Nonlinearity]
-    """By task and component, the best first."""
+    """Sorted by task and component, the best first."""
 
     @classmethod
     def of(
@@ -116,22 +117,23 @@ class Learned:
         `directions`: task -> direction, of a transfer whose tasks do not share the study's.
         """
         rising = [task for task, direction in (directions or {}).items() if direction == "maximize"]
-        is_rising = pl.col("task").is_in(rising) if directions else pl.lit(study["direction"] == "maximize")
-        gain = pl.when(is_rising).then("objective").otherwise(-pl.col("objective"))
+        rises = pl.col("task").is_in(rising) if directions else pl.lit(study["direction"] == "maximize")
+        gain = pl.when(rises).then("objective").otherwise(-pl.col("objective"))
         ordered = architectures.sort("task", "component", -gain, "number", nulls_last=True)
         found = [Nonlinearity(**row) for row in ordered.iter_rows(named=True)]
         return cls(study=study["name"], objective=study["objective"], members=found)
 
     @property
     def panels(self) -> list[Panel]:
-        """One for each task and component; the component is named where there are two."""
+        """One panel for each task and component; the component is named where there are two."""
         several = len({one.component for one in self.members}) > 1
+        groups = itertools.groupby(self.members, lambda one: (one.task, one.component))
         return [
-            Panel(title=f"{task}, {component}" if several else task, members=list(itertools.islice(members, MOST)))
-            for (task, component), members in itertools.groupby(self.members, lambda one: (one.task, one.component))
+            Panel(title=f"{task}, {component}" if several else task, members=[*members][:MOST])
+            for (task, component), members in groups
         ]
 
     @property
     def version(self) -> Form | None:
-        """The version of the first, by which those of all are named; None if there are none."""
+        """The version of the first, which names those of all; None if there are none."""
         return self.members[0].version

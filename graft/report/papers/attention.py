@@ -5,7 +5,7 @@ Legend: N sequences, h heads, q queries, k keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,17 +36,23 @@ _NAMELESS = "validation"
 
 
 def write_maps(study: str, trial: int, maps: Mapping[str, AttentionMaps], sequence: int, path: Path) -> None:
-    """Write the maps of a trial, by condition, to `path`, .html or .md: of all sets, or of one
-    sequence.
+    """Write the maps of a trial, by condition: of all sets, or of one sequence.
 
-    Raises OutputError for another ending; StudyError for a sequence that is not among those of the
-    maps.
+    Raises OutputError for an ending other than .html and .md; StudyError for a sequence that is
+    not among those of the maps.
     """
     check_ending(path, WRITERS)
     blocks: list[Block] = []
     sets = {condition: found for condition, found in maps.items() if found.layers[0].shape[2] == 1}
     if sets:
-        blocks.append(_sets(sets))
+        caption = (
+            f"Attention of the head on {len(next(iter(sets.values())).inputs)} sets, a row each: its "
+            f"weights on the {_KEYS} items of the largest first number (of max retrieval the priority), "
+            "the largest to the right. A head that finds the maximum is bright in the last column alone."
+        )
+        panels = [(condition or _NAMELESS, sort_sets(found)) for condition, found in sets.items()]
+        svg = _draw(panels, lambda axes: axes.set(xticks=[], yticks=[]), 1)
+        blocks.append(Picture(number=1, caption=caption, svg=svg))
     for condition, found in maps.items():
         if condition not in sets:
             blocks.append(_sequence(condition, found, sequence, len(blocks) + 1))
@@ -54,25 +60,10 @@ def write_maps(study: str, trial: int, maps: Mapping[str, AttentionMaps], sequen
 
 
 def sort_sets(found: AttentionMaps) -> Numbers:
-    """[N, _KEYS]: the weights of the head, on the items of the largest first number, the largest last."""
+    """Return the head's weights [N, _KEYS] on the items of largest first number, in that order."""
     first = np.where(found.given, found.inputs[..., 0], -np.inf)
     order = np.argsort(first, axis=-1, kind="stable")[:, -_KEYS:]
     return np.take_along_axis(found.layers[0].mean(1)[:, 0], order, axis=-1)
-
-
-def _sets(maps: Mapping[str, AttentionMaps]) -> Picture:
-    caption = (
-        f"Attention of the head on {len(next(iter(maps.values())).inputs)} sets, a row each: its weights on the "
-        f"{_KEYS} items of the largest first number (of max retrieval the priority), the largest to the right. A head "
-        "that finds the maximum is bright in the last column alone."
-    )
-    panels = [(condition or _NAMELESS, sort_sets(found)) for condition, found in maps.items()]
-
-    def label(axes: Axes) -> None:
-        axes.set_xticks([])
-        axes.set_yticks([])
-
-    return Picture(number=1, caption=caption, svg=_draw(panels, label, 1))
 
 
 def _sequence(condition: str, found: AttentionMaps, sequence: int, place: int) -> Picture:
@@ -101,8 +92,8 @@ def _sequence(condition: str, found: AttentionMaps, sequence: int, place: int) -
     return Picture(number=place, caption=caption, svg=_draw(panels[:_MOST_PANELS], label, place))
 
 
-def _draw(panels: Sequence[tuple[str, Numbers]], label: Any, place: int) -> str:
-    """Panels in rows, with one scale of shades: from 0 to 1, or from the least negative weight to the largest."""
+def _draw(panels: Sequence[tuple[str, Numbers]], label: Callable[[Axes], object], place: int) -> str:
+    """Draw panels in rows on one scale of shades, which has 0, 1 and every weight."""
     columns = min(_ACROSS, len(panels))
     rows = -(-len(panels) // columns)
     low = min(0.0, *(float(weights.min()) for _, weights in panels))

@@ -28,8 +28,7 @@ _KEY = ("task", "metric", "filter")
 
 
 def read_evaluations(paths: Iterable[Path]) -> pl.DataFrame:
-    """Return a row per model and number of files by `search evaluate -o`, in order, columns
-    _SCHEMA.
+    """Return a row per model and number in files of `search evaluate -o`, with columns _SCHEMA.
 
     `label`: the arm of a trial that has one, else the model itself. Raises StudyError for a file of
     another kind, and for two of one model.
@@ -40,7 +39,8 @@ def read_evaluations(paths: Iterable[Path]) -> pl.DataFrame:
         if model in seen:
             raise StudyError(f"{path}: {seen[model]} has scores of {model}, too; name one of them")
         seen[model] = path
-        rows += [{"model": model, "label": label, **{name: row[name] for name in list(_SCHEMA)[2:]}} for row in found]
+        named = {"model": model, "label": label}
+        rows += [{**named, **{name: row[name] for name in list(_SCHEMA)[2:]}} for row in found]
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
@@ -49,10 +49,8 @@ def _read(path: Path) -> tuple[str, str, Sequence[dict[str, Any]]]:
     try:
         text: Any = json.loads(path.read_text(encoding="utf-8"))
         if "pretrained" in text:
-            scorer = (text["scorer"] or {}).get("name")
-            model = label = (
-                f"{Path(text['pretrained']).name} with {scorer}" if scorer else Path(text["pretrained"]).name
-            )
+            name, scorer = Path(text["pretrained"]).name, (text["scorer"] or {}).get("name")
+            model = label = f"{name} with {scorer}" if scorer else name
         else:
             model = f"trial {text['trial']} of {text['study']}"
             label = f"{text['arm']} of {text['study']}" if text.get("arm") else model
@@ -67,17 +65,15 @@ def _read(path: Path) -> tuple[str, str, Sequence[dict[str, Any]]]:
 
 
 def summarize_evaluations(scores: pl.DataFrame) -> pl.DataFrame:
-    """label, task, metric, filter, models, mean, error: the standard error of the mean over the
-    models of a label.
+    """Return label, task, metric, filter, models, mean and its standard error over the models.
 
-    Of a single model `error` is the harness' own, over the examples of a task; null where it has
-    none.
+    For a single model `error` is the harness' own, over the examples of a task, or null.
     """
     own = pl.col("standard_error").first()
     over_models = pl.col("value").std() / pl.len().sqrt()
-    return scores.group_by("label", *_KEY, maintain_order=True).agg(
-        models=pl.len(), mean=pl.col("value").mean(), error=pl.when(pl.len() > 1).then(over_models).otherwise(own)
-    )
+    error = pl.when(pl.len() > 1).then(over_models).otherwise(own)
+    groups = scores.group_by("label", *_KEY, maintain_order=True)
+    return groups.agg(models=pl.len(), mean=pl.col("value").mean(), error=error)
 
 
 def write_evaluations(scores: pl.DataFrame, path: Path) -> None:
@@ -87,14 +83,15 @@ def write_evaluations(scores: pl.DataFrame, path: Path) -> None:
     labels: list[str] = found["label"].unique(maintain_order=True).to_list()
     counts: dict[str, int] = dict(scores.group_by("label").agg(pl.col("model").n_unique()).iter_rows())
     cells = {(label, tuple(key)): with_margin(mean, error) for label, *key, _, mean, error in found.iter_rows()}
-    rows = [
-        [" ".join(part for part in key if part != "none"), *(cells.get((label, key), MISSING) for label in labels)]
-        for key in found.select(_KEY).unique(maintain_order=True).iter_rows()
-    ]
-    header = ["Task and metric", *(f"{label} ({counts[label]})" if counts[label] > 1 else label for label in labels)]
+    rows: list[list[str]] = []
+    for key in found.select(_KEY).unique(maintain_order=True).iter_rows():
+        name = " ".join(part for part in key if part != "none")
+        rows.append([name, *(cells.get((label, key), MISSING) for label in labels)])
+    names = (f"{label} ({counts[label]})" if counts[label] > 1 else label for label in labels)
     note = (
         "Scores of lm-evaluation-harness. Of several models, their number in brackets: the mean and the standard error "
         "of this mean over them. Of one model: the standard error over the examples of the task."
     )
-    table = Table(caption="Scores", header=header, rows=rows)
-    write_document(Document(title="Scores of language models", blocks=[Paragraph(text=note), table]), path)
+    table = Table(caption="Scores", header=["Task and metric", *names], rows=rows)
+    blocks = [Paragraph(text=note), table]
+    write_document(Document(title="Scores of language models", blocks=blocks), path)

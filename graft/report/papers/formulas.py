@@ -41,18 +41,18 @@ _STEPS = 121
 
 
 def softmax(logits: Numbers, temperature: float) -> Numbers:
-    """Weights [q, k] of logits [q, k]."""
+    """Return weights [q, k] of logits [q, k]."""
     powers = np.exp((logits - logits.max(-1, keepdims=True)) / temperature)
     return powers / powers.sum(-1, keepdims=True)
 
 
 def linearised_softmax(logits: Numbers, temperature: float) -> Numbers:
-    """Weights [q, k]: the first two terms of softmax around equal logits (paper 004, Appendix B)."""
+    """Return the first two terms of softmax around equal logits, [q, k] (004, Appendix B)."""
     return (1 + (logits - logits.mean(-1, keepdims=True)) / temperature) / logits.shape[-1]
 
 
 def linear(logits: Numbers, temperature: float) -> Numbers:
-    """Weights [q, k] of linear attention (paper 004, equation 6)."""
+    """Return weights [q, k] of linear attention (paper 004, equation 6)."""
     return logits / temperature / logits.shape[-1]
 
 
@@ -64,22 +64,23 @@ FORMULAS: Mapping[str, Callable[[Numbers, float], Numbers]] = {
 
 
 def ssa(values: Numbers, b: float, n: float) -> Numbers:
-    """(1 + b |x|)^(sgn(x) n), which SSA normalises where softmax normalises e^x (paper 000, equation 5)."""
+    """Return (1 + b |x|)^(sgn(x) n), which SSA has in place of e^x (paper 000, equation 5)."""
     return (1 + b * np.abs(values)) ** (np.sign(values) * n)
 
 
 def power_series_entropy(ratios: Numbers, temperatures: Numbers) -> Numbers:
-    """Entropy in nats [t, r] of softmax of the logits r^1, ..., r^10 (paper 001, section 3)."""
+    """Return entropies [t, r] in nats of softmax of r^1, ..., r^10 (paper 001, section 3)."""
     logits = ratios[:, None] ** np.arange(1, _ELEMENTS + 1)
     weights = softmax(logits[None] / temperatures[:, None, None], 1)
     return -(weights * np.log(np.maximum(weights, np.finfo(float).tiny))).sum(-1)
 
 
 def write_formulas(name: str, title: str, path: Path) -> None:
-    """Write the figure of the item `name` to `path`, .html or .md; raises OutputError for another ending."""
+    """Write the figure of the item `name`, .html or .md; OutputError for another ending."""
     check_ending(path, WRITERS)
     caption, draw = FIGURES[name]
-    write_document(Document(title=title, blocks=[Picture(number=1, caption=caption, svg=draw())]), path)
+    picture = Picture(number=1, caption=caption, svg=draw())
+    write_document(Document(title=title, blocks=[picture]), path)
 
 
 def _draw_kernels() -> str:
@@ -97,19 +98,18 @@ def _draw_kernels() -> str:
 
 def _draw_entropies() -> str:
     ratios, temperatures = ((0.0, 1.0), (1.0, 2.0)), ((0.02, 1.0), (1.0, 20.0))
+    most = np.log(_ELEMENTS)
     with figure_style():
         figure = Figure(figsize=(2.4 * PANEL[0], 2.2 * PANEL[1]), layout="constrained")
         grid: Any = figure.subplots(2, 2)
         drawn: Any = None
         for row, heat in enumerate(temperatures[::-1]):
             for column, ratio in enumerate(ratios):
-                across, up = np.linspace(*ratio, _STEPS), np.geomspace(*heat, _STEPS)
-                drawn = grid[row, column].pcolormesh(
-                    across, up, power_series_entropy(across, up), vmin=0, vmax=np.log(_ELEMENTS), rasterized=True
-                )
-                grid[row, column].set_yscale("log")
-                grid[row, column].set_xlabel("ratio of the series")
-                grid[row, column].set_ylabel("temperature")
+                axes, up = grid[row, column], np.geomspace(*heat, _STEPS)
+                across = np.linspace(*ratio, _STEPS)
+                entropy = power_series_entropy(across, up)
+                drawn = axes.pcolormesh(across, up, entropy, vmin=0, vmax=most, rasterized=True)
+                axes.set(yscale="log", xlabel="ratio of the series", ylabel="temperature")
         figure.colorbar(drawn, ax=grid, label="entropy (nats)")
         return to_svg(figure, "figure1")
 
@@ -120,18 +120,17 @@ def _draw_weights() -> str:
         figure = Figure(figsize=(3 * PANEL[0], 2 * PANEL[1] + 0.5), layout="constrained")
         grid: Any = figure.subplots(2, 3)
         for axes, temperature in zip(grid.flat, _TEMPERATURES, strict=True):
-            weights = {name: _KEYS * formula(logits, temperature) for name, formula in FORMULAS.items()}
+            weights = {name: _KEYS * weigh(logits, temperature) for name, weigh in FORMULAS.items()}
             # softmax has a long tail, which is cut; 0 is an edge, below which it has nothing
-            low, high = np.quantile(np.stack([weights["linearised softmax"], weights["linear"]]), [0.001, 0.999])
+            narrow = np.stack([weights["linearised softmax"], weights["linear"]])
+            low, high = np.quantile(narrow, [0.001, 0.999])
             width = (high - low) / _BINS
             edges = width * np.arange(np.floor(low / width), np.ceil(high / width) + 1)
             for place, values in enumerate(weights.values()):
                 heights, _ = np.histogram(values, edges)
                 axes.stairs(heights, edges, color=arm_colour(place), linewidth=1.4)
             axes.axvline(1, color=INK, linestyle=":", linewidth=1)
-            axes.set_title(f"temperature {temperature:g}")
-            axes.set_yticks([])
-            axes.set_xlabel("weight x keys")
+            axes.set(title=f"temperature {temperature:g}", xlabel="weight x keys", yticks=[])
         legend(figure, series_keys(series_looks(list(FORMULAS))))
         return to_svg(figure, "figure1")
 
@@ -153,4 +152,4 @@ FIGURES: Mapping[str, tuple[str, Callable[[], str]]] = {
         _draw_weights,
     ),
 }
-"""Item -> its caption, and what draws it."""
+"""Item -> its caption, and the function that draws it."""

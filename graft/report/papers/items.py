@@ -1,4 +1,4 @@
-"""The tables and figures of the five papers: which are made here, from which space, by which sections of a report."""
+"""The tables and figures of the five papers: which are made here, and from which space."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Item:
     """A table or figure of a paper."""
 
     name: str
-    """`003/figure-4`: the paper, and what it calls it."""
+    """The paper and its name of the item: `003/figure-4`."""
     shows: str
     state: State
-    """Whether all of it, a part or nothing is made here; not whether it was run at the paper's scale."""
+    """The part of it that is made here, at whatever scale."""
     missing: str = ""
     space: str = ""
     """The packaged space at the paper's scale; empty for none."""
     cut: str = ""
-    """That which is cut to a laptop; empty for none."""
+    """The same space cut to a laptop; empty for none."""
     report: Literal["study", "transfer", "nonlinearities", "attention", "temperature", "norms", "formulas", ""] = ""
     """The report that makes it, `formulas` without a study; empty where nothing does."""
     options: str = ""
-    """What the command of another report than `study` needs besides."""
+    """Further options of the command of another report than `study`."""
     sections: Sequence[str] = ()
-    """Of a study's report: what makes it."""
+    """The sections of a study's report that make it."""
 
     def command(self, study: str = "STUDY") -> str:
         """Return the command that makes the item of a study of its space; empty where none does."""
@@ -76,14 +76,11 @@ def find_item(name: str) -> Item:
 
 
 def write_item(reader: Reader, item: Item, study: str, path: Path) -> None:
-    """Write the item as a study has it to `path`, .html or .md.
-
-    Raises StudyError for a study from which it cannot be made; OutputError for another ending.
-    """
+    """Write the item as a study has it, .html or .md; StudyError if it cannot be made of it."""
     check_ending(path, WRITERS)
     data = read(reader, study)
-    wanted = [section for section in collect_sections(data) if plugins.name_of(section) in item.sections]
-    sections = [section for section in wanted if data.ended.height and section.fits and section.applies]
+    named = (one for one in collect_sections(data) if plugins.name_of(one) in item.sections)
+    sections = [one for one in named if data.ended.height and one.fits and one.applies]
     if not sections:
         raise StudyError(
             f"{item.name} cannot be made of {study}: it has nothing for {' or '.join(item.sections)}; "

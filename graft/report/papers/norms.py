@@ -1,7 +1,4 @@
-"""Norms of token embeddings, of a trained trial or of a pretrained model (paper 000, Figure 8).
-
-Legend: v tokens, d width.
-"""
+"""Norms of token embeddings of a model (paper 000, Figure 8). Legend: v tokens, d width."""
 
 from __future__ import annotations
 
@@ -26,12 +23,11 @@ if TYPE_CHECKING:
 Norms = NDArray[np.float64]
 
 _BINS = (8, 40)
-"""Fewest and most of the histogram; between them the root of the number of tokens."""
+"""Fewest and most bins of the histogram; between them the root of the number of tokens."""
 
 
 def norms_of(model: TrainedModel) -> dict[str, Norms]:
-    """`embedding` and, where it is another matrix, `unembedding` -> the Euclidean norm of each
-    token's vector, [v].
+    """Return the norms [v] of `embedding` and, if it is another matrix, `unembedding`.
 
     Raises StudyError for a model that reads no tokens.
     """
@@ -45,37 +41,34 @@ def norms_of(model: TrainedModel) -> dict[str, Norms]:
 
 
 def write_norms(title: str, norms: Mapping[str, Norms], path: Path) -> None:
-    """Write the figure and its numbers to `path`, .html or .md; raises OutputError for another ending."""
+    """Write the figure and its numbers, .html or .md; raises OutputError for another ending."""
     check_ending(path, WRITERS)
     tokens = len(next(iter(norms.values())))
     caption = (
         f"Left: how many of the {tokens:,} tokens have a vector of this Euclidean norm. Right: the norms in order, the "
         "smallest first."
     )
-    rows = [
-        [name, *(number(float(value)) for value in (own.mean(), own.std(), own.min(), np.median(own), own.max()))]
-        for name, own in norms.items()
-    ]
+    rows: list[list[str]] = []
+    for name, own in norms.items():
+        found = (own.mean(), own.std(), own.min(), np.median(own), own.max())
+        rows.append([name, *(number(float(value)) for value in found)])
     header = ["Vectors", "Mean", "Deviation", "Least", "Median", "Largest"]
-    table = Table(caption=f"Norms of the vectors of {tokens:,} tokens", header=header, rows=rows, labels=1)
-    picture = Picture(number=1, caption=caption, svg=_draw(norms))
-    write_document(Document(title=title, blocks=[table, picture]), path)
-
-
-def _draw(norms: Mapping[str, Norms]) -> str:
+    about = f"Norms of the vectors of {tokens:,} tokens"
+    table = Table(caption=about, header=header, rows=rows, labels=1)
     every = np.concatenate(list(norms.values()))
     edges = np.histogram_bin_edges(every, int(np.clip(len(every) ** 0.5, *_BINS)))
     with figure_style():
         figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + 0.5), layout="constrained")
         axes: Any = figure.subplots(1, 2)
         for place, own in enumerate(norms.values()):
-            heights, _ = np.histogram(own, edges)
-            axes[0].stairs(heights, edges, color=arm_colour(place), linewidth=1.4)
-            axes[1].plot(np.arange(1, len(own) + 1), np.sort(own), color=arm_colour(place), linewidth=1.4)
+            look = {"color": arm_colour(place), "linewidth": 1.4}
+            axes[0].stairs(np.histogram(own, edges)[0], edges, **look)
+            axes[1].plot(np.arange(1, len(own) + 1), np.sort(own), **look)
         axes[0].set(xlabel="norm", ylabel="tokens", yscale="log")
         axes[0].set_ylim(bottom=0.7)
         axes[1].set(xlabel="tokens, in order of their norm", ylabel="norm")
         axes[1].set_ylim(bottom=0)
         if len(norms) > 1:
             legend(figure, series_keys(series_looks(list(norms))))
-        return to_svg(figure, "figure1")
+        picture = Picture(number=1, caption=caption, svg=to_svg(figure, "figure1"))
+    write_document(Document(title=title, blocks=[table, picture]), path)

@@ -1,4 +1,4 @@
-"""The best temperature of a trained head over the entropy of its attention, and its fit (paper 001, Figure 6)."""
+"""The best temperature of a trained head by its attention's entropy (paper 001, Figure 6)."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ PAPER = {"a4": -0.037, "a3": 0.481, "a2": -2.3, "a1": 4.917, "a0": -1.791}
 
 _POINTS = 200
 _HIGHEST = 1.5
-"""Temperatures above are not shown: they are not used either."""
+"""The highest temperature that is shown; none above it is used."""
 
 
 def write_fit(title: str, fields: Mapping[str, float], best: BestTemperatures, path: Path) -> None:
-    """Write the figure to `path`, .html or .md, else OutputError; `fields` are the coefficients a4 .. a0."""
+    """Write the figure, .html or .md, else OutputError; `fields` are the coefficients a4 .. a0."""
     check_ending(path, WRITERS)
     entropy: Numbers = best.entropy.numpy()
     temperature: Numbers = best.temperature.numpy()
     shown = temperature <= _HIGHEST
-    polynomial = " + ".join(f"{value:.3g} H^{name[1:]}" for name, value in fields.items()).replace("+ -", "- ")
-    polynomial = polynomial.replace(" H^0", "").replace("H^1", "H")
+    terms = " + ".join(f"{value:.3g} H^{name[1:]}" for name, value in fields.items())
+    polynomial = terms.replace("+ -", "- ").replace(" H^0", "").replace("H^1", "H")
     caption = (
         f"The temperature under which the target has its largest weight, over the entropy H of attention, of the "
         f"{len(entropy):,} of {best.asked:,} queries whose largest logit is another item's; {int((~shown).sum()):,} "
@@ -47,19 +47,20 @@ def write_fit(title: str, fields: Mapping[str, float], best: BestTemperatures, p
         axes = figure.subplots()
         keys = axes.plot(entropy[shown], temperature[shown], ".", color=SOFT, markersize=3, alpha=0.5, label="best")
         numbers = np.linspace(float(entropy.min()), float(entropy.max()), _POINTS)
-        for coefficients, style, label in ((fields, "-", "fit"), (PAPER, "--", "the paper's fit")):
+        fits = ((fields, "-", "fit"), (PAPER, "--", "the paper's fit"))
+        for place, (coefficients, style, label) in enumerate(fits, 1):
             curve = fitted_temperature(coefficients, numbers)
-            keys += axes.plot(numbers, curve, style, color=arm_colour(1 + (style == "--")), label=label, linewidth=1.6)
+            keys += axes.plot(numbers, curve, style, color=arm_colour(place), label=label, linewidth=1.6)
         axes.axhline(1, color=INK, linestyle=":", linewidth=1)
         axes.set_ylim(0, _HIGHEST)
         axes.set_xlabel("entropy (nats)")
         axes.set_ylabel("temperature")
         legend(figure, keys)
-        svg = to_svg(figure, "figure1")
-    write_document(Document(title=title, blocks=[Picture(number=1, caption=caption, svg=svg)]), path)
+        picture = Picture(number=1, caption=caption, svg=to_svg(figure, "figure1"))
+    write_document(Document(title=title, blocks=[picture]), path)
 
 
 def fitted_temperature(fields: Mapping[str, float], entropy: Numbers) -> Numbers:
-    """1 / P(H) at each entropy; NaN where the polynomial is not positive, which no temperature is."""
+    """Return 1 / P(H) at each entropy; NaN where the polynomial is not positive."""
     inverse: Numbers = np.polyval([fields[f"a{power}"] for power in (4, 3, 2, 1, 0)], entropy)
     return np.divide(1.0, inverse, out=np.full(len(entropy), np.nan), where=inverse > 0)

@@ -1,4 +1,4 @@
-"""A report before it has a format: a title and blocks of plain text, which each format escapes for itself."""
+"""A report before it has a format: a title and blocks of plain text, which formats escape."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Table:
     rows: Sequence[Sequence[str]]
     labels: int = 1
     folded: bool = False
-    """Whether the table is so long that a reader opens it on demand, where the format can do that."""
+    """True if a reader opens the long table on demand, where the format can do that."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A figure. Its number belongs to its subject: where one is left out, the others keep theirs."""
+    """A figure. Its number belongs to its subject, whether or not others are left out."""
 
     number: int
     caption: str

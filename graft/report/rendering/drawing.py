@@ -1,4 +1,4 @@
-"""How every figure looks, and how it becomes an <svg> element or a file."""
+"""The look of every figure, and how it becomes an <svg> element or a file."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ STYLE: dict[str, Any] = {
 
 
 def figure_style() -> AbstractContextManager[None]:
-    """Figures made in this context look like the others."""
+    """Return a context in which figures get the common look."""
     return matplotlib.rc_context(cast(Any, STYLE))
 
 
 class Look(NamedTuple):
-    """How a variant looks in every figure."""
+    """The label, colour and marker of a variant in every figure."""
 
     label: str
     colour: str
@@ -78,29 +78,29 @@ def look(variant: str) -> Look:
 
 
 def grid(rows: int, columns: int) -> tuple[Figure, Any]:
-    """Return a figure of equal panels that share the y axes of their rows, and its axes as an array [rows, columns]."""
+    """Return equal panels that share the y axes of rows: a figure and its axes [rows, columns]."""
     width = PANEL[0] * max(columns, 2)  # room for the legend
     figure = Figure(figsize=(width, PANEL[1] * rows + 0.5), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, sharey="row")
 
 
 _ARM_COLOURS = ("#57606a", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A900")
-"""Of Okabe and Ito, told apart with any colour vision; the baseline's is grey."""
+"""Colours of Okabe and Ito, told apart with any colour vision; the baseline's is grey."""
 
 
 def arm_colour(index: int) -> str:
-    """Return the colour of an arm in every figure, by its place in the experiment; the baseline's is 0."""
-    return _ARM_COLOURS[index % len(_ARM_COLOURS)] if index < len(_ARM_COLOURS) else _ARM_COLOURS[1 + index % 7]
+    """Return an arm's colour in every figure, by its place in the experiment; the baseline is 0."""
+    return _ARM_COLOURS[index if index < len(_ARM_COLOURS) else 1 + index % 7]
 
 
 def key(variant: str) -> Line2D:
     """Return the legend's entry of a variant."""
-    seen = look(variant)
-    return Line2D([], [], color=seen.colour, marker=seen.marker, markersize=6, linewidth=1.8, label=seen.label)
+    label, colour, marker = look(variant)
+    return Line2D([], [], color=colour, marker=marker, markersize=6, linewidth=1.8, label=label)
 
 
 Looks = Mapping[str, Mapping[str, Any]]
-"""Series, in the order of the legend -> what is special of its lines, as keywords of `Axes.plot`."""
+"""Series in the order of the legend -> keywords of `Axes.plot` for their lines."""
 
 
 def series_looks(names: Sequence[str]) -> Looks:
@@ -114,7 +114,7 @@ def series_keys(looks: Looks) -> list[Line2D]:
 
 
 def legend(figure: Figure, keys: Sequence[Line2D]) -> None:
-    """One legend above all panels, where no data is."""
+    """Draw one legend above all panels, where no data is."""
     figure.legend(handles=list(keys), loc="outside upper center", ncols=min(len(keys), 3))
 
 
@@ -129,10 +129,10 @@ def draw_cells(
     cmap: str = "cividis",
     **looks: Any,
 ) -> AxesImage:
-    """Draw the cells of a heat map, each with its number as `write` has it; `None`: without numbers.
+    """Draw the cells of a heat map, each with its number as `write` has it, unless that is None.
 
-    The numbers have `size` points, and dark letters where the colour `is_bright`. `empty`: the colour of the letters of
-    a cell without a number. `looks`: keywords of `Axes.imshow`.
+    The numbers have `size` points, and dark letters where the colour `is_bright`; `empty` is the
+    colour of the letters of a cell without a number. `looks`: keywords of `Axes.imshow`.
     """
     shades = [[math.nan if value is None else value for value in row] for row in rows]
     image = axes.imshow(shades, cmap=cmap, aspect="auto", **looks)
@@ -142,12 +142,13 @@ def draw_cells(
     for place, row in enumerate(rows):
         for column, value in enumerate(row):
             ink = empty if value is None else INK if is_bright(value) else "white"
-            axes.text(column, place, write(value), ha="center", va="center", fontsize=size, color=ink)
+            text = write(value)
+            axes.text(column, place, text, ha="center", va="center", fontsize=size, color=ink)
     return image
 
 
 def fit_scale(axes: Axes, values: Sequence[float]) -> None:
-    """Make the y axis logarithmic for positive values over a factor of ten; with zeros, linear below the least."""
+    """Make the y axis logarithmic over a factor of ten; with zeros it is linear near them."""
     positive = [value for value in values if value > 0]
     if not positive or min(values) < 0 or max(positive) < 10 * min(positive):
         axes.yaxis.set_major_locator(MaxNLocator(5))
@@ -159,19 +160,19 @@ def fit_scale(axes: Axes, values: Sequence[float]) -> None:
 
 
 def label_decades(axis: Axis, ratio: float) -> None:
-    """Ticks of a logarithmic axis over max / min = `ratio` as plain numbers, with 2 and 5 between few decades."""
+    """Label a logarithmic axis over max / min = `ratio`; few decades get 2 and 5 between them."""
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if ratio < 100 else (1.0,), numticks=7))
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
 def on_doublings(amount: float) -> float:
-    """Return the position of a gap on an axis of doublings: 0, 1, 3, 7, 15 are equally far apart."""
+    """Return a gap's position on an axis where 0, 1, 3, 7, 15 are equally far apart."""
     return math.log2(amount + 1)
 
 
 def label_doublings(axis: Axis, most: float) -> None:
-    """Ticks at 0, 1, 3, 7, ... of an axis of doublings that ends at `most`."""
+    """Label 0, 1, 3, 7, ... on an axis of doublings that ends at `most`."""
     last = math.ceil(on_doublings(most))
     axis.set_major_locator(FixedLocator(range(last + 1)))
     axis.set_major_formatter(FuncFormatter(lambda position, _: f"{2**position - 1:g}"))
@@ -185,19 +186,21 @@ class Drawing(str):
 
 
 def to_svg(figure: Figure, name: str) -> Drawing:
-    """Return the figure as an <svg> element with chart data as JSON in its <metadata>; its ids start with `name`."""
+    """Return the figure as <svg> with its charts' data as <metadata>; its ids start with `name`."""
     with io.StringIO() as file, matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(file, format="svg", metadata=nothing)
         text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{name}-', text)
-    drawing = Drawing(plain(add_charts(re.sub(r'(href="#|url\(#)', rf"\1{name}-", text).rstrip(), figure)))
+    text = re.sub(r'(href="#|url\(#)', rf"\1{name}-", text).rstrip()
+    drawing = Drawing(plain(add_charts(text, figure)))
     drawing.figure, drawing.settings = figure, matplotlib.rcParams.copy()
     return drawing
 
 
 def picture_endings(svg: str) -> tuple[str, ...]:
-    """Return the endings of files that a picture can be written to: one that came over HTTP is an <svg> alone."""
+    """Return the endings that a picture can be written to; an <svg> over HTTP has no figure."""
     return (".svg", ".png", ".pdf") if isinstance(svg, Drawing) else (".svg",)
 
 
@@ -205,11 +208,12 @@ def save(svg: str, path: Path) -> None:
     """Write a picture to a file whose ending is one of `picture_endings`."""
     if isinstance(svg, Drawing) and path.suffix != ".svg":
         with matplotlib.rc_context(cast(Any, svg.settings)):
-            svg.figure.savefig(path, dpi=200, metadata={"CreationDate": None} if path.suffix == ".pdf" else {})
+            dated = {"CreationDate": None} if path.suffix == ".pdf" else {}
+            svg.figure.savefig(path, dpi=200, metadata=dated)
     else:
         path.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{svg}\n', encoding="utf-8")
 
 
 def dodges(count: int) -> list[float]:
-    """Shifts that set several marks of one position beside one another."""
+    """Return shifts that set several marks of one position beside one another."""
     return [0.16 * (index / (count - 1) - 0.5) if count > 1 else 0.0 for index in range(count)]

@@ -19,9 +19,9 @@ def plain(text: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return three significant digits, and whole numbers in full: 0.00123, 1.5e-7, 12,000; a dash for None.
+    """Return three significant digits, or a whole number in full: 0.00123, 1.5e-7, 12,000.
 
-    Near 1 it is the distance from 1 that says something, as of a decay rate: two significant digits of that, 0.9999992.
+    Near 1 the distance from 1 has two significant digits: 0.9999992. A dash stands for None.
     """
     if value is None:
         return MISSING
@@ -49,7 +49,9 @@ def with_margin(value: float | None, margin: float | None, within: Range = UNBOU
 
 def with_interval(value: float | None, low: float | None, high: float | None) -> str:
     """Return a number and the ends of its interval, where there is one: 0.97 (0.94 to 1)."""
-    return number(value) if low is None or high is None else f"{number(value)} ({number(low)} to {number(high)})"
+    if low is None or high is None:
+        return number(value)
+    return f"{number(value)} ({number(low)} to {number(high)})"
 
 
 def percent(share: float | None) -> str:
@@ -77,5 +79,5 @@ def _shorten(value: float, digits: int) -> str:
 
 
 def _with_minus(text: str) -> str:
-    """Return a minus sign in place of each hyphen."""
+    """Return the text with minus signs in place of hyphens."""
     return text.replace("-", "−")

@@ -1,4 +1,4 @@
-"""A report as one HTML file: styles, figures and the scripts of tables and charts inside; nothing is fetched."""
+"""A report as one HTML file: styles, figures and scripts are inside, and nothing is fetched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graft.report.rendering.formatting import plain
 STYLE = Path(__file__).with_name("style.css")
 """The style sheet of reports and of the dashboard, in light, dark and print."""
 MATRIX_SCRIPT = Path(__file__).with_name("matrix.js")
-"""Sorts a matrix of either."""
+"""The script that sorts a matrix in either."""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -44,9 +44,7 @@ def write(document: Document, path: Path) -> None:
 
 
 def page(title: str, body: str, script: str = "") -> str:
-    """Return a whole page; it runs the script that it is given and those of its figures, and no other. `title` is text,
-    the others are code.
-    """
+    """Return a page that runs `script` and its figures' scripts alone; `title` is no code."""
     scripts, policy = write_scripts(body, script)
     return _PAGE.format(
         title=escape(plain(title)),
@@ -58,7 +56,7 @@ def page(title: str, body: str, script: str = "") -> str:
 
 
 def element(block: Block) -> str:
-    """One block as HTML."""
+    """Return one block as HTML."""
     match block:
         case Heading(text=text):
             return f"<h2>{escape(text)}</h2>"
@@ -81,7 +79,7 @@ def _table(table: Table, caption: str) -> str:
 
 
 def _row(tag: str, attributes: str, cells: Sequence[str], labels: int) -> str:
-    """One row; a number's cell has the class that sets it to the right."""
+    """Return one row; a number's cell has the class that sets it to the right."""
     marks = ["" if column < labels else ' class="n"' for column in range(len(cells))]
     inside = [f"<{tag}{attributes}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True)]
     return f"<tr>{''.join(inside)}</tr>"

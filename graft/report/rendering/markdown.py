@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
 from graft.report.rendering.document import Block, Document, Heading, Paragraph, Picture, Table
+from graft.report.rendering.drawing import save
 from graft.report.rendering.formatting import plain
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|&~#$])")
@@ -15,10 +15,11 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|&~#$])")
 
 def write(document: Document, path: Path) -> None:
     """Write the report, and figure N to `<stem>_figureN.svg`."""
-    pictures = {block.number: block for block in document.blocks if isinstance(block, Picture)}
-    for number, picture in pictures.items():
-        _beside(path, number).write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{picture.svg}\n', encoding="utf-8")
-    text = "\n\n".join([f"# {_escape(document.title)}", *(_block(block, path) for block in document.blocks)])
+    for block in document.blocks:
+        if isinstance(block, Picture):
+            save(block.svg, _beside(path, block.number))
+    blocks = (_block(block, path) for block in document.blocks)
+    text = "\n\n".join([f"# {_escape(document.title)}", *blocks])
     path.write_text(plain(f"{text}\n"), encoding="utf-8")
 
 
@@ -27,7 +28,7 @@ def _beside(path: Path, number: int) -> Path:
 
 
 def _escape(text: str) -> str:
-    """Text that Markdown and the HTML inside it leave alone, on one line."""
+    """Return text that Markdown and the HTML inside it leave alone, on one line."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
@@ -38,13 +39,10 @@ def _block(block: Block, path: Path) -> str:
         case Paragraph(text=text):
             return _escape(text)
         case Table():
-            rule = ["---" if column < block.labels else "---:" for column in range(len(block.header))]
-            rows = [_row(map(_escape, block.header)), _row(rule), *(_row(map(_escape, row)) for row in block.rows)]
-            return "\n".join([f"{_escape(block.caption)}\n", *rows])
+            rule = ("---" if place < block.labels else "---:" for place in range(len(block.header)))
+            rows = [map(_escape, block.header), rule, *(map(_escape, row) for row in block.rows)]
+            lines = (f"| {' | '.join(cells)} |" for cells in rows)
+            return "\n".join([f"{_escape(block.caption)}\n", *lines])
         case Picture(number=number, caption=caption):
             address = quote(_beside(path, number).name)
             return f"![Figure {number}]({address})\n\n**Figure {number}.** {_escape(caption)}"
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -1,4 +1,4 @@
-"""What of a study's statistics its figures show, and in which words."""
+"""The metrics that a study's figures show, and their names."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ Series = tuple[str, str]
 """Name and condition of a metric."""
 
 ALL_ZERO = "All metrics are 0 in the best trials."
-"""Why a study has no `drawn_series`."""
+"""The reason why a study has no `drawn_series`."""
 
 _MOST_SERIES = 3
 
 
 def drawn_series(statistics: pl.DataFrame) -> list[Series]:
-    """Return the metrics that figures show: the objective's first, then plain ones, without those that are always 0.
-
-    `statistics` are those of all trials, with the objective's metric first.
-    """
+    """Return the metrics that figures show; the objective's comes first, as in `statistics`."""
     known = statistics.filter(pl.col("kept") == "best")
-    series = known.group_by("name", "condition", maintain_order=True).agg(varies=(pl.col("value") != 0).any())
+    varies = (pl.col("value") != 0).any()
+    series = known.group_by("name", "condition", maintain_order=True).agg(varies=varies)
     wanted = series.with_row_index("row").filter((pl.col("row") == 0) | (pl.col("condition") == ""))
     return wanted.filter("varies").select("name", "condition").head(_MOST_SERIES).rows()
 
 
 def say_series(statistics: pl.DataFrame, shown: Sequence[Series]) -> str:
-    """Return the sentence of a caption that says how many metrics `drawn_series` left; empty where it left none."""
+    """Return a caption's sentence on the metrics that `drawn_series` left; empty if it has all."""
     every = statistics.select("name", "condition").n_unique()
-    return "" if len(shown) == every else f" Shown are {len(shown)} of {every} metrics; the tables have all."
+    text = f" Shown are {len(shown)} of {every} metrics; the tables have all."
+    return "" if len(shown) == every else text
 
 
 def series_label(series: Series) -> str:
@@ -39,18 +38,19 @@ def series_label(series: Series) -> str:
 
 
 def is_series(series: Series) -> pl.Expr:
-    """Rows of one metric."""
+    """Return the condition of the rows of one metric."""
     return (pl.col("name") == series[0]) & (pl.col("condition") == series[1])
 
 
 def portions_of(frame: pl.DataFrame) -> dict[str, int]:
-    """Portion -> the most trials counted in it, for those that differ from smaller ones: of 50, 1 % is the best."""
+    """Return portion -> the most trials counted in it, without those that count no more."""
     counted = frame.group_by("portion").agg(pl.col("counted").max()).sort("portion")
-    return dict(counted.unique("counted", keep="first", maintain_order=True).cast({"portion": pl.String}).iter_rows())
+    different = counted.unique("counted", keep="first", maintain_order=True)
+    return dict(different.cast({"portion": pl.String}).iter_rows())
 
 
 def variants_of(frame: pl.DataFrame) -> list[str]:
-    """Raw first."""
+    """Return the variants of the rows, raw first."""
     found = frame["variant"].unique().to_list()
     return sorted(found, key=lambda variant: (variant != "raw", variant))
 

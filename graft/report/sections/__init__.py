@@ -1,7 +1,7 @@
-"""The sections of a study's report: one file each, which says what it needs, when it applies and what it shows.
+"""The sections of a study's report, a file each: what it needs, when it applies, what it shows.
 
-A section asks its StudyData for the frames that it needs, and has its numbers computed by functions of search.analysis.
-What it knows of a task, a model or a paper stands in its file alone: the report collects the sections that apply, in
+A section asks its StudyData for frames, and search.analysis computes its numbers. What it knows of
+a task, a model or a paper stands in its file alone: the report collects the sections that apply, in
 their order, and numbers their figures.
 """
 
@@ -17,12 +17,19 @@ from graft.report.data import StudyData
 from graft.report.rendering.document import Block, Paragraph
 from search.analysis.study.scores import Claim
 
+PAIRED = (
+    "a change is paired by trial, with Student's 95 % interval. p is that of the paired t-test, or where "
+    "at most half of the changes are distinct the larger one of it and of sign flips; there is none for "
+    "fewer than four trials. The adjusted p is Holm's over the rows of the table."
+)
+"""The note of a table of changes that are paired by trial."""
+
 
 class Part(IntEnum):
     """The parts of a report, in their order."""
 
     RESULTS = 0
-    """What the study found, in tables."""
+    """Tables of the findings."""
     FIGURES = 1
     DETAILS = 2
     """Long tables."""
@@ -33,9 +40,9 @@ class FigureNumbers:
     """The numbers of a report's figures."""
 
     own: int
-    """Of the section's first figure; the next ones follow it."""
+    """Number of the section's first figure; the next ones follow it."""
     sections: Mapping[str, int]
-    """Name of a section that applies -> the number of its first figure, so that a text may refer to it."""
+    """Name of a section that applies -> the number of its first figure, for texts to refer to."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,39 +53,39 @@ class Section(ABC):
 
     part: ClassVar[Part]
     after: ClassVar[str] = ""
-    """The section that it follows. A section from outside that names none is the last of its part."""
+    """The section that it follows; without one, a section from outside ends its part."""
     figures: ClassVar[int] = 0
-    """Figures that it draws of most studies."""
+    """Number of figures that it draws in most studies."""
     claim: ClassVar[Claim | None] = None
     """Metrics that are this section's alone, and are in no other table or figure."""
     subject: ClassVar[Literal["trials", "arms", "any"]] = "any"
-    """What it treats: all trials alike, which says nothing of an experiment; an experiment's arms; or any study."""
+    """All trials alike, which says nothing of an experiment; an experiment's arms; or any study."""
     needs_results: ClassVar[bool] = True
-    """Whether it has nothing to say of a study in which no trial has a result."""
+    """True if it has nothing to say of a study in which no trial has a result."""
+    heading: ClassVar[str | None] = None
+    """The section's own heading, if it has one."""
     notes: ClassVar[Sequence[str]] = ()
-    """How its numbers are made, for the end of the report."""
+    """Sentences on how its numbers are made, for the end of the report."""
 
     @property
     def fits(self) -> bool:
-        """Whether the study is of the kind that it treats."""
+        """True if the study is of the kind that it treats."""
         return self.subject == "any" or (self.subject == "arms") == (self.data.experiment is not None)
 
     @property
     def applies(self) -> bool:
-        """Whether a study that `fits` has what it needs; where no trial has a result, only what needs none is asked."""
+        """True if a study that `fits` has what it needs; not asked if it lacks needed results."""
         return True
 
     @property
     def figure_count(self) -> int:
-        """Figure numbers that it takes, whether or not it applies or draws them all: the figures of most studies have
-        the same numbers.
-        """
+        """Figure numbers that it takes, drawn or not: figures of most studies have equal ones."""
         return self.figures
 
     @property
     def title(self) -> str | None:
-        """Its heading, if it has one of its own."""
-        return None
+        """The heading, for sections that have another one for some studies."""
+        return self.heading
 
     def findings(self) -> Iterable[str]:
         """Return the section's findings, as sentences for the beginning of the report."""
@@ -91,7 +98,7 @@ class Section(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Omission(Paragraph):
-    """A paragraph in place of figures that cannot be drawn, which a report has after those that can."""
+    """A paragraph in place of figures that cannot be drawn; it stands after those that can."""
 
 
 def left_out(figures: str, reason: str) -> Omission:
@@ -100,5 +107,5 @@ def left_out(figures: str, reason: str) -> Omission:
 
 
 def say_shown(shown: int, every: int, what: str) -> str:
-    """Return the sentence of a caption that says how many of `what` a figure shows; empty where it shows all."""
+    """Return a caption's sentence on how many of `what` a figure shows; empty for all."""
     return "" if shown >= every else f" Shown are {shown} of {every} {what}."

@@ -1,4 +1,4 @@
-"""The base of sections that draw panels of lines. Such a section declares its lines, labels and caption."""
+"""The base of sections that draw panels of lines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from search.analysis.metrics import range_of
 from search.analysis.study.condition_lines import order_lines, trace_lines
 
 _PANELS_PER_ROW = 3
-"""Panels side by side."""
 _FEW = 6
 """Ticks of an axis of whole numbers."""
 _BY = "model.scorer"
@@ -41,18 +40,18 @@ _BY = "model.scorer"
 
 
 class Lines(Section, ABC):
-    """A section that draws panels of lines, in rows of three under one legend, with a line for each series.
+    """A section that draws panels of lines, in rows of three, with a line for each series.
 
-    By default it draws `metrics` over the numbers of their conditions, with a panel for each number and a line for
-    each arm or scorer. A subclass with other lines overrides `read_lines`, one with more marks `draw` and `looks`.
+    By default it draws `metrics` over the numbers of their conditions, with a panel for each number
+    and a line for each arm or scorer. A subclass with other lines overrides `read_lines`, one with
+    more marks `draw` and `looks`.
     """
 
     part = Part.FIGURES
     figures = 1
 
     caption: ClassVar[str] = ""
-    """The caption and `label` may name the objective: `{metric}` becomes `mse`, `{label}` `mse/raw`, and `{objective}`
-    `mse/raw/length=8`."""
+    """The caption; it and `label` may have {metric} (`mse`), {label} (`mse/raw`), {objective}."""
     metrics: ClassVar[Sequence[str]] = ()
     """The metrics whose lines are drawn; if empty, the objective's."""
     conditions: ClassVar[str] = "="
@@ -68,30 +67,31 @@ class Lines(Section, ABC):
     label: ClassVar[str] = ""
     """The label of the y axis, beside the first panel of each row."""
     label_all: ClassVar[bool] = False
-    """Whether every panel has the label of the y axis."""
+    """True if every panel has the label of the y axis."""
     marks: ClassVar[Mapping[str, Any]] = {"marker": ".", "linewidth": 1.6}
     """Keywords of `Axes.plot` for all lines."""
     scaled: ClassVar[Sequence[str]] = ("x", "mean")
-    """Columns whose values choose linear or logarithmic axes: `x` the x axis, the others the y axis."""
+    """Columns that choose linear or logarithmic axes: `x` the x axis, the others the y axis."""
     dashed: ClassVar[str] = ""
     """The legend's name for a dashed line that `draw` adds to each panel."""
     legend_inches: ClassVar[float] = 0
-    """Inches of height for the legend of a figure of one panel as wide as two; 0 for other figures."""
+    """Height of the legend, in inches, of a figure of one panel as wide as two; 0 for others."""
 
     def read_lines(self) -> pl.DataFrame:
-        """Return a row for each point: across, title (of its panel), series, x, mean and, for a band, low and high.
+        """Return a row for each point: across, title (of its panel), series, x, mean, low and high.
 
-        Panels and series are drawn in the order of rows. `across` may be missing where the section states it, and
-        `title` where there is one panel.
+        low and high are there for a band alone; `across` may be missing where the section states
+        it, and `title` where there is one panel. Panels and series are drawn in the order of rows.
         """
         metrics, series = self.metrics or (self.data.metric,), read_series(self.data)
-        return self.trace({name: (self.data.scores.of(name, self.conditions), series) for name in metrics})
+        scores = self.data.scores
+        return self.trace({name: (scores.of(name, self.conditions), series) for name in metrics})
 
     def trace(self, parts: Mapping[str, tuple[pl.DataFrame, pl.DataFrame]]) -> pl.DataFrame:
-        """Return the lines of several scores over numbers of conditions (search.analysis.study.condition_lines).
+        """Return scores as lines over numbers of conditions (search.analysis.study).
 
-        Each part has a name, scores, and the series of trials. The name is in the column `part`; if a metric of that
-        name has a range, intervals are cut there.
+        `parts` maps a name, for the column `part`, to scores and the series of trials. Where the
+        name is a metric's that has a range, intervals are cut there.
         """
         found = [
             trace_lines(scores, series, self.without, range_of(name)).with_columns(part=pl.lit(name))
@@ -153,7 +153,8 @@ class Lines(Section, ABC):
         looks = self.looks(pl.concat(shown))
         keys = self.keys(looks)
         rows, columns = math.ceil(len(shown) / _PANELS_PER_ROW), min(len(shown), _PANELS_PER_ROW)
-        size = (max(columns, 1.7) * PANEL[0], rows * PANEL[1] + 0.3 * math.ceil(len(keys) / 3) + 0.2)
+        height = rows * PANEL[1] + 0.3 * math.ceil(len(keys) / 3) + 0.2
+        size = (max(columns, 1.7) * PANEL[0], height)
         if self.legend_inches:
             size = (2 * PANEL[0], PANEL[1] + self.legend_inches)
         with figure_style():
@@ -165,7 +166,8 @@ class Lines(Section, ABC):
                 if "x" in self.scaled:
                     _scale_numbers(axes, own["x"].to_list())
                 if heights := [name for name in self.scaled if name != "x"]:
-                    fit_scale(axes, [value for name in heights for value in own[name].drop_nulls().to_list()])
+                    values = (value for one in heights for value in own[one].drop_nulls().to_list())
+                    fit_scale(axes, [*values])
                 axes.set_xlabel(own["across"][0])
                 if label and (self.label_all or axes in grid[:, 0]):
                     axes.set_ylabel(self.fill(label))
@@ -174,12 +176,12 @@ class Lines(Section, ABC):
             if len(keys) > 1 or self.legend_inches:
                 legend(figure, keys)
             svg = to_svg(figure, f"figure{number}")
-        text = self.fill(caption) + say_shown(len(shown), len(panels), panels_are or self.panels_are)
-        return Picture(number=number, caption=text, svg=svg)
+        note = say_shown(len(shown), len(panels), panels_are or self.panels_are)
+        return Picture(number=number, caption=self.fill(caption) + note, svg=svg)
 
 
 def read_series(data: StudyData) -> pl.DataFrame:
-    """Return number, series: each trial's arm if it stands for one, or its scorer; `all` if it has none."""
+    """Return number and series: each trial's arm if it stands for one, its scorer, or `all`."""
     if data.experiment:
         return data.experiment.compared.trials.select("number", series="arm")
     found = data.parameters(_BY.replace(".", r"\."))
@@ -188,10 +190,11 @@ def read_series(data: StudyData) -> pl.DataFrame:
 
 
 def _scale_numbers(axes: Axes, numbers: Sequence[float]) -> None:
-    """Make the x axis logarithmic for positive numbers over a factor of twenty; whole ticks if few."""
+    """Make the x axis logarithmic for positive numbers over a factor of twenty; few get ticks."""
     if min(numbers) > 0 and max(numbers) >= 20 * min(numbers):
         axes.set_xscale("log")
         label_decades(axes.xaxis, max(numbers) / min(numbers))
     elif all(value == int(value) for value in numbers):
-        few = len(set(numbers)) <= _FEW
-        axes.xaxis.set_major_locator(FixedLocator(sorted(set(numbers))) if few else MaxNLocator(_FEW, integer=True))
+        ticks = sorted(set(numbers))
+        few = len(ticks) <= _FEW
+        axes.xaxis.set_major_locator(FixedLocator(ticks) if few else MaxNLocator(_FEW, integer=True))

@@ -20,22 +20,21 @@ class TransferSection(Section, ABC):
 
     @cached_property
     def stage_two(self) -> pl.DataFrame:
-        """The trials that have a result: number, source, target, pair.
-
-        The baseline's come first, then source by source. Empty for a study that is no transfer.
-        """
+        """number, source, target and pair of the trials with a result, the baseline's first."""
         names = {"source": "architecture.source", "target": "transfer.target", "pair": "pair"}
         found = pl.DataFrame()
         if self.data.transfer_tasks:
-            found = self.data.parameters("|".join(name.replace(".", r"\.") for name in names.values()))
+            patterns = (name.replace(".", r"\.") for name in names.values())
+            found = self.data.parameters("|".join(patterns))
         if not set(names.values()) <= set(found.columns):
             return pl.DataFrame(schema={"number": pl.Int64, **dict.fromkeys(names, pl.String)})
-        trials = found.select("number", **{key: pl.col(name) for key, name in names.items()}).drop_nulls()
+        columns = {key: pl.col(name) for key, name in names.items()}
+        trials = found.select("number", **columns).drop_nulls()
         ended = trials.join(self.data.ended.select("number"), on="number", how="semi")
         # The baseline's first, then as the space has the tasks, forms in alphabetic order.
         places = {name: place for place, name in enumerate([BASELINE, *self.data.transfer_tasks])}
-        ordered = sorted(ended["source"].unique(), key=lambda name: (places.get(_task_of(name), len(places)), name))
-        order = {name: place for place, name in enumerate(ordered)}
+        found = ((places.get(_task_of(one), len(places)), one) for one in ended["source"].unique())
+        order = {name: place for place, (_, name) in enumerate(sorted(found))}
         return ended.sort(pl.col("source").replace_strict(order, return_dtype=pl.Int64), "number")
 
     @property
@@ -54,9 +53,10 @@ class TransferSection(Section, ABC):
         return [name for name in self.data.transfer_tasks if name in there]
 
     def own_sources(self, target: str) -> list[str]:
-        """Return the baseline and what was found on the same data as the target's; all sources where nothing was."""
+        """Return the baseline and the sources found on the target's data, or all if none was."""
         wanted = self.data_of(target)
-        own = [name for name in self.sources if name != BASELINE and self.data_of(_task_of(name)) == wanted]
+        found = (name for name in self.sources if name != BASELINE)
+        own = [name for name in found if self.data_of(_task_of(name)) == wanted]
         return [name for name in self.sources if name == BASELINE or name in own or not own]
 
     def data_of(self, task: str) -> str:

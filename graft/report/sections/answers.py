@@ -17,7 +17,7 @@ _SLOPE = re.compile(r"\bslope=(-?[\d.]+)")
 
 @final
 class Answers(Lines):
-    """A panel for each slope, a line for each arm: the answer at the last x of a prompt, means over trials."""
+    """A panel for each slope, a line for each arm: the mean answer at the last x of a prompt."""
 
     after = "transfer_lines"
     metrics = ("answer",)
@@ -34,7 +34,8 @@ class Answers(Lines):
     )
 
     def read_lines(self) -> pl.DataFrame:
-        return super().read_lines().filter(pl.col("across") == _ASKED, pl.col("title").str.contains("slope="))
+        is_slope = pl.col("title").str.contains("slope=")
+        return super().read_lines().filter(pl.col("across") == _ASKED, is_slope)
 
     def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
         super().draw(axes, lines, looks)

@@ -1,4 +1,4 @@
-"""A table of arms by a number of the conditions, as papers have it, with shades over orders of magnitude."""
+"""A table of arms by a number of the conditions, with shades over orders of magnitude."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from search.analysis.study.condition_lines import LINE, order_lines, trace_lines
 
 _MOST_TABLES = 2
 _CELL = (0.62, 0.3)
-"""Inches."""
+"""Width and height of a cell, in inches."""
 
 
 @final
@@ -33,7 +33,7 @@ class ArmConditions(Section):
 
     @cached_property
     def cells(self) -> pl.DataFrame:
-        """Return the rows of all tables, in the order of search.analysis.study.condition_lines."""
+        """The rows of all tables, in the order of search.analysis.study.condition_lines."""
         scores = self.data.scores.of(self.data.metric, "=")
         return order_lines(trace_lines(scores, read_series(self.data)), self.data.condition)
 
@@ -66,7 +66,7 @@ def _draw(cells: pl.DataFrame, number: int) -> str:
         size = (2.2 + len(xs) * _CELL[0], 1.1 + len(arms) * _CELL[1])
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots()
-        image = draw_cells(axes, rows, written, lambda value: high > low and scale(value) > 0.6, norm=scale)
+        image = draw_cells(axes, rows, written, lambda x: high > low and scale(x) > 0.6, norm=scale)
         axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
         axes.set_yticks(range(len(arms)), arms)
         axes.set_xlabel(cells["across"][0])

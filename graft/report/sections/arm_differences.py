@@ -1,4 +1,4 @@
-"""Paired differences of an experiment's arms from the baseline, with their intervals and every seed."""
+"""Paired differences of an experiment's arms from the baseline, with intervals and seeds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, final
 
 import polars as pl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from graft.report.rendering.document import Block, Picture
@@ -16,9 +15,8 @@ from search.analysis.arms.comparison import ArmComparison
 
 _MOST_PANELS = 12
 _PANELS_PER_ROW = 3
-"""Panels side by side."""
 _ROW = 0.32
-"""Inches of an arm."""
+"""Height of an arm's row, in inches."""
 
 
 @final
@@ -46,12 +44,11 @@ class ArmDifferences(Section):
             "seeds with Student's 95 % interval, and each seed as a dot. An interval that holds 0 tells no difference."
         )
         caption += say_shown(len(conditions), len(every), "conditions; the table has all")
-        titles = {condition: condition or "validation" for condition in conditions}
-        titles[experiment.condition] = experiment.condition or "validation"
-        yield Picture(number=figures.own, caption=caption, svg=_draw(comparison, conditions, titles, figures.own))
+        svg = _draw(comparison, conditions, figures.own)
+        yield Picture(number=figures.own, caption=caption, svg=svg)
 
 
-def _draw(comparison: ArmComparison, conditions: list[str], titles: dict[str, str], number: int) -> str:
+def _draw(comparison: ArmComparison, conditions: list[str], number: int) -> str:
     arms: list[str] = comparison.table["arm"].unique(maintain_order=True).to_list()
     arms.remove(comparison.baseline)
     with figure_style():
@@ -65,22 +62,17 @@ def _draw(comparison: ArmComparison, conditions: list[str], titles: dict[str, st
             own = comparison.table.filter(pl.col("condition") == condition)
             seeds = comparison.pairs.filter(pl.col("condition") == condition)
             for place, arm in enumerate(reversed(arms)):
-                _draw_arm(axes, place, own.filter(pl.col("arm") == arm), seeds.filter(pl.col("arm") == arm), arms)
+                is_arm, colour = pl.col("arm") == arm, arm_colour(len(arms) - place)
+                known = seeds.filter(is_arm)["difference"].drop_nulls().to_list()
+                axes.plot(known, [place - 0.18] * len(known), ".", color=SOFT, markersize=4, alpha=0.7)
+                for found in own.filter(is_arm).drop_nulls("difference").iter_rows(named=True):
+                    low, high = found["difference_low"], found["difference_high"]
+                    if low is not None:
+                        axes.plot([low, high], [place + 0.1] * 2, color=colour, linewidth=2)
+                    axes.plot(found["difference"], place + 0.1, "o", color=colour, markersize=6)
             axes.axvline(0, color=INK, linewidth=0.8)
-            axes.set_title(titles[condition])
+            axes.set_title(condition or "validation")
             axes.set_ylim(-0.6, len(arms) - 0.4)
             axes.grid(visible=False, axis="y")
         grid[0, 0].set_yticks(range(len(arms)), labels=arms[::-1])
         return to_svg(figure, f"figure{number}")
-
-
-def _draw_arm(axes: Axes, height: float, row: pl.DataFrame, seeds: pl.DataFrame, arms: list[str]) -> None:
-    known = seeds["difference"].drop_nulls().to_list()
-    axes.plot(known, [height - 0.18] * len(known), ".", color=SOFT, markersize=4, alpha=0.7)
-    for found in row.drop_nulls("difference").iter_rows(named=True):
-        colour = arm_colour(1 + arms.index(found["arm"]))
-        if found["difference_low"] is not None:
-            axes.plot(
-                [found["difference_low"], found["difference_high"]], [height + 0.1] * 2, color=colour, linewidth=2
-            )
-        axes.plot(found["difference"], height + 0.1, "o", color=colour, markersize=6)

@@ -1,4 +1,4 @@
-"""The arms of an experiment: a row for each under each condition, compared with the baseline over the same seeds."""
+"""The arms of an experiment under each condition, compared with the baseline seed by seed."""
 
 from __future__ import annotations
 
@@ -22,26 +22,16 @@ _CHOICES: Mapping[Choice, str] = {
     "confirmed": "with the best of its configurations, trained again from fresh seeds",
 }
 _SCORES = ("Condition", "Arm", "Finished", "Diverged", "Mean", "Middle half", "Least to most")
-_DIFFERENCES = (
-    "Condition",
-    "Arm",
-    "Difference",
-    "Verdict",
-    "Seeds won / even / lost",
-    "P(better)",
-    "p (t)",
-    "p (signs)",
-    "Adjusted p",
-)
 
 
 @final
 class Arms(Section):
-    """The table of arms, what it says in sentences, and what was left of the best scores on fresh seeds."""
+    """The table of arms, its findings, and the part of the best scores left on fresh seeds."""
 
     part = Part.RESULTS
     after = ""
     subject = "arms"
+    heading = "Arms"
     notes = (
         "Arms: a difference is an arm minus the baseline over the seeds that both finished, with Student's paired 95 % "
         "interval. A seed that diverged loses to one that finished. P(better) is the probability that a trial of the "
@@ -55,15 +45,10 @@ class Arms(Section):
         "of which each finds a trick or does not (`python -m benchmarks.statistics`).",
     )
 
-    @property
-    def title(self) -> str:
-        return "Arms"
-
     def findings(self) -> Iterable[str]:
         experiment = self.data.require_experiment()
-        own = experiment.comparison.table.filter(
-            pl.col("condition") == experiment.condition, pl.col("arm") != experiment.comparison.baseline
-        )
+        is_other = pl.col("arm") != experiment.comparison.baseline
+        own = experiment.comparison.table.filter(pl.col("condition") == experiment.condition, is_other)
         for row in own.iter_rows(named=True):
             yield describe(row, experiment.comparison, self.data.study["objective"])
 
@@ -72,31 +57,36 @@ class Arms(Section):
         comparison, objective = experiment.comparison, self.data.study["objective"]
         table = comparison.table.with_columns(shown=pl.col("condition").replace("", "validation"))
         scores = [_score(row) for row in table.iter_rows(named=True)]
-        yield Table(caption=f"{experiment.label} of each arm", header=_SCORES, rows=scores, labels=2)
+        caption = f"{experiment.label} of each arm"
+        yield Table(caption=caption, header=_SCORES, rows=scores, labels=2)
         compared = table.filter(pl.col("arm") != comparison.baseline)
         if compared.height:
             caption = f"Differences of {experiment.label} from {comparison.baseline}"
             differences = [_difference(row) for row in compared.iter_rows(named=True)]
-            yield Table(caption=caption, header=_DIFFERENCES, rows=differences, labels=2)
+            header = ["Condition", "Arm", "Difference", "Verdict", "Seeds won / even / lost"]
+            header += ["P(better)", "p (t)", "p (signs)", "Adjusted p"]
+            yield Table(caption=caption, header=header, rows=differences, labels=2)
         fewest = comparison.table["smallest_p"].max()
         text = f"Over {experiment.seeds} seeds.{_say_how_chosen(experiment.compared)}"
         if isinstance(fewest, float) and fewest > 1 - comparison.confidence and comparison.table["verdict"].count():
             text += f" So few seeds cannot have p (signs) below {number(fewest)}: the verdicts rest on normality."
-        if range_of(experiment.metric) != UNBOUNDED:
+        bounds = range_of(experiment.metric)
+        if bounds != UNBOUNDED:
             text += f" Intervals of {experiment.metric}, which is between 0 and 1, are cut where they leave its range."
         yield Paragraph(text=text)
         if "confirmed" in experiment.compared.choices.values():
-            found = confirmations(experiment.arms, experiment.direction, range_of(experiment.metric))
+            found = confirmations(experiment.arms, experiment.direction, bounds)
             rows = [
                 [arm, number(rank + 1), number(chosen), with_interval(mean, low, high), number(trials)]
                 for arm, rank, chosen, trials, mean, low, high in found.rows()
             ]
             header = ["Arm", "Rank", "When chosen", "On fresh seeds", "Seeds"]
-            yield Table(caption=f"What is left of {objective} on fresh seeds", header=header, rows=rows)
+            caption = f"What is left of {objective} on fresh seeds"
+            yield Table(caption=caption, header=header, rows=rows)
 
 
 def _say_how_chosen(compared: ComparedTrials) -> str:
-    """Sentences on the arms that stand for one of several configurations."""
+    """Return sentences on the arms that stand for one of several configurations."""
     sentences: list[str] = []
     for choice, words in _CHOICES.items():
         arms = [arm for arm, found in compared.choices.items() if found == choice]

@@ -14,8 +14,7 @@ _HEAD = re.compile(r"attention_entropy layer=(\d+) head=(\d+)")
 
 @final
 class AttentionEntropy(Lines):
-    """A line for each layer and head over the size of the inputs, for studies with
-    `training.diagnostics`.
+    """A line for each layer and head over the size of the inputs, by `training.diagnostics`.
 
     Entropy that grows as the logarithm of the size is attention that disperses.
     """
@@ -31,7 +30,8 @@ class AttentionEntropy(Lines):
     def read_lines(self) -> pl.DataFrame:
         found = {name: _HEAD.fullmatch(name) for name, _, _ in self.data.summaries}
         parts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
-        for layer, head, name in sorted((int(head[1]), int(head[2]), name) for name, head in found.items() if head):
+        heads = ((int(head[1]), int(head[2]), name) for name, head in found.items() if head)
+        for layer, head, name in sorted(heads):
             label, scores = f"layer {layer}, head {head}", self.data.scores.of_name(name)
             parts[label] = (scores, scores.select("number", series=pl.lit(label)).unique())
         return self.trace(parts)

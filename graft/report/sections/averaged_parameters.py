@@ -1,4 +1,4 @@
-"""Averaged parameters (EMA, BEMA) against raw ones: top-k statistics of all metrics, of all trials and per group."""
+"""Averaged parameters (EMA, BEMA) against raw ones, over all trials and per group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ARROWS = {1: "↓", -1: "↑"}
 
 @final
 class AveragedParameters(Section):
-    """The metrics of the best trials for each variant of their parameters, and their change against raw ones."""
+    """The metrics of the best trials for each variant of their parameters, against the raw one."""
 
     part = Part.RESULTS
     after = "prior"
@@ -79,41 +79,39 @@ class AveragedParameters(Section):
             caption = (
                 f"Best trials, each with its {words} validation; ↓ less or ↑ more is better; ± is half a 95 % interval"
             )
-            yield self._statistics_table(self.data.statistics.filter(pl.col("kept") == kept), caption)
-        if self.data.groups.height > 1:
-            within = compare_within_groups(self.data.group_statistics)
-            if within.height:
-                yield _groups_table(within)
+            own = self.data.statistics.filter(pl.col("kept") == kept)
+            yield self._statistics_table(own, caption)
+        if self.data.groups.height < 2:
+            return
+        rows = [
+            [
+                series_label((row["name"], row["condition"])),
+                row["variant"],
+                row["portion"],
+                f"{row['better']} of {row['groups']}",
+                percent(row["median"]),
+                MISSING if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}",
+            ]
+            for row in compare_within_groups(self.data.group_statistics).iter_rows(named=True)
+        ]
+        header = ["Metric", "Variant", "Portion", "Better than raw in groups"]
+        header += ["Median change", "95 % interval"]
+        if rows:
+            yield Table(caption="The same comparison within each group", header=header, rows=rows, labels=3)
 
     def _statistics_table(self, statistics: pl.DataFrame, caption: str) -> Table:
         rows: list[list[str]] = []
-        for (name, condition, variant), cell in statistics.group_by(
-            "name", "condition", "variant", maintain_order=True
-        ):
+        parts = statistics.group_by("name", "condition", "variant", maintain_order=True)
+        for (name, condition, variant), cell in parts:
             by_portion = {row["portion"]: row for row in cell.iter_rows(named=True)}
             first, portions = by_portion["best"], [by_portion[portion] for portion in PORTIONS]
             series = series_label((str(name), str(condition)))
             row = [f"{series} {_ARROWS[first['sign']]}", str(variant), number(first["trials"])]
-            row += [with_margin(each["value"], each["margin"], range_of(str(name))) for each in portions]
+            bounds = range_of(str(name))
+            row += [with_margin(one["value"], one["margin"], bounds) for one in portions]
             if self._has_variants:
-                row += [percent_with_margin(each["change"], each["change_margin"]) for each in portions]
+                row += [percent_with_margin(one["change"], one["change_margin"]) for one in portions]
             rows.append(row)
         header = ["Metric", "Variant", "Trials", "Best", "Best 1 %", "Best 10 %"]
         changes = ["Change of best", "of best 1 %", "of best 10 %"] if self._has_variants else []
         return Table(caption=caption, header=[*header, *changes], rows=rows, labels=2)
-
-
-def _groups_table(within: pl.DataFrame) -> Table:
-    rows = [
-        [
-            series_label((row["name"], row["condition"])),
-            row["variant"],
-            row["portion"],
-            f"{row['better']} of {row['groups']}",
-            percent(row["median"]),
-            MISSING if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}",
-        ]
-        for row in within.iter_rows(named=True)
-    ]
-    header = ["Metric", "Variant", "Portion", "Better than raw in groups", "Median change", "95 % interval"]
-    return Table(caption="The same comparison within each group", header=header, rows=rows, labels=3)

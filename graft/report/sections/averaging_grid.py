@@ -1,4 +1,4 @@
-"""Averages from one training run, a cell for each pair of powers of EMA and BEMA (paper 003, section 6)."""
+"""Averages from one training run by the powers of EMA and BEMA (paper 003, section 6)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from search.analysis.study.scores import Claim
 
 _CLAIM = Claim(conditions=CONDITIONS)
 _CELL = (0.62, 0.36)
-"""Inches."""
-_PLAIN = "EMA"
+"""Width and height of a cell, in inches."""
 
 
 @final
 class AveragingGrid(Section):
-    """The change of the objective's metric against raw parameters, for studies with `averaging: bema_grid`."""
+    """The metric's change against raw parameters, for studies with `averaging: bema_grid`."""
 
     part = Part.FIGURES
     after = "distribution"
@@ -35,8 +34,8 @@ class AveragingGrid(Section):
     @cached_property
     def powers(self) -> pl.DataFrame:
         """A row for each pair of powers (search.analysis.study.averaging_grid)."""
-        scores = self.data.scores.of_claim(_CLAIM)
-        return compare_powers(scores, self.data.scores.of_objective(), self.data.metric, self.data.condition)
+        scores, raw = self.data.scores.of_claim(_CLAIM), self.data.scores.of_objective()
+        return compare_powers(scores, raw, self.data.metric, self.data.condition)
 
     @property
     def applies(self) -> bool:
@@ -44,7 +43,7 @@ class AveragingGrid(Section):
 
     @property
     def caption(self) -> str:
-        """What the figure shows, and its best cell where that has an interval."""
+        """The caption, with the best cell where that has an interval."""
         minimize = self.data.study["direction"] == "minimize"
         most: Any = self.powers["trials"].max()
         caption = (
@@ -63,19 +62,22 @@ class AveragingGrid(Section):
         return caption
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        # A row for each kappa, a column for each eta. Colours only set apart less from more: whether that is better,
-        # the sign tells with the direction of the study.
+        # A row for each kappa, a column for each eta. Colours only set apart less from more: the
+        # sign and the direction of the study tell which is better.
         kappas = self.powers["kappa"].unique().sort().to_list()
         etas = [*self.powers["eta"].drop_nulls().unique().sort().to_list(), None]
-        cells = {(kappa, eta): change for kappa, eta, change in self.powers.select("kappa", "eta", "change").rows()}
+        changes = self.powers.select("kappa", "eta", "change").rows()
+        cells = {(kappa, eta): change for kappa, eta, change in changes}
         most = max([abs(change) for change in cells.values() if change is not None], default=0) or 1
         with figure_style():
-            figure = Figure(figsize=(len(etas) * _CELL[0] + 1, len(kappas) * _CELL[1] + 1), layout="constrained")
+            size = (len(etas) * _CELL[0] + 1, len(kappas) * _CELL[1] + 1)
+            figure = Figure(figsize=size, layout="constrained")
             axes = figure.subplots()
             values = [[cells.get((kappa, eta)) for eta in etas] for kappa in kappas]
             looks: dict[str, Any] = {"cmap": "PuOr_r", "vmin": -most, "vmax": most, "origin": "lower"}
-            draw_cells(axes, values, percent, lambda change: abs(change) <= 0.65 * most, empty=INK, **looks)
-            axes.set_xticks(range(len(etas)), [_PLAIN if eta is None else f"{eta:g}" for eta in etas])
+            draw_cells(axes, values, percent, lambda x: abs(x) <= 0.65 * most, empty=INK, **looks)
+            columns = ["EMA" if eta is None else f"{eta:g}" for eta in etas]
+            axes.set_xticks(range(len(etas)), columns)
             axes.set_yticks(range(len(kappas)), [f"{kappa:g}" for kappa in kappas])
             axes.set(xlabel="BEMA power η", ylabel="EMA power κ")
             svg = to_svg(figure, f"figure{figures.own}")

@@ -1,4 +1,4 @@
-"""The expected score of the best of k configurations of each arm: how much is owed to the number of tries."""
+"""The expected best of k configurations of each arm: how much is owed to the number of tries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best metrics of each group against the generalisation gap, as in Figure 1 of paper 003, or group by group."""
+"""The best metrics of each group by generalisation gap (paper 003, Figure 1), or in their order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ from search.analysis.study.groups import trend
 
 _MOST_MARKS = 2000
 """Points of a panel beyond which they are an image within the figure."""
-_WHAT = "the best metrics per group"
 
 
 @final
@@ -60,20 +59,18 @@ class BestPerGroup(Section):
 
     @cached_property
     def medians(self) -> pl.DataFrame:
-        """Over groups of like gap (search.analysis.study.groups.trend)."""
+        """Medians over groups of like gap (search.analysis.study.groups.trend)."""
         return trend(self.statistics, "gap")
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         groups, series = self.data.groups, drawn_series(self.data.statistics)
+        what = f"Figure {figures.own}, the best metrics per group"
         if groups.height < 2:
             reason = "The trials form one group" if groups.height else "No group has several trials"
-            yield left_out(
-                f"Figure {figures.own}, {_WHAT}",
-                f"{reason}; Figure {figures.sections['distribution']} shows them all.",
-            )
+            yield left_out(what, f"{reason}; Figure {figures.sections['distribution']} shows them all.")
             return
         if not series:
-            yield left_out(f"Figure {figures.own}, {_WHAT}", ALL_ZERO)
+            yield left_out(what, ALL_ZERO)
             return
         medians = self.medians if self.medians["gap"].n_unique() > 1 else None
         if medians is not None:
@@ -87,11 +84,12 @@ class BestPerGroup(Section):
             "Best metrics per group: the best trial and the means of the best portions of each group. Points are "
             f"groups{words}.{say_series(self.data.statistics, series)}"
         )
-        yield Picture(number=figures.own, caption=caption, svg=_draw(self.statistics, medians, series, figures.own))
+        svg = _draw(self.statistics, medians, series, figures.own)
+        yield Picture(number=figures.own, caption=caption, svg=svg)
 
 
 def _draw(statistics: pl.DataFrame, medians: pl.DataFrame | None, series: Sequence[Series], number: int) -> str:
-    """Return the figure; without medians over groups of like gap, groups stand in the order of their values."""
+    """Return the figure; without medians over groups of like gap, groups stand in their order."""
     portions = portions_of(statistics)
     with figure_style():
         figure, panels = grid(len(series), len(portions))
@@ -103,7 +101,8 @@ def _draw(statistics: pl.DataFrame, medians: pl.DataFrame | None, series: Sequen
                 if medians is None:
                     _draw_in_order(axes, cells)
                 else:
-                    _draw_by_gap(axes, cells, medians.filter(is_series(one), pl.col("portion") == portion))
+                    lines = medians.filter(is_series(one), pl.col("portion") == portion)
+                    _draw_by_gap(axes, cells, lines)
                 if row == 0:
                     axes.set_title(portion_title(portion, portions[portion]))
             panels[row, 0].set_ylabel(series_label(one))
@@ -120,31 +119,29 @@ def _draw_by_gap(axes: Axes, cells: pl.DataFrame, medians: pl.DataFrame) -> None
     for variant, shift in zip(variants, dodges(len(variants)), strict=True):
         seen = look(variant)
         own = cells.filter(pl.col("variant") == variant)
+        # Groups of one gap stand beside one another.
         xs = [
-            on_doublings(gap) + shift + 0.1 * ((number * 0.618) % 1 - 0.5)  # groups of one gap beside one another
+            on_doublings(gap) + shift + 0.1 * ((number * 0.618) % 1 - 0.5)
             for gap, number in own.select("gap", "group_number").iter_rows()
         ]
         _draw_marks(axes, xs, own, seen, few=few, alpha=0.9 if few else 0.35)
-        _draw_medians(axes, medians.filter(pl.col("variant") == variant), seen.colour, shift)
+        line = medians.filter(pl.col("variant") == variant)
+        xs = [on_doublings(gap) + shift for gap in line["gap"]]
+        axes.plot(xs, line["median"].to_list(), color=seen.colour, linewidth=1.8, zorder=3)
+        known = line.with_columns(x=pl.Series(xs, dtype=pl.Float64)).drop_nulls("low")
+        at, low, high = (known[name].to_list() for name in ("x", "low", "high"))
+        axes.vlines(at, low, high, color=seen.colour, linewidth=3)
     label_doublings(axes.xaxis, max(cells["gap"].to_list()))
-
-
-def _draw_medians(axes: Axes, medians: pl.DataFrame, colour: str, shift: float) -> None:
-    xs = [on_doublings(gap) + shift for gap in medians["gap"]]
-    axes.plot(xs, medians["median"].to_list(), color=colour, linewidth=1.8, zorder=3)
-    known = medians.with_columns(x=pl.Series(xs, dtype=pl.Float64)).drop_nulls("low")
-    axes.vlines(known["x"].to_list(), known["low"].to_list(), known["high"].to_list(), color=colour, linewidth=3)
 
 
 def _draw_in_order(axes: Axes, cells: pl.DataFrame) -> None:
     first = variants_of(cells)[0]
-    ranking = cells.filter(pl.col("variant") == first).sort(pl.col("value") * pl.col("sign"))["group_number"].to_list()
-    position = {number: index for index, number in enumerate(ranking, 1)}
+    ranked = cells.filter(pl.col("variant") == first).sort(pl.col("value") * pl.col("sign"))
+    position = {number: index for index, number in enumerate(ranked["group_number"], 1)}
     for variant in variants_of(cells):
-        seen = look(variant)
-        own = cells.filter(pl.col("variant") == variant, pl.col("group_number").is_in(ranking))
+        own = cells.filter(pl.col("variant") == variant, pl.col("group_number").is_in(list(position)))
         xs = [position[number] for number in own["group_number"]]
-        _draw_marks(axes, xs, own, seen, few=len(ranking) <= 24, alpha=None)
+        _draw_marks(axes, xs, own, look(variant), few=len(position) <= 24, alpha=None)
 
 
 def _draw_marks(

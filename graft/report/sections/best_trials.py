@@ -13,19 +13,16 @@ from search.analysis.study.trials import best_trials, compare_parameters
 
 @final
 class BestTrials(Section):
-    """A column for each of the ten best trials, and what is the same in all of them."""
+    """A column for each of the ten best trials, and the parameters that all of them share."""
 
     part = Part.RESULTS
     after = "constraints"
     subject = "trials"
+    heading = "Best trials"
 
     @property
     def applies(self) -> bool:
         return not self.data.study.get("second_objective")
-
-    @property
-    def title(self) -> str:
-        return "Best trials"
 
     def findings(self) -> Iterable[str]:
         best = best_trials(self.data.ended, self.data.study["direction"], 1).row(0, named=True)

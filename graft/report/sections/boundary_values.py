@@ -1,4 +1,4 @@
-"""The range of a regressor's answers as the functions that it is asked for grow (paper 000, Figures 1 and 9)."""
+"""The range of a regressor's answers as the functions grow (paper 000, Figures 1 and 9)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TYPICAL = "zero_mse"
 
 @final
 class BoundaryValues(Lines):
-    """The largest and the smallest answer to a prompt, mean over prompts and trials: a line each for every arm."""
+    """A line for each arm's largest and smallest answer, the mean over prompts and trials."""
 
     after = "arm_conditions"
     metrics = (*_ENDS, _TYPICAL)
@@ -39,6 +39,8 @@ class BoundaryValues(Lines):
     def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
         for end in _ENDS:
             super().draw(axes, lines.filter(pl.col("part") == end), looks)
-        typical = lines.filter(pl.col("part") == _TYPICAL, pl.col("series") == next(iter(looks))).sort("x")
+        first = pl.col("series") == next(iter(looks))
+        typical = lines.filter(pl.col("part") == _TYPICAL, first).sort("x")
+        xs, root = typical["x"].to_list(), typical["mean"].sqrt()
         for sign in (1, -1):
-            axes.plot(typical["x"].to_list(), (sign * typical["mean"].sqrt()).to_list(), "--", color=INK, linewidth=1)
+            axes.plot(xs, (sign * root).to_list(), "--", color=INK, linewidth=1)

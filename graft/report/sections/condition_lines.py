@@ -15,12 +15,12 @@ from graft.report.sections._lines import Lines, read_series
 
 _MOST_TASKS = 30
 _TASK = r"task\.(algorithm|name)"
-"""What names the task of a trial, where a study has several."""
+"""The parameters that name the task of a trial, where a study has several."""
 
 
 @final
 class ConditionLines(Lines):
-    """A panel for each number with the others held, or for each task; a line for each arm, or for each scorer."""
+    """A panel for each number with the others held, or each task; a line for each arm or scorer."""
 
     after = "condition_maps"
     without = ("temperature", "kappa", "eta")  # no shifts of the data; other sections have them
@@ -33,7 +33,7 @@ class ConditionLines(Lines):
 
     @cached_property
     def tasks(self) -> dict[str, pl.DataFrame]:
-        """Name of each task -> number of its trials, in the order of their numbers; none if all have the same task."""
+        """Task -> the numbers of its trials, in their order; empty if all have the same task."""
         named = self.data.parameters(_TASK).sort("number")
         differ = [name for name in named.columns[1:] if named[name].n_unique() > 1]
         if not differ:
@@ -50,7 +50,8 @@ class ConditionLines(Lines):
             lines = self.trace({metric: (scores, series.join(trials, on="number", how="semi"))})
             panels = lines.partition_by("across", "title", maintain_order=True)
             title = pl.concat_str(pl.lit(f"{task} "), "title").str.strip_chars_end()
-            found += [panel.with_columns(title=title, panels=pl.lit(len(panels))) for panel in panels[:1]]
+            if panels:
+                found.append(panels[0].with_columns(title=title, panels=pl.lit(len(panels))))
         return pl.concat(found) if found else pl.DataFrame()
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
@@ -58,4 +59,5 @@ class ConditionLines(Lines):
             yield from super().blocks(figures)
             return
         picture = self.picture(figures.own, self.lines, self.caption, self.label, _MOST_TASKS, "tasks")
-        yield replace(picture, caption=picture.caption + say_shown(1, max(self.lines["panels"]), self.panels_are))
+        note = say_shown(1, max(self.lines["panels"]), self.panels_are)
+        yield replace(picture, caption=picture.caption + note)

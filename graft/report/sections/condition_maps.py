@@ -1,4 +1,4 @@
-"""Maps of the objective's metric over conditions of two numbers, such as the length and the spread of the inputs."""
+"""Maps of the objective's metric over conditions of two numbers, such as length and spread."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from search.analysis.study.condition_maps import TWO_NUMBERS, map_conditions
 from spaces.experiment import ARM
 
 _CELL = (0.5, 0.3)
-"""Inches."""
+"""Width and height of a cell, in inches."""
 _MOST_NUMBERS = 12
 """Values along an axis up to which cells have their numbers written in them."""
 
 
 @final
 class ConditionMaps(Section):
-    """A figure for each two numbers of conditions, a panel for each scorer, or for each arm of an experiment."""
+    """A figure for each two numbers of conditions, with a panel for each scorer or arm."""
 
     part = Part.FIGURES
     after = "best_of_k"
@@ -33,7 +33,8 @@ class ConditionMaps(Section):
 
     @property
     def figure_count(self) -> int:
-        return max(self.figures, self.means.select("across", "up").n_unique() if self.applies else 0)
+        pairs = self.means.select("across", "up").n_unique() if self.applies else 0
+        return max(self.figures, pairs)
 
     @cached_property
     def means(self) -> pl.DataFrame:
@@ -59,12 +60,13 @@ class ConditionMaps(Section):
                 "validation"
             )
             panels = f", a panel for each {panel}." if cells["panel"].n_unique() > 1 else "."
-            yield Picture(number=number, caption=caption + panels, svg=_draw(cells, number, self.data.metric))
+            svg = _draw(cells, number, self.data.metric)
+            yield Picture(number=number, caption=caption + panels, svg=svg)
 
 
 def _draw(cells: pl.DataFrame, number: int, metric: str) -> str:
-    """One pair of numbers, all panels with one scale of colours."""
-    across, up = cells.row(0, named=True)["across"], cells.row(0, named=True)["up"]
+    """Draw one pair of numbers, all panels with one scale of colours."""
+    across, up = cells.select("across", "up").row(0)
     xs, ys = (cells[name].unique().sort().to_list() for name in ("x", "y"))
     titles = cells["panel"].unique().sort().to_list()
     values = cells["value"].drop_nulls().to_list()
@@ -77,11 +79,12 @@ def _draw(cells: pl.DataFrame, number: int, metric: str) -> str:
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(titles), squeeze=False, sharey=True)[0]
         for axes, title in zip(panels, titles, strict=True):
-            known = {(x, y): value for x, y, value in cells.filter(panel=title).select("x", "y", "value").rows()}
+            found = cells.filter(panel=title).select("x", "y", "value").rows()
+            known = {(x, y): value for x, y, value in found}
             rows = [[known.get((x, y)) for x in xs] for y in ys]
             looks: dict[str, Any] = {"vmin": low, "vmax": high, "origin": "lower"}
             write = written if small else None
-            draw_cells(axes, rows, write, lambda value: (value - low) / spread > 0.6, size=7, **looks)
+            draw_cells(axes, rows, write, lambda mean: (mean - low) / spread > 0.6, size=7, **looks)
             every = max(1, len(xs) // 6), max(1, len(ys) // 6)
             axes.set_xticks(range(0, len(xs), every[0]), [f"{x:g}" for x in xs[:: every[0]]])
             axes.set_yticks(range(0, len(ys), every[1]), [f"{y:g}" for y in ys[:: every[1]]])

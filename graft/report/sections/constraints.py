@@ -1,4 +1,4 @@
-"""Which constraints of a space its trials broke."""
+"""The constraints of a space that its trials broke."""
 
 from __future__ import annotations
 
@@ -17,16 +17,13 @@ from graft.report.sections import FigureNumbers, Part, Section
 
 @final
 class Constraints(Section):
-    """For each constraint, how many trials break it; these are in no ranking, table or figure of results."""
+    """The number of trials that break each constraint; they are in no other table or figure."""
 
     part = Part.RESULTS
     after = "diverged"
     subject = "trials"
+    heading = "Constraints"
     needs_results = False
-
-    @property
-    def title(self) -> str:
-        return "Constraints"
 
     @property
     def applies(self) -> bool:
@@ -34,7 +31,7 @@ class Constraints(Section):
 
     @cached_property
     def _known(self) -> pl.DataFrame:
-        """The trials of which it is known whether they are feasible."""
+        """The trials that are known to be feasible or not."""
         trials = self.data.trials
         return trials.drop_nulls("feasible") if "feasible" in trials.columns else trials.clear()
 
@@ -51,6 +48,6 @@ class Constraints(Section):
             for constraint, excess in json.loads(text).items():
                 held[constraint] += 1
                 broken[constraint] += excess is None or excess > 0
-        rows = [[constraint, number(held[constraint]), number(broken[constraint])] for constraint in sorted(held)]
+        rows = [[name, number(held[name]), number(broken[name])] for name in sorted(held)]
         header = ["Constraint", "Trials that it is for", "Trials that break it"]
         yield Table(caption="Constraints and the trials that break them", header=header, rows=rows)

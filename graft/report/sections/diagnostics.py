@@ -17,7 +17,7 @@ from search.analysis.study.scores import Claim, mean_last
 
 
 class _DiagnosticNames(Collection[str]):
-    """The names of all diagnostics, read when they are asked for: a study may have some of its own."""
+    """The names of all diagnostics, read when asked for: a study may have some of its own."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(member_names("diagnostic"))

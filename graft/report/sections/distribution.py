@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import final
 
 import polars as pl
@@ -13,7 +13,6 @@ from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import figure_style, grid, key, label_decades, legend, look, to_svg
 from graft.report.rendering.series import (
     ALL_ZERO,
-    Series,
     drawn_series,
     is_series,
     say_series,
@@ -44,30 +43,24 @@ class Distribution(Section):
         )
         caption += say_series(self.data.statistics, series)
         shares = pl.concat([distribution(scores) for scores in self.data.scores.in_parts()])
-        svg = _draw(shares, series, figures.own)
+        with figure_style():
+            figure, panels = grid(1, len(series))
+            for axes, one in zip(panels[0], series, strict=True):
+                cells = shares.filter(is_series(one))
+                for variant in variants_of(cells):
+                    own = cells.filter(pl.col("variant") == variant)
+                    xs, ys, colour = own["value"].to_list(), own["share"].to_list(), look(variant).colour
+                    axes.step(xs, ys, color=colour, linewidth=1.8, where="post")
+                axes.set_xlabel(series_label(one))
+                values = cells["value"].to_list()
+                if min(values) > 0 and max(values) > 10 * min(values):
+                    axes.set_xscale("log")
+                    label_decades(axes.xaxis, max(values) / min(values))
+            panels[0, 0].set(yscale="log", ylabel="share of trials at least as good")
+            upright: Axis = panels[0, 0].yaxis
+            upright.set_major_locator(LogLocator(numticks=8))
+            upright.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+            upright.set_minor_formatter(NullFormatter())
+            legend(figure, [key(variant) for variant in variants_of(shares)])
+            svg = to_svg(figure, f"figure{figures.own}")
         yield Picture(number=figures.own, caption=caption, svg=svg)
-
-
-def _draw(shares: pl.DataFrame, series: Sequence[Series], number: int) -> str:
-    with figure_style():
-        figure, panels = grid(1, len(series))
-        for axes, one in zip(panels[0], series, strict=True):
-            cells = shares.filter(is_series(one))
-            for variant in variants_of(cells):
-                own, seen = cells.filter(pl.col("variant") == variant), look(variant)
-                axes.step(
-                    own["value"].to_list(), own["share"].to_list(), color=seen.colour, linewidth=1.8, where="post"
-                )
-            axes.set_xlabel(series_label(one))
-            values = cells["value"].to_list()
-            if min(values) > 0 and max(values) > 10 * min(values):
-                axes.set_xscale("log")
-                label_decades(axes.xaxis, max(values) / min(values))
-        panels[0, 0].set_yscale("log")
-        panels[0, 0].set_ylabel("share of trials at least as good")
-        upright: Axis = panels[0, 0].yaxis
-        upright.set_major_locator(LogLocator(numticks=8))
-        upright.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-        upright.set_minor_formatter(NullFormatter())
-        legend(figure, [key(variant) for variant in variants_of(shares)])
-        return to_svg(figure, f"figure{number}")

@@ -1,10 +1,10 @@
-"""How much dropout the best trials use: Figure 2 of paper 003, for studies that sample dropout rates."""
+"""Dropout rates of the best trials (paper 003, Figure 2), for studies that sample them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Literal, final
+from typing import Any, final
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ _FORMULAS = {
 
 @final
 class Dropout(Section):
-    """A figure for each measure of extra dimensions over the gap, or, where no gap varies, one by portions."""
+    """A figure over the gap for each measure of extra dimensions, or, without gaps, by portions."""
 
     part = Part.FIGURES
     after = "best_per_group"
@@ -50,10 +50,8 @@ class Dropout(Section):
     @cached_property
     def rates(self) -> DropoutRates:
         """The rates of the best trials (search.analysis.study.dropout)."""
-        sampled = self.data.parameters(".*dropout")
-        return average_dropout(
-            sampled, self.data.scores.of_objective(), measure_groups(self.data.groups), "gap", MEASURES
-        )
+        sampled, groups = self.data.parameters(".*dropout"), measure_groups(self.data.groups)
+        return average_dropout(sampled, self.data.scores.of_objective(), groups, "gap", MEASURES)
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         found, first, second = self.rates, figures.own, figures.own + 1
@@ -80,10 +78,11 @@ class Dropout(Section):
 
 
 def _draw_by_gap(found: DropoutRates, measure: str, number: int) -> str:
-    """Mean dropout rates of top portions over the gap, apart for groups with fewer and with more extra dimensions."""
+    """Draw rates of top portions over the gap, apart for few and many extra dimensions."""
     frame = found.trend.filter(pl.col("measure") == measure)
     rates = frame["dropout"].unique().sort().to_list()
-    portions = {portion: most for portion, most in portions_of(found.rates).items() if portion != "all"}
+    portions = portions_of(found.rates)
+    portions.pop("all", None)
     with figure_style():
         figure, panels = grid(len(rates), len(portions))
         for row, rate in enumerate(rates):
@@ -99,14 +98,20 @@ def _draw_by_gap(found: DropoutRates, measure: str, number: int) -> str:
             _start_at_zero(panels[row, 0])
         for axes in panels[-1]:
             axes.set_xlabel("generalisation gap")
-        legend(figure, _keys(frame, _LABELS[measure]))
+        keys = [key(variant) for variant in variants_of(frame)]
+        keys.append(Line2D([], [], color=SOFT, linewidth=1.2, linestyle=":", label="all trials"))
+        if frame["extra"].n_unique() > 1:
+            for size, face, line in (("larger", SOFT, "-"), ("smaller", "white", "--")):
+                looks: dict[str, Any] = {"marker": "o", "markerfacecolor": face, "linestyle": line}
+                keys.append(Line2D([], [], color=SOFT, label=f"{size} {_LABELS[measure]}", **looks))
+        legend(figure, keys)
         return to_svg(figure, f"figure{number}")
 
 
 def _draw_lines(axes: Axes, cells: pl.DataFrame) -> None:
     lines = cells.select("variant", "extra").unique().sort("extra", "variant").rows()
     for (variant, extra), shift in zip(lines, dodges(len(lines)), strict=True):
-        own, seen = cells.filter(pl.col("variant") == variant, pl.col("extra") == extra), look(variant)
+        own, seen = cells.filter(variant=variant, extra=extra), look(variant)
         axes.errorbar(
             [on_doublings(gap) + shift for gap in own["gap"]],
             own["rate"].to_list(),
@@ -130,27 +135,17 @@ def _draw_all_trials(axes: Axes, cells: pl.DataFrame) -> None:
         axes.plot(xs, line["rate"].to_list(), color=SOFT, linewidth=1.2, linestyle=":", zorder=1)
 
 
-def _keys(frame: pl.DataFrame, measure: str) -> list[Line2D]:
-    def half(label: str, face: str, line: Literal["-", "--"]) -> Line2D:
-        return Line2D([], [], color=SOFT, marker="o", markerfacecolor=face, linestyle=line, label=label)
-
-    keys = [key(variant) for variant in variants_of(frame)]
-    keys.append(Line2D([], [], color=SOFT, linewidth=1.2, linestyle=":", label="all trials"))
-    if frame["extra"].n_unique() > 1:
-        keys += [half(f"larger {measure}", SOFT, "-"), half(f"smaller {measure}", "white", "--")]
-    return keys
-
-
 def _draw_by_portion(frame: pl.DataFrame, number: int) -> str:
-    """Mean dropout rates of ever better portions of the trials."""
+    """Draw mean dropout rates of ever better portions of the trials."""
     rates = frame["dropout"].unique().sort().to_list()
-    counted = portions_of(frame)
-    portions = list(reversed(counted))
+    counted = dict(reversed(portions_of(frame).items()))
+    portions = list(counted)
     with figure_style():
         figure, panels = grid(1, len(rates))
         for axes, rate in zip(panels[0], rates, strict=True):
             cells = frame.filter(pl.col("dropout") == rate, pl.col("portion").is_in(portions))
-            for variant, shift in zip(variants_of(cells), dodges(len(variants_of(cells))), strict=True):
+            variants = variants_of(cells)
+            for variant, shift in zip(variants, dodges(len(variants)), strict=True):
                 own, seen = cells.filter(pl.col("variant") == variant), look(variant)
                 axes.errorbar(
                     [portions.index(portion) + shift for portion in own["portion"]],
@@ -161,7 +156,7 @@ def _draw_by_portion(frame: pl.DataFrame, number: int) -> str:
                     markersize=7,
                     linewidth=1.6,
                 )
-            names = [f"{one}\n({counted[one]:,} trials)" if counted[one] > 1 else "best trial" for one in portions]
+            names = [f"{one}\n({n:,} trials)" if n > 1 else "best trial" for one, n in counted.items()]
             axes.set_xticks(range(len(portions)), names)
             axes.set_title(_rate_label(rate))
         panels[0, 0].set_ylabel("mean rate")

@@ -1,8 +1,8 @@
-"""Under which code, and on what, the trials were computed, where that was not the same for all."""
+"""The code and the machines that computed the trials, where these were not the same for all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import final
 
@@ -11,7 +11,7 @@ import polars as pl
 from graft.report.rendering.document import Block, Paragraph, Table
 from graft.report.rendering.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
-from graft.stored.fingerprints import StoredFingerprint, compare_fingerprints
+from graft.stored.fingerprints import compare_fingerprints
 
 _COLUMNS = {
     "Graft": "version",
@@ -29,14 +29,11 @@ class Fingerprints(Section):
 
     part = Part.DETAILS
     after = "groups"
+    heading = "How the trials were computed"
 
     @property
     def applies(self) -> bool:
         return len(self.data.conditions) > 1
-
-    @property
-    def title(self) -> str:
-        return "How the trials were computed"
 
     def findings(self) -> Iterable[str]:
         # Other kinds of step do not count: trials of other sizes have them.
@@ -52,28 +49,22 @@ class Fingerprints(Section):
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         conditions = self.data.conditions
-        best = pl.col("objective").min() if self.data.study["direction"] == "minimize" else pl.col("objective").max()
+        objective = pl.col("objective")
+        best = objective.min() if self.data.study["direction"] == "minimize" else objective.max()
         counted = self.data.trials.group_by("fingerprint").agg(pl.len(), best)
-        found = {print_: (count, value) for print_, count, value in counted.iter_rows()}
+        found = {print_: counts for print_, *counts in counted.iter_rows()}
         shown = {word: name for word, name in _COLUMNS.items() if len({getattr(one, name) for one in conditions}) > 1}
-        rows = [
-            [
-                str(one.number),
-                *(number(value) for value in found.get(one.number, (0, None))),
-                *(MISSING if (value := getattr(one, name)) is None else str(value) for name in shown.values()),
-            ]
-            for one in conditions
-        ]
+        rows: list[list[str]] = []
+        sources: dict[str, set[str | None]] = {}
+        for one in conditions:
+            counts = map(number, found.get(one.number, (0, None)))
+            values = (getattr(one, name) for name in shown.values())
+            texts = (MISSING if value is None else str(value) for value in values)
+            rows.append([str(one.number), *counts, *texts])
+            for plugin, digest in one.sources.items():
+                sources.setdefault(plugin, set()).add(digest)
         header = ["fingerprint", "trials", f"best {self.data.study['objective']}", *shown]
         yield Table(caption="Trials by fingerprint", header=header, rows=rows, folded=len(rows) > 12)
-        if _differing_sources(conditions):
-            text = f"Between them the sources differ of {', '.join(_differing_sources(conditions))}."
-            yield Paragraph(text=text)
-
-
-def _differing_sources(conditions: Sequence[StoredFingerprint]) -> list[str]:
-    known: dict[str, set[str | None]] = {}
-    for one in conditions:
-        for plugin, digest in one.sources.items():
-            known.setdefault(plugin, set()).add(digest)
-    return sorted(plugin for plugin, digests in known.items() if len(digests) > 1)
+        differing = sorted(plugin for plugin, digests in sources.items() if len(digests) > 1)
+        if differing:
+            yield Paragraph(text=f"Between them the sources differ of {', '.join(differing)}.")

@@ -20,17 +20,17 @@ from search.analysis.study.gaps import AVERAGES, averages_by_gap
 
 _DROPOUT = "model.embedding_dropout"
 _FEWEST = 3
-"""Gaps that make a curve."""
+"""Fewest gaps that make a curve."""
 _RAW = look("raw").label
 _SERIES = {"raw": _RAW, **{kind: f"BEMA: {kind}" for kind in AVERAGES}}
 
 
 @final
 class GapCurves(Lines):
-    """Two figures: averages against raw parameters, and raw parameters coloured by the dropout of embeddings.
+    """Two figures: averages against raw parameters, and raw ones by the dropout of embeddings.
 
-    For studies whose trials differ in `task.generalisation_gap`, as those of Othello; groups of the set complement have
-    figures of their own.
+    For studies whose trials differ in `task.generalisation_gap`, as those of Othello; groups of the
+    set complement have figures of their own.
     """
 
     after = "logit_spread"
@@ -51,17 +51,18 @@ class GapCurves(Lines):
         found = self.data.parameters(rf"{GAP}|{_DROPOUT}".replace(".", r"\."))
         names = {GAP: "gap", _DROPOUT: "dropout"}
         known = found.rename({path: name for path, name in names.items() if path in found.columns})
-        return known.with_columns(pl.col("gap").cast(pl.Float64)) if "gap" in known.columns else pl.DataFrame()
+        return known.cast({"gap": pl.Float64}) if "gap" in known.columns else pl.DataFrame()
 
     def read_lines(self) -> pl.DataFrame:
-        """Return the values of each kind by gap, with the trial's number (search.analysis.study.gaps)."""
+        """Return each kind's values by gap, with trial numbers (search.analysis.study.gaps)."""
         if self.parameters.is_empty() or not self.data.groups.is_empty():
             return pl.DataFrame()
         metric, condition = self.data.metric, self.data.condition
         plain = self.data.scores.of(metric).filter(pl.col("condition") == condition)
         grid = self.data.scores.of_name(metric, CONDITIONS)
         values = averages_by_gap(grid, plain, self.parameters.select("number", "gap").drop_nulls())
-        return values.select("number", series=pl.col("kind").replace_strict(_SERIES), x="gap", mean="value")
+        series = pl.col("kind").replace_strict(_SERIES)
+        return values.select("number", series=series, x="gap", mean="value")
 
     @property
     def applies(self) -> bool:
@@ -85,15 +86,14 @@ class GapCurves(Lines):
                 xs, heights, colours = (raw[name].to_list() for name in ("x", "mean", "dropout"))
                 points = axes.scatter(xs, heights, c=colours, cmap="viridis")
                 figure.colorbar(points, ax=axes, label="dropout of embeddings")
-                axes.set_xlabel("generalisation gap")
-                axes.set_ylabel(metric)
+                axes.set(xlabel="generalisation gap", ylabel=metric)
                 fit_scale(axes, heights)
                 svg = to_svg(figure, f"figure{own}")
             yield Picture(number=own, caption=caption, svg=svg)
 
     def looks(self, lines: pl.DataFrame) -> Looks:
         colours = (look("raw").colour, *map(arm_colour, (1, 6, 3)))
-        return {name: {"color": colour} for name, colour in zip(_SERIES.values(), colours, strict=True)}
+        return {name: {"color": one} for name, one in zip(_SERIES.values(), colours, strict=True)}
 
     def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
         for name, own_look in looks.items():

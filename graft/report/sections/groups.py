@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import final
 
 from graft.report.rendering.document import Block, Paragraph, Table
-from graft.report.rendering.formatting import MISSING, number
+from graft.report.rendering.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.report.sections._group_measures import measure_groups
 
@@ -20,14 +20,11 @@ class Groups(Section):
     part = Part.DETAILS
     after = "optimal_temperature"
     subject = "trials"
+    heading = "Groups"
 
     @property
     def applies(self) -> bool:
         return self.data.groups.height >= 2
-
-    @property
-    def title(self) -> str:
-        return "Groups"
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         every = measure_groups(self.data.groups)
@@ -35,25 +32,18 @@ class Groups(Section):
         if groups.height < every.height:
             yield Paragraph(text=f"The table has the first {_MOST_GROUPS} of {number(every.height)} groups.")
         sizes = [name for name in groups.columns[1:] if groups[name].null_count() < groups.height]
-        labels, cells = self._statistics()
-        rows = [
-            [
-                str(group["group_number"]),
-                *(number(group[name]) for name in sizes),
-                *cells.get(group["group_number"], []),
-            ]
-            for group in groups.iter_rows(named=True)
-        ]
-        header = ["group", *(name.replace("_", " ") for name in sizes), *labels]
-        yield Table(caption=f"{groups.height} groups", header=header, rows=rows, folded=groups.height > 12)
-
-    def _statistics(self) -> tuple[list[str], dict[int, list[str]]]:
-        """Return the statistics of the objective's metric: labels of the columns, group -> cells."""
         statistics = self.data.group_statistics
-        own = statistics.join(statistics.head(1), on=["name", "condition"], how="semi", maintain_order="left")
+        first = statistics.select("name", "condition").head(1)
+        own = statistics.join(first, on=first.columns, how="semi", maintain_order="left")
         columns = own.select("variant", "portion").unique(maintain_order=True).rows()
         labels = [f"{own['name'][0]} {variant} {portion}" for variant, portion in columns]
-        cells: dict[int, dict[tuple[str, str], str]] = {}
-        for row in own.iter_rows(named=True):
-            cells.setdefault(row["group_number"], {})[row["variant"], row["portion"]] = number(row["value"])
-        return labels, {group: [known.get(column, MISSING) for column in columns] for group, known in cells.items()}
+        cells: dict[int, dict[tuple[str, ...], float | None]] = {}
+        for group, *column, value in own.select("group_number", "variant", "portion", "value").rows():
+            cells.setdefault(group, {})[tuple(column)] = value
+        rows: list[list[str]] = []
+        for group in groups.iter_rows(named=True):
+            known = cells.get(group["group_number"])
+            texts = [number(known.get(column)) for column in columns] if known else []
+            rows.append([str(group["group_number"]), *(number(group[name]) for name in sizes), *texts])
+        header = ["group", *(name.replace("_", " ") for name in sizes), *labels]
+        yield Table(caption=f"{len(rows)} groups", header=header, rows=rows, folded=len(rows) > 12)

@@ -11,7 +11,7 @@ from graft.report.sections._lines import Lines
 
 @final
 class LearningCurves(Lines):
-    """The objective's metric over optimizer steps: a line for each arm, with the interval of its mean."""
+    """A line for each arm over optimizer steps, with the interval of its mean."""
 
     after = "arm_differences"
     subject = "arms"

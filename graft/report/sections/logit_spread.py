@@ -15,7 +15,7 @@ _SERIES = {"logit_spread": "spread", "logit_spread_bound": "upper bound"}
 
 @final
 class LogitSpread(Lines):
-    """Two lines over optimizer steps, for studies with `training.diagnostics` that validate several times."""
+    """Two lines over optimizer steps, for `training.diagnostics` with several validations."""
 
     after = "attention_entropy"
     x_label, label = "optimizer steps", "spread of logits"
@@ -29,10 +29,12 @@ class LogitSpread(Lines):
     def read_lines(self) -> pl.DataFrame:
         if not any(name == "logit_spread_bound" for name, _, _ in self.data.summaries):
             return pl.DataFrame()
-        own = pl.col("name").is_in(list(_SERIES)) & (pl.col("condition") == "") & (pl.col("variant") == "raw")
-        kept = pl.concat([batch.filter(own).cast({"name": pl.String}) for batch in self.data.load_metrics()])
+        plain = (pl.col("condition") == "") & (pl.col("variant") == "raw")
+        own = pl.col("name").is_in(list(_SERIES)) & plain
+        batches = (one.filter(own).cast({"name": pl.String}) for one in self.data.load_metrics())
         series = pl.col("name").replace_strict(_SERIES, return_dtype=pl.String)
-        return kept.group_by(series=series, x="step").agg(**mean_with_interval()).sort("series", "x")
+        lines = pl.concat(batches).group_by(series=series, x="step").agg(**mean_with_interval())
+        return lines.sort("series", "x")
 
     def looks(self, lines: pl.DataFrame) -> Looks:
-        return {name: {"color": arm_colour(place)} for place, name in enumerate(_SERIES.values(), 1)}
+        return {name: {"color": arm_colour(at)} for at, name in enumerate(_SERIES.values(), 1)}

@@ -1,4 +1,4 @@
-"""Error with and without the best temperature, trained and by lemma 4.1 (paper 004, Figures 1, 2 and 4)."""
+"""Error with and without the best temperature, and by lemma 4.1 (paper 004, Figures 1, 2, 4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BEST = ", best"
 
 @final
 class OptimalTemperature(Lines):
-    """Two figures over lengths, spreads and noise of shifted prompts: the error, and which temperature is best."""
+    """Two figures over numbers of shifted prompts: the error, and the best temperature."""
 
     after = "answers"
     figures = 2
@@ -39,13 +39,14 @@ class OptimalTemperature(Lines):
 
     @cached_property
     def scores(self) -> pl.DataFrame:
-        """number, condition (without its temperature), variant, sign, last, temperature: of the objective's metric."""
+        """The metric's number, condition (but temperature), variant, sign, last, temperature."""
         found = self.data.scores.of(self.data.metric)
-        stated = pl.col("condition").str.extract(rf"\b{_NUMBER}=(\S+)").fill_null("1")  # or `estimated`
+        stated = pl.col("condition").str.extract(rf"\b{_NUMBER}=(\S+)").fill_null("1")
+        value = stated.cast(pl.Float64, strict=False)  # null where it is `estimated`
         plain = pl.col("condition").str.replace(rf"\s*\b{_NUMBER}=\S+", "").str.strip_chars_start()
-        kept = found.with_columns(temperature=stated.cast(pl.Float64, strict=False)).drop_nulls("temperature")
-        kept = kept.filter(~pl.col("condition").str.contains(TRAINED, literal=True), pl.col("variant") == "raw")
-        return kept.with_columns(condition=plain)
+        kept = found.with_columns(temperature=value).drop_nulls("temperature")
+        is_trained = pl.col("condition").str.contains(TRAINED, literal=True)
+        return kept.filter(~is_trained, pl.col("variant") == "raw").with_columns(condition=plain)
 
     @cached_property
     def best(self) -> pl.DataFrame:
@@ -71,7 +72,7 @@ class OptimalTemperature(Lines):
             yield self.picture(figures.own + 1, lines, caption, "best temperature")
 
     def _trace(self, references: dict[str, str], of_arms: dict[str, pl.DataFrame]) -> pl.DataFrame:
-        """Return the lines of arms and of metrics that no temperature changes; `of_arms` has endings of arms' names."""
+        """Return the lines of arms, with endings of their names, and of `references`."""
         name = pl.when(pl.col("series") == "all").then(pl.lit("trained")).otherwise("series")
         arms = read_series(self.data).with_columns(series=name)
         parts = {
@@ -79,17 +80,20 @@ class OptimalTemperature(Lines):
         }
         for metric, label in references.items():
             changed = pl.col("condition").str.contains(rf"\b{_NUMBER}=|{TRAINED}")
-            parts[label] = (self.data.scores.of(metric).filter(~changed), arms.with_columns(series=pl.lit(label)))
-        return self.trace(parts).with_columns(title=pl.col("title").replace("", "else as in training"))
+            scores = self.data.scores.of(metric).filter(~changed)
+            parts[label] = (scores, arms.with_columns(series=pl.lit(label)))
+        title = pl.col("title").replace("", "else as in training")
+        return self.trace(parts).with_columns(title=title)
 
     def looks(self, lines: pl.DataFrame) -> Looks:
-        """Return the looks of arms, then of references; an arm and its best temperature share a colour."""
+        """Return looks of arms, then references; an arm and its best temperature share a colour."""
         references = {*_REFERENCES.values(), *_TEMPERATURES.values()}
         names = sorted(lines["series"].unique(), key=lambda name: (name in references, name.endswith(_BEST), name))
         families = list(dict.fromkeys(name.removesuffix(_BEST) for name in names))
         looks: dict[str, dict[str, Any]] = {}
         for name in names:
-            colour = INK if name == _BAYES else arm_colour(1 + families.index(name.removesuffix(_BEST)))
-            dashes = "--" if name.endswith(_BEST) else ":" if name == _BAYES else "-"
+            family = name.removesuffix(_BEST)
+            colour = INK if name == _BAYES else arm_colour(1 + families.index(family))
+            dashes = "--" if family != name else ":" if name == _BAYES else "-"
             looks[name] = {"color": colour, "linestyle": dashes}
         return looks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import polars as pl
 from matplotlib.figure import Figure
@@ -25,15 +25,12 @@ _MOST_MARKS = 2000
 
 @final
 class ParetoFront(Section):
-    """The trials that no other one beats in both objectives, drawn before all others, and listed."""
+    """The trials that no other one beats in both objectives, drawn before the others and listed."""
 
     part = Part.RESULTS
     after = "best_trials"
     subject = "trials"
-
-    @property
-    def title(self) -> str:
-        return "Pareto front"
+    heading = "Pareto front"
 
     @property
     def applies(self) -> bool:
@@ -75,28 +72,34 @@ class ParetoFront(Section):
         )
         svg = _draw(self.data.trials, self.front, self._labels, figures.own)
         yield Picture(number=figures.own, caption=caption, svg=svg)
-        params = self.data.parameters(".*").filter(pl.col("number").is_in(shown["number"].implode()))
-        told = shown.select("number").join(params, on="number", how="left", maintain_order="left").drop("number")
-        given = [{path: row[path] for path in row if row[path] is not None} for row in told.iter_rows(named=True)]
-        varying = compare_parameters(pl.Series([json.dumps(params) for params in given])).varying
+        is_shown = pl.col("number").is_in(shown["number"].implode())
+        params = self.data.parameters(".*").filter(is_shown)
+        told = shown.select("number").join(params, on="number", how="left", maintain_order="left")
+        texts: list[str] = []
+        for row in told.drop("number").iter_rows(named=True):
+            given = {path: value for path, value in row.items() if value is not None}
+            texts.append(json.dumps(given))
+        varying = compare_parameters(pl.Series(texts)).varying
         rows = [
             [first, *map(number, shown["objective"])],
             [second, *map(number, shown["second_objective"])],
             ["steps", *map(number, shown["steps"])],
             *([path, *map(parameter, values)] for path, values in varying.items()),
         ]
-        yield Table(caption="Trials of the front", header=["Trial", *map(str, shown["number"])], rows=rows)
+        header = ["Trial", *map(str, shown["number"])]
+        yield Table(caption="Trials of the front", header=header, rows=rows)
         if (more := self.front.height - shown.height) > 0:
             yield Paragraph(text=f"{number(more)} more have a worse {first} and a better {second}.")
 
 
-def _draw(trials: pl.DataFrame, front: pl.DataFrame, labels: tuple[str, str], figure_number: int) -> str:
+def _draw(trials: pl.DataFrame, front: pl.DataFrame, labels: tuple[str, str], place: int) -> str:
     points = trials.drop_nulls(("objective", "second_objective"))
     broken = pl.col("feasible").not_().fill_null(value=False)
     with figure_style():
         figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + 0.7), layout="constrained")
         axes = figure.subplots()
-        few = points.height <= _MOST_MARKS
+        is_image = points.height > _MOST_MARKS
+        looks: dict[str, Any] = {"alpha": 0.6, "linewidths": 0.8, "rasterized": is_image}
         colour, keys = arm_colour(0), list[Line2D]()
         for label, rows, marker, shade in (
             ("not feasible", points.filter(broken), "x", SOFT),
@@ -105,15 +108,12 @@ def _draw(trials: pl.DataFrame, front: pl.DataFrame, labels: tuple[str, str], fi
             if rows.is_empty():
                 continue
             xs, ys = rows["objective"].to_list(), rows["second_objective"].to_list()
-            axes.scatter(
-                xs, ys, s=14, color=shade, marker=marker, alpha=0.6, linewidths=0.8, rasterized=not few, label=label
-            )
+            axes.scatter(xs, ys, s=14, color=shade, marker=marker, label=label, **looks)
             keys.append(Line2D([], [], color=shade, marker=marker, linestyle="none", label=label))
         xs, ys = front["objective"].to_list(), front["second_objective"].to_list()
         axes.step(xs, ys, where="post", color=colour, linewidth=1.2)
         axes.scatter(xs, ys, s=30, color=colour, edgecolors=INK, linewidths=0.6, zorder=3, label="Pareto front")
         keys.append(Line2D([], [], color=colour, marker="o", linewidth=1.2, label="Pareto front"))
-        axes.set_xlabel(labels[0])
-        axes.set_ylabel(labels[1])
+        axes.set(xlabel=labels[0], ylabel=labels[1])
         legend(figure, keys)
-        return to_svg(figure, f"figure{figure_number}")
+        return to_svg(figure, f"figure{place}")

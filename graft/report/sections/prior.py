@@ -1,4 +1,4 @@
-"""What the prior of a search did for it."""
+"""The prior of a search: where the winners lay, and the cost of a cold search."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from graft.report.rendering.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.prior_use import UNRESTRICTED, ColdCost, PriorUse
 
+_NAMES = {
+    UNRESTRICTED: "drawn at random",
+    "proposed": "proposed",
+    "candidates": "of the candidates",
+    "box": "of the box",
+}
+
 
 @final
 class PriorSection(Section):
-    """Of a study with the sampler `learned`, or that started warm: what the prior said, where the winners lay, and what
-    a cold search would have cost.
-    """
+    """The account of a prior, for studies with the sampler `learned` or a warm start."""
 
     part = Part.RESULTS
     after = "pareto_front"
     subject = "trials"
+    heading = "What the prior did"
     notes = (
         "Of a prior: unrestricted trials are random draws of the whole space. The interval of the probability that a "
         "proposed trial is better is Newcombe's (2006, method 5), as of independent trials. The trials that random "
         "search needs are the inverse of the share of unrestricted trials as good as the best, with Clopper and "
         "Pearson's 95 % interval of the share; a trial that was stopped early counts with the result it had.",
     )
-
-    @property
-    def title(self) -> str:
-        return "What the prior did"
 
     @property
     def applies(self) -> bool:
@@ -42,17 +44,29 @@ class PriorSection(Section):
 
     def findings(self) -> Iterable[str]:
         use = self._use
-        yield (f"The best trial is one of those {_name(use.best_origin)}. {_describe_cold(use)}")
+        cold, here = use.cold, f"this search had it within {number(use.best_number + 1)}"
+        if not isinstance(cold, ColdCost):
+            cost = f"What a cold search would have cost cannot be known: {cold}."
+        else:
+            low, among = number(round(cold.low)), f"by {number(cold.among)} unrestricted trials"
+            most = f"at least {low} trials on average to be as good (95 %, {among})"
+            if cold.trials is not None:
+                high = "no upper end" if cold.high is None else number(round(cold.high))
+                mean = number(round(cold.trials))
+                most = f"{mean} trials on average to be as good ({low} to {high}, {among})"
+            cost = f"Random search needs {most}; {here}."
+        yield f"The best trial is one of those {_NAMES[use.best_origin]}. {cost}"
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         use = self._use
         yield Paragraph(text=" ".join(use.said))
         rows = [
-            [_name(one.name), number(one.trials), number(one.best), number(one.median_rank), number(one.winners)]
+            [_NAMES[one.name], *map(number, (one.trials, one.best, one.median_rank, one.winners))]
             for one in use.origins
         ]
         header = ["Trials", "Ended", f"Best {self.data.study['objective']}", "Median rank", "Among the best tenth"]
-        yield Table(caption="Trials by their origin; ranks are of all that ended, 1 the best", header=header, rows=rows)
+        words = "Trials by their origin; ranks are of all that ended, 1 the best"
+        yield Table(caption=words, header=header, rows=rows)
         if use.better is None:
             yield Paragraph(text="Proposed and unrestricted trials are too few to be compared.")
             return
@@ -62,25 +76,3 @@ class PriorSection(Section):
             text=f"A proposed trial is better than an unrestricted one with a probability of {found} % "
             f"({low} to {high}): {verdict}."
         )
-
-
-def _name(origin: str) -> str:
-    names = {
-        UNRESTRICTED: "drawn at random",
-        "proposed": "proposed",
-        "candidates": "of the candidates",
-        "box": "of the box",
-    }
-    return names[origin]
-
-
-def _describe_cold(use: PriorUse) -> str:
-    cold, here = use.cold, f"this search had it within {number(use.best_number + 1)}"
-    if not isinstance(cold, ColdCost):
-        return f"What a cold search would have cost cannot be known: {cold}."
-    low, among = number(round(cold.low)), f"by {number(cold.among)} unrestricted trials"
-    if cold.trials is None:
-        return f"Random search needs at least {low} trials on average to be as good (95 %, {among}); {here}."
-    high = "no upper end" if cold.high is None else number(round(cold.high))
-    mean = number(round(cold.trials))
-    return f"Random search needs {mean} trials on average to be as good ({low} to {high}, {among}); {here}."

@@ -1,4 +1,4 @@
-"""Error over the temperature of attention under each shift, with the closed form (paper 004, Figures 1, 2 and 6)."""
+"""Error over the temperature of attention under each shift (paper 004, Figures 1, 2 and 6)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from graft.report.rendering.document import Block, Table
 from graft.report.rendering.drawing import INK, SOFT, Looks, arm_colour
 from graft.report.rendering.formatting import MISSING, number
-from graft.report.sections import FigureNumbers
+from graft.report.sections import PAIRED, FigureNumbers
 from graft.report.sections._lines import Lines
 from search.analysis.study.condition_lines import trace_lines
 from search.analysis.study.temperatures import compare_temperatures
@@ -27,14 +27,14 @@ _NUMBER = "temperature"
 _ESTIMATED = "temperature=estimated"
 _BAYES = "bayes_error"
 _CLOSED = ("closed_form_error", "closed_form_optimum", "closed_form_temperature")
-"""Error at temperature 1, the least error, and where it is: what the task computes of linearised attention."""
+"""Error at temperature 1, the least error and its temperature, of linearised attention."""
 _POINTS = 60
 _FORM = arm_colour(2)
 
 
 @final
 class TemperatureCurves(Lines):
-    """A panel for each shift: the trained weights, the closed form, the estimated temperature and Bayes."""
+    """A panel for each shift: trained weights, closed form, estimated temperature and Bayes."""
 
     after = "boundary_values"
     subject = "trials"
@@ -45,16 +45,10 @@ class TemperatureCurves(Lines):
         "{metric} of one set of trained weights by the temperature of attention, under each shift: means over trials "
         "with Student's 95 % intervals. Dotted: the Bayes predictor on the same prompts."
     )
-    notes = (
-        "The temperatures: a change is paired by trial, with Student's 95 % interval. p is that of the paired t-test, "
-        "or where at most half of the changes are distinct the larger one of it and of sign flips; there is none "
-        "for fewer than four trials. The adjusted p is Holm's over the rows of the table.",
-    )
+    notes = (f"The temperatures: {PAIRED}",)
 
     def read_lines(self) -> pl.DataFrame:
-        """Return the lines of the objective's metric over temperature, validations without a label at temperature 1;
-        none unless trials were evaluated at several temperatures.
-        """
+        """Return the metric over temperature (1 if unlabelled); empty if all are at 1."""
         if not any(f"{_NUMBER}=" in condition for _, condition, _ in self.data.scores.unclaimed):
             return pl.DataFrame()
         scores = self.data.scores.of(self.data.metric)
@@ -67,9 +61,9 @@ class TemperatureCurves(Lines):
 
     @cached_property
     def closed(self) -> Mapping[str, Sequence[float]]:
-        """Shift -> the numbers of _CLOSED, means over trials; empty for models that are not of that form.
+        """Shift -> the numbers of _CLOSED, means over trials; empty for models of another form.
 
-        Those that are estimate a temperature of their own, and have no scorer to be trained with.
+        Models of that form estimate their temperature, and have no scorer to be trained with.
         """
         scored = any(TRAINED in condition for _, condition, _ in self.data.scores.unclaimed)
         if scored or not self.estimated:
@@ -91,9 +85,10 @@ class TemperatureCurves(Lines):
     def _means(self, metric: str, conditions: str = "") -> dict[str, float]:
         """Return shift -> a metric's mean over trials, at no temperature but an estimated one."""
         rest = pl.col("condition").str.replace(_ESTIMATED, "", literal=True).str.strip_chars()
-        found = self.data.scores.of(metric, conditions).filter(pl.col("variant") == "raw").with_columns(rest=rest)
-        found = found.filter(~pl.col("rest").str.contains(r"\btemperature="))
-        return dict(found.group_by("rest").agg((pl.col("sign") * pl.col("last")).mean()).drop_nulls().iter_rows())
+        scores = self.data.scores.of(metric, conditions).filter(pl.col("variant") == "raw")
+        found = scores.with_columns(rest=rest).filter(~pl.col("rest").str.contains(r"\btemperature="))
+        mean = (pl.col("sign") * pl.col("last")).mean()
+        return dict(found.group_by("rest").agg(mean).drop_nulls().iter_rows())
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         caption = self.caption
@@ -105,6 +100,7 @@ class TemperatureCurves(Lines):
         if self.estimated:
             caption += " Dash-dotted: the error at the temperature that is estimated from inputs alone."
         yield self.picture(figures.own, self.lines, caption, self.label)
+        found = compare_temperatures(self.data.scores.of(self.data.metric))
         rows = [
             [
                 row["shift"] or "no shift",
@@ -114,7 +110,7 @@ class TemperatureCurves(Lines):
                 MISSING if row["low"] is None else f"{number(row['low'])} to {number(row['high'])}",
                 *map(number, (row["p"], row["q"])),
             ]
-            for row in compare_temperatures(self.data.scores.of(self.data.metric)).iter_rows(named=True)
+            for row in found.iter_rows(named=True)
         ]
         caption = f"{self.data.metric} at each temperature against that at 1, last validations, paired by trial"
         header = ["Shift", "Temperature", "Trials", "At 1", "There", "Change", "95 % interval", "p", "Adjusted p"]
@@ -147,11 +143,10 @@ class TemperatureCurves(Lines):
 
 
 def closed_form(temperatures: Numbers, error: float, least: float, optimum: float) -> Numbers:
-    """Return the error at each temperature of a predictor that is a mean plus a covariance term
-    over the temperature.
+    """Return the error at each temperature of a predictor: a mean plus covariances over it.
 
-    It is a square in 1 / temperature, so that its value at 1, its least value and where that is say
-    all; NaN where the optimum is 1, which leaves its width open.
+    It is a square in 1 / temperature, given by its value at 1, its least value and where that is;
+    NaN where the optimum is 1, which leaves its width open.
     """
     if abs(optimum - 1) < 1e-3:
         return np.full(len(temperatures), np.nan)

@@ -1,4 +1,4 @@
-"""The same weights with the scorer of training and with that of validation, for models that are validated with both."""
+"""The same weights with the scorer of training and with that of validation, where these differ."""
 
 from __future__ import annotations
 
@@ -11,27 +11,24 @@ import polars as pl
 from graft.report.rendering.document import Block, Table
 from graft.report.rendering.formatting import MISSING, number
 from graft.report.rendering.series import series_label
-from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.sections import PAIRED, FigureNumbers, Part, Section
 from search.analysis.study.trained_scorer import compare_with_trained
 from spaces.records import TRAINED
 
 
 @final
 class TrainedScorer(Section):
-    """What the other scorer changes, paired by trial."""
+    """The change that the other scorer makes, paired by trial."""
 
     part = Part.RESULTS
     after = "transfer_scores"
-    notes = (
-        "The two scorers: a change is paired by trial, with Student's 95 % interval. p is that of the paired t-test, "
-        "or where at most half of the changes are distinct the larger one of it and of sign flips; there is none "
-        "for fewer than four trials. The adjusted p is Holm's over the rows of the table.",
-    )
+    notes = (f"The two scorers: {PAIRED}",)
 
     @cached_property
     def comparison(self) -> pl.DataFrame:
-        """A row for each metric that trials have with both scorers (search.analysis.study.trained_scorer)."""
-        if not any(TRAINED in condition.split(" ") for _, condition, _ in self.data.scores.unclaimed):
+        """A row for each metric with both scorers (search.analysis.study.trained_scorer)."""
+        conditions = (condition.split(" ") for _, condition, _ in self.data.scores.unclaimed)
+        if not any(TRAINED in words for words in conditions):
             return pl.DataFrame()
         return compare_with_trained(self.data.scores.all())
 
@@ -55,15 +52,6 @@ class TrainedScorer(Section):
             "The same weights with the scorer of training and with that of validation, last validations, paired by "
             "trial"
         )
-        header = [
-            "Metric",
-            "Variant",
-            "Trials",
-            "As trained",
-            "As validated",
-            "Change",
-            "95 % interval",
-            "p",
-            "Adjusted p",
-        ]
+        header = ["Metric", "Variant", "Trials", "As trained", "As validated"]
+        header += ["Change", "95 % interval", "p", "Adjusted p"]
         yield Table(caption=caption, header=header, rows=rows, labels=2, folded=len(rows) > 24)

@@ -1,4 +1,4 @@
-"""Training curves of stage two: what was found on a task against the baseline (paper 002, Figures 2, 10 and 15)."""
+"""Training curves of stage two against the baseline (paper 002, Figures 2, 10 and 15)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graft.report.sections._transfers import TransferFigure
 
 @final
 class TransferCurves(TransferFigure):
-    """A panel for each target: a thin line for each pair, a thick one for their mean, of the target's objective."""
+    """A panel for each target's objective: a thin line for each pair, a thick one for the mean."""
 
     after = "gap_curves"
     most = 12
@@ -28,22 +28,21 @@ class TransferCurves(TransferFigure):
     )
 
     def read_lines(self) -> pl.DataFrame:
-        """Return the values of each target's objective, for its own sources, with the trial's number and pair."""
+        """Return the targets' objectives by step, for their own sources, with number and pair."""
         metrics = ("name", "variant", "condition")
         rows: list[tuple[str, ...]] = []
         for target in self.targets:
             measured = self.data.transfer_tasks[target].objective.metric_name
             rows += [(target, source, *measured) for source in self.own_sources(target)]
-        wanted = pl.DataFrame(rows, schema=dict.fromkeys(("target", "source", *metrics), pl.String), orient="row")
+        columns = ("target", "source", *metrics)
+        wanted = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String), orient="row")
         trials = self.stage_two.join(wanted, on=["target", "source"], maintain_order="left")
-        found = pl.concat(
-            batch.with_columns(pl.col(metrics).cast(pl.String)).join(trials, on=["number", *metrics])
-            for batch in self.data.load_metrics()
-        )
-        kept = found.filter(pl.col("value").is_finite())
-        return kept.sort(pl.col("target").cast(pl.Enum(self.targets)), "number", "step").select(
-            "number", "pair", title="target", series="source", x="step", mean="value"
-        )
+        texts = pl.col(metrics).cast(pl.String)
+        key, batches = ["number", *metrics], self.data.load_metrics()
+        found = pl.concat(batch.with_columns(texts).join(trials, on=key) for batch in batches)
+        target = pl.col("target").cast(pl.Enum(self.targets))
+        kept = found.filter(pl.col("value").is_finite()).sort(target, "number", "step")
+        return kept.select("number", "pair", title="target", series="source", x="step", mean="value")
 
     def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
         for source, look in looks.items():

@@ -1,4 +1,4 @@
-"""A target's objective over a number of its conditions, by what was carried to it (paper 002, Figure 3)."""
+"""A target's objective over a number of its conditions, by source (paper 002, Figure 3)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class TransferLines(TransferFigure):
             own = (pl.col("target") == target) & pl.col("source").is_in(self.own_sources(target))
             series = self.stage_two.filter(own).select("number", series="source")
             scores = self.data.scores.of(objective.metric, self.conditions)
-            lines = order_lines(trace_lines(scores, series, within=range_of(objective.metric)), objective.condition)
+            traced = trace_lines(scores, series, within=range_of(objective.metric))
+            lines = order_lines(traced, objective.condition)
             for panel in lines.partition_by("across", "rest", maintain_order=True)[:1]:
                 title = f"{objective.metric} on {target} {panel['rest'][0]}".rstrip()
                 found.append(panel.with_columns(title=pl.lit(title)))

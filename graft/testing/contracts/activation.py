@@ -14,22 +14,18 @@ from workers.numerics.tracing import Traced
 
 
 def learned_by(activation: Activation, seed: int = 0) -> dict[str, Tensor]:
-    """Random values of what it learns."""
+    """Return random values of what the activation learns."""
     return {name: random(*one.shape, seed=seed) for name, one in activation.parameters().items()}
 
 
 def values_for(activation: Activation, *shape: int, seed: int = 1) -> Tensor:
-    """Random inputs for four channels."""
+    """Return random inputs for four channels."""
     return 3 * random(*shape, 4 * activation.inputs, seed=seed)
 
 
-def _activation(configuration: Configuration) -> Activation:
-    return build("activation", configuration)
-
-
 def check_gradients(configuration: Configuration) -> None:
-    """Its gradients are those of finite differences, for its inputs and what it learns."""
-    activation = _activation(configuration)
+    """Assert that its gradients are those of finite differences, for inputs and learned values."""
+    activation: Activation = build("activation", configuration)
     values, learned = values_for(activation, 3), learned_by(activation)
 
     def apply(values: Tensor, *pieces: Tensor) -> Tensor:
@@ -41,8 +37,8 @@ def check_gradients(configuration: Configuration) -> None:
 
 
 def check_channels(configuration: Configuration) -> None:
-    """Each channel is computed by itself, and as many come out as `inputs` says."""
-    activation = _activation(configuration)
+    """Assert that each channel is computed by itself, and as many come out as `inputs` says."""
+    activation: Activation = build("activation", configuration)
     values, learned = values_for(activation, 2, 3), learned_by(activation)
     whole = activation.apply(values, learned)
     assert whole.shape == (2, 3, 4), f"of 4 * {activation.inputs} channels come {whole.shape[-1]}, not 4"
@@ -51,8 +47,8 @@ def check_channels(configuration: Configuration) -> None:
 
 
 def check_bits(configuration: Configuration) -> None:
-    """Assert that an entry's bits do not depend on its place in a tensor, which differs with the width of a pack."""
-    activation = _activation(configuration)
+    """Assert that an entry's bits do not depend on its place in a tensor, which packs change."""
+    activation: Activation = build("activation", configuration)
     learned = {name: tensor.float() for name, tensor in learned_by(activation).items()}
     slopes = vmap(grad(lambda v: activation.apply(v, learned).square().sum()))
     for channels in (6, 32):
@@ -60,20 +56,22 @@ def check_bits(configuration: Configuration) -> None:
         whole = activation.apply(values, learned), slopes(values)
         for first in range(0, 39, 3):
             for width in (2, 3, 7):
-                lanes = values[first : first + width].clone()
-                same = torch.equal(activation.apply(lanes, learned), whole[0][first : first + width])
+                part = slice(first, first + width)
+                lanes = values[part].clone()
+                same = torch.equal(activation.apply(lanes, learned), whole[0][part])
                 assert same, "values differ in the last bits with their place in a tensor"
-                same = torch.equal(slopes(lanes), whole[1][first : first + width])
+                same = torch.equal(slopes(lanes), whole[1][part])
                 assert same, "gradients differ in the last bits with their place in a tensor"
 
 
 def check_lanes(configuration: Configuration) -> None:
-    """Lanes with knobs of their own, stacked and recorded as a pack is, equal each alone to the bit."""
-    activation = _activation(configuration)
+    """Assert that lanes with knobs of their own, stacked and recorded, equal each to the bit."""
+    activation: Activation = build("activation", configuration)
     scales = torch.tensor([0.5, 1.0, 1.25], dtype=torch.float64)
     knobs = {path: value * scales for path, value in plugins.knobs(activation)}
     values = torch.stack([values_for(activation, 3, seed=lane).float() for lane in range(3)])
-    learned = [{name: t.float() for name, t in learned_by(activation, lane).items()} for lane in range(3)]
+    drawn = [learned_by(activation, lane) for lane in range(3)]
+    learned = [{name: tensor.float() for name, tensor in one.items()} for one in drawn]
     stacked = {name: torch.stack([one[name] for one in learned]) for name in learned[0]}
 
     def gradients(values: Tensor, learned: Parameters, knobs: Parameters) -> tuple[Tensor, Parameters]:
@@ -83,28 +81,27 @@ def check_lanes(configuration: Configuration) -> None:
     key = plugins.canonical_json([plugins.structure_of(activation), *sorted(knobs)])
     together = Traced(("activation", key), vmap(gradients))
     found = together(values, stacked, knobs)
-    assert found[0].dtype == torch.float32, (
-        f"float32 inputs give {found[0].dtype}: bring knobs to the inputs' precision"
-    )
+    kind = found[0].dtype
+    assert kind == torch.float32, f"float32 inputs give {kind}: bring knobs to the inputs' precision"
     for lane in range(3):
         twice = torch.tensor([lane, lane])
-        alone = together(
-            values[twice], {n: t[twice] for n, t in stacked.items()}, {n: t[twice] for n, t in knobs.items()}
-        )
+        own = ({n: t[twice] for n, t in parts.items()} for parts in (stacked, knobs))
+        alone = together(values[twice], *own)
         assert torch.equal(found[0][lane], alone[0][0]), "a lane's gradients depend on its neighbours"
         for part, tensor in found[1].items():
-            assert torch.equal(tensor[lane], alone[1][part][0]), (
-                f"a lane's gradient of {part} depends on its neighbours"
-            )
+            same = torch.equal(tensor[lane], alone[1][part][0])
+            assert same, f"a lane's gradient of {part} depends on its neighbours"
 
 
 def check_large_inputs(configuration: Configuration) -> None:
     """Assert that inputs up to 10,000 give finite values and gradients, in float32 and bfloat16."""
-    activation = _activation(configuration)
+    activation: Activation = build("activation", configuration)
     learned = learned_by(activation)
     for dtype in (torch.float32, torch.bfloat16):
-        values = torch.tensor([-1e4, -50.0, 0.0, 0.0, 1e4, 50.0, 3.0, -2.0], dtype=dtype, requires_grad=True)
-        result = activation.apply(values, {name: tensor.to(dtype) for name, tensor in learned.items()})
+        numbers = [-1e4, -50.0, 0.0, 0.0, 1e4, 50.0, 3.0, -2.0]
+        values = torch.tensor(numbers, dtype=dtype, requires_grad=True)
+        own = {name: tensor.to(dtype) for name, tensor in learned.items()}
+        result = activation.apply(values, own)
         assert result.dtype == dtype, f"{dtype} inputs give {result.dtype}"
         result.sum().backward()
         assert bool(result.isfinite().all()), f"{dtype}: {result.tolist()} of {values.tolist()}"

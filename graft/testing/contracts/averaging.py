@@ -1,7 +1,4 @@
-"""The contract of averages.
-
-Legend: P parameters in one flat vector.
-"""
+"""The contract of averages. Legend: P parameters in one flat vector."""
 
 from __future__ import annotations
 
@@ -18,29 +15,32 @@ PATH = random(6, 2, 5)
 
 
 def averages(averaging: Averaging, path: Tensor) -> list[Tensor]:
-    """Every variant [P] after the last step of a path [steps + 1, P]."""
+    """Return every variant [P] after the last step of a path [steps + 1, P]."""
     shadow = averaging.start(path[0])
     for step, parameters in enumerate(path[1:]):
         shadow = averaging.update(shadow, parameters, torch.tensor(step))
     last = torch.tensor(len(path) - 1)
-    return [averaging.average(shadow, path[-1], last, torch.tensor(index)) for index in range(len(averaging.variants))]
+    indices = map(torch.tensor, range(len(averaging.variants)))
+    return [averaging.average(shadow, path[-1], last, index) for index in indices]
 
 
 def check_lanes(configuration: Configuration) -> None:
-    """Lanes with their own knobs, stacked by vmap, have the averages that each has alone."""
+    """Assert that lanes with knobs, stacked by vmap, have the averages that each has alone."""
     averaging: Averaging = build("averaging", configuration)
     factors = torch.tensor([1.0, 0.5], dtype=torch.float64)
-    knobs = {path: (value * factors).clamp(min=min(value, 1.0)) for path, value in plugins.knobs(averaging)}
+    own = plugins.knobs(averaging)
+    knobs = {path: (value * factors).clamp(min=min(value, 1.0)) for path, value in own}
 
     def one(knobs: dict[str, Tensor], path: Tensor) -> list[Tensor]:
         return averages(plugins.bind(averaging, knobs), path)
 
-    together = vmap(one, in_dims=(0, 1))(knobs, PATH) if knobs else vmap(lambda path: one({}, path), in_dims=1)(PATH)
+    together = vmap(one, in_dims=(0, 1))(knobs, PATH)
     for lane in range(2):
         alone = one({path: values[lane] for path, values in knobs.items()}, PATH[:, lane])
         assert len(alone) == len(averaging.variants), "there are not as many averages as variants"
         for stacked, expected in zip(together, alone, strict=True):
-            assert expected.shape == (5,), f"an average of 5 parameters has the shape {tuple(expected.shape)}"
+            shape = tuple(expected.shape)
+            assert shape == (5,), f"an average of 5 parameters has the shape {shape}"
             equal(stacked[lane], expected, "stacked lanes differ from lanes alone")
 
 
@@ -52,9 +52,9 @@ def check_constant(configuration: Configuration) -> None:
 
 
 def check_variants(configuration: Configuration) -> None:
-    """Its variants have names that an objective can ask for: ema or bema."""
+    """Assert that its variants have names that an objective can ask for: ema or bema."""
     averaging: Averaging = build("averaging", configuration)
-    strange = [variant.name for variant in averaging.variants if variant.name not in Averaging.VARIANTS]
-    assert not strange, (
-        f"variant {strange} is none of {', '.join(Averaging.VARIANTS)}; what tells it apart is its condition"
-    )
+    names = (variant.name for variant in averaging.variants)
+    strange = [name for name in names if name not in Averaging.VARIANTS]
+    known = ", ".join(Averaging.VARIANTS)
+    assert not strange, f"variant {strange} is none of {known}; what tells it apart is its condition"

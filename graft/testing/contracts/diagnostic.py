@@ -26,11 +26,12 @@ def layer(seed: int) -> Attention:
     logits = query @ key.mT / CHANNELS**0.5
     none = torch.zeros(HEADS, CHANNELS, dtype=torch.float64)
     sources = (Affine(vectors, matrix, none) for matrix in matrices)
-    return Attention(query, key, logits.masked_fill(~visible, -torch.inf).softmax(-1), visible, *sources)
+    weights = logits.masked_fill(~visible, -torch.inf).softmax(-1)
+    return Attention(query, key, weights, visible, *sources)
 
 
 def check_values(configuration: Configuration) -> None:
-    """Assert that it gives one finite number for each sequence, for any number of layers, none included."""
+    """Assert that it gives one finite number for each sequence, for any number of layers."""
     diagnostic: Diagnostic = build("diagnostic", configuration)
     batch: Batch = {"inputs": torch.zeros(2, QUERIES, dtype=torch.int64)}
     outputs = random(2, QUERIES, 7)
@@ -41,7 +42,7 @@ def check_values(configuration: Configuration) -> None:
 
 
 def check_lanes(configuration: Configuration) -> None:
-    """Stacked by vmap, lanes give what each gives alone."""
+    """Assert that lanes, stacked by vmap, give what each gives alone."""
     diagnostic: Diagnostic = build("diagnostic", configuration)
     layers, outputs = [layer(0), layer(1)], random(2, QUERIES, 7)
     tokens = torch.zeros(2, QUERIES, dtype=torch.int64)

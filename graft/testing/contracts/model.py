@@ -45,7 +45,7 @@ class Tokens(_WithoutData, TokenTask):
 
 
 class BothSides(Tokens):
-    """The same, where what is asked for is not in the input."""
+    """Sequences of tokens where what is asked for is not in the input."""
 
     causal = False  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
 
@@ -64,12 +64,12 @@ class Questions(_WithoutData, SetTask):
 
 
 def tasks() -> list[Any]:
-    """One of each kind that a model may read."""
+    """Return one task of each kind that a model may read."""
     return [Tokens(), BothSides(), Numbers(), Questions()]
 
 
 def task_of(model: Model) -> Task:
-    """Return the task of the kind that the model reads; raises DoesNotApply with why it refuses all."""
+    """Return a task of the kind that the model reads; raises DoesNotApply if it refuses all."""
     reasons: list[str] = []
     for task in tasks():
         try:
@@ -100,7 +100,7 @@ def batch_of(task: Task) -> Batch:
 
 
 def draw_parameters(model: Model, seed: int = 0) -> dict[str, Tensor]:
-    """Random parameters."""
+    """Return random parameters."""
     generator = torch.Generator().manual_seed(seed)
     shapes = {name: one.shape for name, one in model.parameters(task_of(model)).items()}
     return {name: 0.6 * torch.randn(*s, generator=generator, dtype=torch.float64) for name, s in shapes.items()}
@@ -112,7 +112,7 @@ def _model(configuration: Configuration) -> tuple[Model, Batch]:
 
 
 def check_gradients(configuration: Configuration) -> None:
-    """Its gradients are those of finite differences, for all its parameters."""
+    """Assert that its gradients are those of finite differences, for all its parameters."""
     model, batch = _model(configuration)
     parameters = draw_parameters(model)
     one = {name: tensor[:1] for name, tensor in batch.items()}
@@ -137,7 +137,7 @@ def check_shape(configuration: Configuration) -> None:
 
 
 def check_causality(configuration: Configuration) -> None:
-    """Assert that outputs of a model that says it is causal do not depend on later tokens, and those of others do."""
+    """Assert that outputs depend on later tokens only if the model says that it is not causal."""
     model, batch = _model(configuration)
     if isinstance(task_of(model), SetTask):
         raise DoesNotApply("sets have no order")
@@ -151,7 +151,8 @@ def check_causality(configuration: Configuration) -> None:
         shorter = model.outputs(parameters, {"inputs": inputs[:, :length]}, {})
         for what, found in (("what comes later", other[:, :length]), ("how long a sequence is", shorter)):
             blind = torch.allclose(one[:, :length], found, rtol=0, atol=1e-12)
-            assert blind == model.causal, f"causal is {model.causal}, but outputs {'ignore' if blind else 'see'} {what}"
+            word = "ignore" if blind else "see"
+            assert blind == model.causal, f"causal is {model.causal}, but outputs {word} {what}"
 
 
 def check_lengths(configuration: Configuration) -> None:
@@ -175,44 +176,49 @@ def check_sets(configuration: Configuration) -> None:
     model, batch = _model(configuration)
     if not isinstance(task_of(model), SetTask):
         raise DoesNotApply("it reads sequences")
-    parameters = draw_parameters(model)
-    turned = {**batch, "inputs": torch.cat([batch["inputs"][:, :3].flip(1), batch["inputs"][:, 3:]], 1)}
-    equal(model.outputs(parameters, turned, {}), model.outputs(parameters, batch, {}), "outputs depend on items' order")
+    parameters, inputs = draw_parameters(model), batch["inputs"]
+    turned = {**batch, "inputs": torch.cat([inputs[:, :3].flip(1), inputs[:, 3:]], 1)}
+    before, after = (model.outputs(parameters, items, {}) for items in (batch, turned))
+    equal(after, before, "outputs depend on items' order")
 
 
 def check_sequences(configuration: Configuration) -> None:
-    """Sequences of a batch do not see each other."""
+    """Assert that sequences of a batch do not see each other."""
     model, batch = _model(configuration)
     parameters = draw_parameters(model)
     together = model.outputs(parameters, batch, {})
     for row in range(2):
-        alone = model.outputs(parameters, {name: tensor[row : row + 1] for name, tensor in batch.items()}, {})
+        own = {name: tensor[row : row + 1] for name, tensor in batch.items()}
+        alone = model.outputs(parameters, own, {})
         equal(together[row], alone[0], "outputs of a sequence depend on the others of its batch")
 
 
 def check_parameters(configuration: Configuration) -> None:
-    """Every parameter has a gradient."""
+    """Assert that every parameter has a gradient."""
     model, batch = _model(configuration)
     parameters = {name: tensor.requires_grad_() for name, tensor in draw_parameters(model).items()}
     outputs = model.outputs(parameters, batch, {}).square().sum()
     found: Any = torch.autograd.grad(outputs, list(parameters.values()), allow_unused=True)
-    unread = [name for name, one in zip(parameters, found, strict=True) if one is None or not bool(one.any())]
+    pairs = zip(parameters, found, strict=True)
+    unread = [name for name, one in pairs if one is None or not bool(one.any())]
     assert not unread, f"nothing depends on {', '.join(unread)}"
 
 
 def check_lanes(configuration: Configuration) -> None:
-    """Stacked by vmap, lanes give what each gives alone."""
+    """Assert that lanes, stacked by vmap, give what each gives alone."""
     model, batch = _model(configuration)
     lanes = [draw_parameters(model, seed) for seed in range(3)]
     stacked = {name: torch.stack([lane[name] for lane in lanes]) for name in lanes[0]}
-    knobs = {path: torch.full((3,), value, dtype=torch.float64) for path, value in plugins.knobs(model)}
+    own = plugins.knobs(model)
+    knobs = {path: torch.full((3,), value, dtype=torch.float64) for path, value in own}
 
     def outputs(knobs: dict[str, Tensor], parameters: dict[str, Tensor]) -> Tensor:
         return plugins.bind(model, knobs).outputs(parameters, batch, {})
 
-    found = vmap(outputs)(knobs, stacked) if knobs else vmap(lambda own: outputs({}, own))(stacked)
+    found = vmap(outputs)(knobs, stacked)
     for lane in range(3):
-        equal(found[lane], model.outputs(lanes[lane], batch, {}), "stacked lanes differ from lanes alone")
+        alone = model.outputs(lanes[lane], batch, {})
+        equal(found[lane], alone, "stacked lanes differ from lanes alone")
 
 
 def check_refusals(configuration: Configuration) -> None:

@@ -1,7 +1,4 @@
-"""The contract of optimizers, on a lopsided quadratic.
-
-Legend: P parameters in one flat vector.
-"""
+"""The contract of optimizers, on a lopsided quadratic. Legend: P parameters in one flat vector."""
 
 from __future__ import annotations
 
@@ -21,29 +18,28 @@ SIZE = 12
 
 
 def gradients(parameters: Tensor, step: int) -> Tensor:
-    """Of the quadratic, moved about from step to step."""
-    return torch.linspace(0.1, 3, SIZE).double() * parameters + torch.sin(torch.arange(SIZE) * (step + 1)).double()
+    """Return the gradient of the quadratic, moved about from step to step."""
+    moved = torch.sin(torch.arange(SIZE) * (step + 1)).double()
+    return torch.linspace(0.1, 3, SIZE).double() * parameters + moved
 
 
 def start() -> Tensor:
-    """Parameters [P] before the first step."""
+    """Return parameters [P] before the first step."""
     return torch.linspace(-2, 2, SIZE).double()
 
 
 def layout() -> Layout:
-    """Weight decay on the first half."""
-    halves = {"first": Parameter(shape=(SIZE // 2,)), "second": Parameter(shape=(SIZE // 2,), decay=False)}
+    """Return a layout with weight decay on the first half."""
+    half = (SIZE // 2,)
+    halves = {"first": Parameter(shape=half), "second": Parameter(shape=half, decay=False)}
     return Layout.of(halves, torch.float64)
 
 
-def _optimizer(configuration: Configuration) -> Optimizer:
-    return build("optimizer", configuration)
-
-
 def check_lanes(configuration: Configuration) -> None:
-    """Lanes with their own knobs and at their own steps, stacked by vmap, move as each moves alone."""
-    optimizer = _optimizer(configuration)
-    knobs = {path: torch.tensor([1.0, 0.5]).double() * value for path, value in plugins.knobs(optimizer)}
+    """Assert that lanes with their own knobs and steps, stacked by vmap, move as each alone."""
+    optimizer: Optimizer = build("optimizer", configuration)
+    halved = torch.tensor([1.0, 0.5]).double()
+    knobs = {path: halved * value for path, value in plugins.knobs(optimizer)}
     parameters, steps = torch.stack([start(), start() + 1]), torch.tensor([0, 7])
     rates = torch.tensor([0.1, 0.2]).double()
     begun = optimizer.start(start(), layout())
@@ -62,34 +58,28 @@ def check_lanes(configuration: Configuration) -> None:
 
 
 def check_descent(configuration: Configuration) -> None:
-    """Two hundred steps of a small rate go down a quadratic, and a rate of zero moves nothing but by weight decay."""
-    optimizer = _optimizer(configuration)
+    """Assert that steps go down a quadratic, and a rate of zero moves only by weight decay."""
+    optimizer: Optimizer = build("optimizer", configuration)
     slopes = torch.linspace(0.1, 3, SIZE).double()
     parameters, moments = start(), optimizer.start(start(), layout())
+    rate = torch.tensor(0.01, dtype=torch.float64)
     for step in range(200):
-        rate = torch.tensor(0.01, dtype=torch.float64)
-        parameters, moments = optimizer.update(
-            parameters, slopes * parameters, moments, rate, torch.tensor(step), layout()
-        )
+        slope, at = slopes * parameters, torch.tensor(step)
+        parameters, moments = optimizer.update(parameters, slope, moments, rate, at, layout())
     before, after = (float((slopes * x.square()).sum()) for x in (start(), parameters))
     assert after < before, f"the loss goes from {before:g} to {after:g}"
-    still, _ = optimizer.update(
-        start(),
-        slopes * start(),
-        optimizer.start(start(), layout()),
-        torch.tensor(0.0).double(),
-        torch.tensor(0),
-        layout(),
-    )
+    begun, none = optimizer.start(start(), layout()), torch.tensor(0.0).double()
+    still, _ = optimizer.update(start(), slopes * start(), begun, none, torch.tensor(0), layout())
     equal(still, start(), "a rate of 0 moves parameters")
 
 
 def check_state(configuration: Configuration) -> None:
-    """Its state keeps names, shapes and types from step to step, as a pack and a checkpoint hold it."""
-    optimizer = _optimizer(configuration)
+    """Assert that its state keeps names, shapes and types from step to step, as a pack holds it."""
+    optimizer: Optimizer = build("optimizer", configuration)
     begun = optimizer.start(start(), layout())
     rate = torch.tensor(0.01, dtype=torch.float64)
-    after, moments = optimizer.update(start(), gradients(start(), 0), begun, rate, torch.tensor(0), layout())
+    slope = gradients(start(), 0)
+    after, moments = optimizer.update(start(), slope, begun, rate, torch.tensor(0), layout())
     assert (after.dtype, after.shape) == (torch.float64, (SIZE,)), "the parameters change their shape or type"
     described = [{name: (m.shape, m.dtype) for name, m in one.items()} for one in (begun, moments)]
     assert described[0] == described[1], f"the state was {described[0]} before a step and is {described[1]} after it"

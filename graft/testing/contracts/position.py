@@ -10,7 +10,7 @@ from workers.networks.positions import Position
 
 
 def logits(position: Position, query: Tensor, key: Tensor) -> Tensor:
-    """Logits [h, s, s] of queries and keys [h, s, c], with the positions' turning and bias."""
+    """Return logits [h, s, s] of queries and keys [h, s, c], with the position's part in them."""
     heads, length, channels = query.shape
     logits = position.rotate(query) @ position.rotate(key).mT / channels**0.5
     bias = position.bias(heads, random(1, length, heads * channels))
@@ -19,17 +19,19 @@ def logits(position: Position, query: Tensor, key: Tensor) -> Tensor:
 
 def _position(configuration: Configuration, longest: int) -> tuple[Position, dict[str, Tensor]]:
     position: Position = build("position", configuration)
-    return position, {name: random(*one.shape) for name, one in position.parameters(8, longest).items()}
+    learned = position.parameters(8, longest).items()
+    return position, {name: random(*one.shape) for name, one in learned}
 
 
 def check_prefix(configuration: Configuration) -> None:
-    """Shorter inputs get the positions and biases that longer ones begin with."""
+    """Assert that shorter inputs get the positions and biases that longer ones begin with."""
     position, learned = _position(configuration, 12)
     stream, query = random(2, 12, 8), random(3, 12, 4)
     short, whole = position.add_to(stream[:, :7], learned), position.add_to(stream, learned)[:, :7]
     equal(short, whole, "what is added depends on what follows", 1e-9)
     short = logits(position, query[:, :7], query[:, :7])
-    equal(short, logits(position, query, query)[:, :7, :7], "rotations or biases depend on what follows", 1e-9)
+    whole = logits(position, query, query)[:, :7, :7]
+    equal(short, whole, "rotations or biases depend on what follows", 1e-9)
 
 
 def check_precision(configuration: Configuration) -> None:
@@ -37,19 +39,19 @@ def check_precision(configuration: Configuration) -> None:
     position, drawn = _position(configuration, 6)
     learned = {name: tensor.float() for name, tensor in drawn.items()}
     stream = random(1, 6, 8).float()
-    bias = position.bias(2, stream)
     for what, found in (
         ("add_to", position.add_to(stream, learned)),
         ("rotate", position.rotate(stream)),
-        ("bias", bias),
+        ("bias", position.bias(2, stream)),
     ):
         assert found is None or found.dtype == torch.float32, f"{what} turns float32 into {found.dtype}"
 
 
 def check_effect(configuration: Configuration) -> None:
-    """Equal tokens are told apart by where they stand."""
+    """Assert that equal tokens are told apart by where they stand."""
     position, learned = _position(configuration, 6)
     placed = position.add_to(torch.ones(1, 6, 8, dtype=torch.float64), learned)
     same = torch.ones(2, 6, 4, dtype=torch.float64)
-    told = not torch.equal(placed[:, 1], placed[:, 2]) or float(logits(position, same, same).std()) > 0
+    spread = float(logits(position, same, same).std())
+    told = not torch.equal(placed[:, 1], placed[:, 2]) or spread > 0
     assert told, "tokens that are equal stay equal wherever they stand"

@@ -39,7 +39,7 @@ def outcome_of(trial: Trial, objective: float | None) -> Outcome:
 
 
 def run(space: Space, outcomes: Sequence[Outcome] = (), numbers: range = range(TRIALS), sign: float = 1) -> list[Trial]:
-    """Run a search of two lanes in which every fifth trial diverges and an objective is a function of the draws."""
+    """Run a search of two lanes; every fifth trial diverges, others score by their draws."""
     strategy = space.search.sampler.begin(space, outcomes)
     trials: list[Trial] = []
     for first in range(numbers.start, numbers.stop, 2):
@@ -59,17 +59,20 @@ def _learns(configuration: Configuration) -> bool:
 
 
 def check_coordinates(configuration: Configuration) -> None:
-    """Trials come in order, with coordinates in [0, 1) for the active draws alone, which make them again."""
+    """Assert that trials come in order, with coordinates in [0, 1) that make them again."""
     here = space_with(configuration)
     trials = run(here)
-    assert [trial.number for trial in trials] == list(range(TRIALS)), "a number was left out or came out of order"
+    numbers = [trial.number for trial in trials]
+    assert numbers == list(range(TRIALS)), "a number was left out or came out of order"
     for trial in trials:
         outside = {name: u for name, u in trial.draws.items() if not 0.0 <= u < 1.0}
         assert not outside, f"trial {trial.number}: coordinates are in [0, 1), these are not: {outside}"
-        branch = {"averaging.eta", "averaging.kappa"} & {name.removesuffix("#2") for name in trial.draws}
+        names = {name.removesuffix("#2") for name in trial.draws}
+        branch = {"averaging.eta", "averaging.kappa"} & names
         took = trial.config["averaging"]["name"] == "bema"
         assert bool(branch) == took, f"trial {trial.number}: draws of an option that was not taken"
-        assert here.resolve(trial.number, trial.draws) == trial, f"trial {trial.number} is another one of its draws"
+        again = here.resolve(trial.number, trial.draws)
+        assert again == trial, f"trial {trial.number} is another one of its draws"
 
 
 def check_groups(configuration: Configuration) -> None:
@@ -85,24 +88,26 @@ def check_seed(configuration: Configuration) -> None:
     here = space_with(configuration)
     outcomes = [_outcome(trial) for trial in run(here, numbers=range(16))]
     later = range(16, TRIALS)
-    assert run(here, outcomes, later) == run(here, outcomes, later), "it is not a function of seed and outcomes"
+    one, other = (run(here, outcomes, later) for _ in range(2))
+    assert one == other, "it is not a function of seed and outcomes"
 
 
 def check_restart(configuration: Configuration) -> None:
-    """After a restart one that learns repeats no trial, and one that does not goes on as if nothing had happened."""
+    """Assert that a restarted sampler repeats no trial if it learns, and else goes on unchanged."""
     if not _learns(configuration):
         here = space_with(configuration)
-        assert run(here, numbers=range(11, TRIALS)) == run(here)[11:], "trials depend on those before: learns = True?"
+        later = run(here, numbers=range(11, TRIALS))
+        assert later == run(here)[11:], "trials depend on those before: learns = True?"
         return
     here = space_with(configuration, group=1)
     before = run(here, numbers=range(4))
     after = run(here, [_outcome(trial) for trial in before], range(4, 8))
-    both = {tuple(trial.draws.items()) for trial in before} & {tuple(trial.draws.items()) for trial in after}
-    assert not both, "a trial that was tried before the restart is tried again"
+    draws = [{tuple(trial.draws.items()) for trial in some} for some in (before, after)]
+    assert not draws[0] & draws[1], "a trial that was tried before the restart is tried again"
 
 
 def check_open_groups(configuration: Configuration) -> None:
-    """After a restart a group whose trials are still open keeps its draws."""
+    """Assert that after a restart a group whose trials are still open keeps its draws."""
     if not _learns(configuration):
         raise DoesNotApply("it does not learn")
     here = space_with(configuration)
@@ -121,9 +126,11 @@ def check_divergence(configuration: Configuration) -> None:
 
 
 def check_direction(configuration: Configuration) -> None:
-    """Maximizing is minimizing the negative."""
+    """Assert that maximizing is minimizing the negative."""
     if not _learns(configuration):
         raise DoesNotApply("it does not learn")
-    least, most = (space_with(configuration, group=1, direction=word) for word in ("minimize", "maximize"))
-    draws = [[trial.draws for trial in run(here, sign=sign)] for here, sign in ((least, 1), (most, -1))]
+    words = ("minimize", "maximize")
+    least, most = (space_with(configuration, group=1, direction=word) for word in words)
+    found = run(least), run(most, sign=-1)
+    draws = [[trial.draws for trial in trials] for trials in found]
     assert draws[0] == draws[1], "it takes other trials where the objective's sign and direction are turned"

@@ -29,15 +29,13 @@ def check_range(configuration: Configuration) -> None:
 
 
 def check_lanes(configuration: Configuration) -> None:
-    """Stacked by vmap, lanes have the factors that each has alone."""
+    """Assert that lanes, stacked by vmap, have the factors that each has alone."""
     schedule: Schedule = build("schedule", configuration)
-    knobs = {path: torch.tensor([value, value / 2], dtype=torch.float64) for path, value in plugins.knobs(schedule)}
+    scales = torch.tensor([1.0, 0.5], dtype=torch.float64)
+    knobs = {path: value * scales for path, value in plugins.knobs(schedule)}
     step, steps = torch.tensor([3, 8]), torch.tensor([10.0, 12.0], dtype=torch.float64)
-    if knobs:
-        found = vmap(lambda own, n, all_: plugins.bind(schedule, own).factor(n, all_))(knobs, step, steps)
-    else:
-        found = vmap(schedule.factor)(step, steps)
+    found = vmap(lambda own, n, all_: plugins.bind(schedule, own).factor(n, all_))(knobs, step, steps)
     for lane in range(2):
         alone = plugins.bind(schedule, {path: values[lane] for path, values in knobs.items()})
-        expected = float(alone.factor(step[lane], steps[lane]))
-        assert float(found[lane]) == expected, f"lane {lane} has {float(found[lane])} in a stack and {expected} alone"
+        expected, here = float(alone.factor(step[lane], steps[lane])), float(found[lane])
+        assert here == expected, f"lane {lane} has {here} in a stack and {expected} alone"

@@ -23,10 +23,11 @@ def _study(trials: int) -> StudyData:
     """Return a made-up study: one metric at two steps, of so many trials in groups of four."""
     rows = [
         {
-            "number": number, "group_number": number // 4, "state": "finished", "task": "set_complement",
-            "model": "minimal", "scorer": "softmax", "seed": number, "steps": 20, "objective": 1 / (number + 1),
-            "created_at": _MADE, "started_at": _MADE, "finished_at": _MADE, "worker": "worker-1",
-            "params": f'{{"optimizer.learning_rate": {0.001 * (number + 1)}}}', "config": "{}",
+            "number": number, "group_number": number // 4, "state": "finished",
+            "task": "set_complement", "model": "minimal", "scorer": "softmax", "seed": number,
+            "steps": 20, "objective": 1 / (number + 1), "worker": "worker-1", "config": "{}",
+            "created_at": _MADE, "started_at": _MADE, "finished_at": _MADE,
+            "params": f'{{"optimizer.learning_rate": {0.001 * (number + 1)}}}',
         }
         for number in range(trials)
     ]  # fmt: skip
@@ -38,8 +39,8 @@ def _study(trials: int) -> StudyData:
         for variant, factor in (("raw", 1.0), ("bema", 0.9))
     ]
     row: dict[str, Any] = {
-        "id": 1, "name": "contract", "objective": "tvd/raw", "direction": "minimize", "state": "finished",
-        "trials": trials, "created_at": _MADE,
+        "id": 1, "name": "contract", "objective": "tvd/raw", "direction": "minimize",
+        "state": "finished", "trials": trials, "created_at": _MADE,
     }  # fmt: skip
     schema = {name: kind for name, kind in TRIALS.items() if name != "draws"}
     return StudyData(
@@ -51,7 +52,7 @@ def _study(trials: int) -> StudyData:
 
 
 def check_blocks(configuration: Configuration) -> None:
-    """Where it applies it has blocks, no headings of its own, and figures numbered from its own number on."""
+    """Assert that it has blocks where it applies, no headings, and its figures in order."""
     family = family_of("section")
     names = plugins.names(family)
     for trials in (1, 12):

@@ -38,7 +38,8 @@ def check_answers(configuration: Configuration) -> None:
 
 def check_missing_metric(configuration: Configuration) -> None:
     """Assert that reports without its metric stop nothing."""
-    stopped = _observe(_monitor(configuration), [report(number, 1, float(number), "another") for number in range(6)])
+    reports = [report(number, 1, float(number), "another") for number in range(6)]
+    stopped = _observe(_monitor(configuration), reports)
     assert not stopped, f"trials {sorted(stopped)} are stopped by reports that do not have the metric"
 
 
@@ -49,7 +50,7 @@ def check_not_finite(configuration: Configuration) -> None:
 
 
 def check_checkpoints(configuration: Configuration) -> None:
-    """Assert that a trial's state is JSON, and that a trial resumed from it is treated as if it had never been away."""
+    """Assert that a trial's state is JSON, from which it resumes as if it had never been away."""
     live, resumed = _monitor(configuration), _monitor(configuration)
     past = [report(0, 10 * step, 1.0) for step in (1, 2)]
     for monitor in (live, resumed):
@@ -62,6 +63,7 @@ def check_checkpoints(configuration: Configuration) -> None:
     for step in range(3, 12):
         one = report(0, 10 * step, 1.0)
         stopped = 0 in _observe(live, [one])
-        assert stopped == (0 in _observe(resumed, [one])), f"after a checkpoint the verdict at step {10 * step} differs"
+        again = 0 in _observe(resumed, [one])
+        assert stopped == again, f"after a checkpoint the verdict at step {10 * step} differs"
         if stopped:
             return

@@ -1,7 +1,4 @@
-"""The contract of tasks.
-
-Legend: L lanes, N sequences.
-"""
+"""The contract of tasks. Legend: L lanes, N sequences."""
 
 from __future__ import annotations
 
@@ -17,25 +14,22 @@ SEQUENCES = 24
 STEPS = torch.tensor([0, 7, 10_000])
 SEEDS = torch.tensor([11, 5, 77])
 REFERENCES = ("bayes_", "least_squares_", "zero_", "closed_form_", "true", "false")
-"""How metrics start that are of the data alone: what others would say of it, and counts."""
-
-
-def _task(configuration: Configuration) -> Task:
-    return build("task", configuration)
+"""Prefixes of metrics that are of the data alone: what others would say of it, and counts."""
 
 
 def sets(task: Task, seeds: Tensor, steps: Tensor) -> dict[str, Batch]:
-    """Every set of a task by its condition: `training`, the validation set under the empty one, and the shifted."""
+    """Return every set of a task by its condition: `training`, "" for validation, the shifted."""
     validation, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
+    streams = Streams.of(seeds, Purpose.TRAINING_DATA, steps)
     return {
-        "training": task.training(Streams.of(seeds, Purpose.TRAINING_DATA, steps), SEQUENCES, steps),
+        "training": task.training(streams, SEQUENCES, steps),
         "": task.validation(validation, SEQUENCES),
         **task.shifted_sets(shifted, SEQUENCES),
     }
 
 
 def outputs_for(task: Task, batch: Batch) -> Tensor:
-    """Something of the shape that a model of the task's kind would say of one lane's batch."""
+    """Return random outputs of the shape that a model has for one lane's batch."""
     inputs, generator = batch["inputs"], torch.Generator().manual_seed(0)
     if isinstance(task, TokenTask):
         shape: tuple[int, ...] = (*inputs.shape, task.tokens)
@@ -48,22 +42,23 @@ def outputs_for(task: Task, batch: Batch) -> Tensor:
 
 
 def check_lanes_draw_their_own(configuration: Configuration) -> None:
-    """Assert that a lane draws the same data in any pack, from its own stream and its own step alone."""
-    task = _task(configuration)
+    """Assert that a lane draws the same data in any pack, from its own stream and step alone."""
+    task: Task = build("task", configuration)
     together = sets(task, SEEDS, STEPS)
     for lane in range(3):
         alone = sets(task, SEEDS[lane : lane + 1], STEPS[lane : lane + 1])
         assert alone.keys() == together.keys(), "the conditions differ between packs"
         for condition, batch in alone.items():
-            assert batch.keys() == together[condition].keys(), f"the tensors of {condition!r} differ between packs"
+            other = together[condition]
+            assert batch.keys() == other.keys(), f"the tensors of {condition!r} differ between packs"
             for name, tensor in batch.items():
-                same = torch.equal(tensor[0], together[condition][name][lane])
+                same = torch.equal(tensor[0], other[name][lane])
                 assert same, f"{name} of {condition or 'the validation set'} depends on the other lanes of a pack"
 
 
 def check_randomness(configuration: Configuration) -> None:
     """Assert that the same seed and step draw the same data, and others draw other data."""
-    task = _task(configuration)
+    task: Task = build("task", configuration)
 
     def draw(seed: int, step: int) -> Tensor:
         at = torch.tensor([step])
@@ -78,8 +73,8 @@ def check_randomness(configuration: Configuration) -> None:
 
 
 def check_splits(configuration: Configuration) -> None:
-    """Assert that validation data do not depend on the step, and are not those of the first training batch."""
-    task = _task(configuration)
+    """Assert that validation data do not depend on the step, and are no first training batch."""
+    task: Task = build("task", configuration)
     found = sets(task, SEEDS, STEPS)
     again = sets(task, SEEDS, STEPS + 1)
     for name, tensor in found[""].items():
@@ -91,7 +86,7 @@ def check_splits(configuration: Configuration) -> None:
 
 def check_shapes(configuration: Configuration) -> None:
     """Assert that inputs have the shape, the type and the tokens that the task declares."""
-    task = _task(configuration)
+    task: Task = build("task", configuration)
     for condition, batch in sets(task, SEEDS, STEPS).items():
         where = condition or "validation"
         inputs, limit = batch["inputs"], task.context if condition == "training" else task.longest
@@ -102,14 +97,14 @@ def check_shapes(configuration: Configuration) -> None:
             assert (inputs.dtype, inputs.dim()) == (torch.int64, 3), f"{where}: inputs must be int64 [L, N, s]"
             low, high = int(inputs.min()), int(inputs.max())
             assert 0 <= low <= high < task.tokens, f"{where}: tokens {low} to {high}, but `tokens` is {task.tokens}"
-            assert inputs.shape[2] <= limit, f"{where}: {inputs.shape[2]} positions, but at most {limit} are declared"
         else:
             assert isinstance(task, VectorTask | SetTask), "a task derives from TokenTask, VectorTask or SetTask"
             assert inputs.is_floating_point(), f"{where}: inputs must be floating point"
             assert inputs.shape[3] == task.features, f"{where}: {inputs.shape[3]} features, declared {task.features}"
             assert bool(inputs.isfinite().all()), f"{where}: an input is not finite"
-        if isinstance(task, VectorTask):
-            assert inputs.shape[2] <= limit, f"{where}: {inputs.shape[2]} positions, but at most {limit} are declared"
+        if not isinstance(task, SetTask):
+            length = inputs.shape[2]
+            assert length <= limit, f"{where}: {length} positions, but at most {limit} are declared"
         if "lengths" in batch:
             lengths = batch["lengths"]
             assert lengths.shape == inputs.shape[:2], f"{where}: lengths must be [L, N]"
@@ -117,8 +112,8 @@ def check_shapes(configuration: Configuration) -> None:
 
 
 def check_loss_and_metrics(configuration: Configuration) -> None:
-    """Assert that the loss is one finite number with a gradient, and metrics are one value for each sequence."""
-    task = _task(configuration)
+    """Assert that the loss is a finite number with a gradient, and metrics are one per sequence."""
+    task: Task = build("task", configuration)
     for condition, stacked in sets(task, SEEDS, STEPS).items():
         batch = {name: tensor[1] for name, tensor in stacked.items()}
         outputs = outputs_for(task, batch).requires_grad_()
@@ -130,20 +125,19 @@ def check_loss_and_metrics(configuration: Configuration) -> None:
             assert bool(gradient.isfinite().all()), "a gradient of the loss is not finite"
             assert bool(gradient.any()), "the loss does not depend on the outputs"
         else:
-            metrics = task.metrics(outputs, batch)
+            metrics, count = task.metrics(outputs, batch), len(batch["inputs"])
             for name, values in metrics.items():
-                count = len(batch["inputs"])
-                assert values.shape == (count,), (
-                    f"{name}: {tuple(values.shape)}, one value for each of {count} sequences"
-                )
-            summary = task.summary({name: float(values.detach().mean()) for name, values in metrics.items()})
+                shape = tuple(values.shape)
+                assert shape == (count,), f"{name}: {shape}, one value for each of {count} sequences"
+            means = {name: float(values.detach().mean()) for name, values in metrics.items()}
+            summary = task.summary(means)
             assert summary, f"no metric of {condition or 'the validation set'}"
             assert all(isinstance(value, float) for value in summary.values()), "a summary must be numbers"
 
 
 def check_position_loss(configuration: Configuration) -> None:
-    """Assert that position_loss and position_targets, which compiled steps use, give the task's own loss."""
-    task = _task(configuration)
+    """Assert that position_loss and position_targets give compiled steps the task's own loss."""
+    task: Task = build("task", configuration)
     if task.position_loss is None:
         raise DoesNotApply("it says none, and trains by recorded operations")
     stacked = sets(task, SEEDS, STEPS)["training"]
@@ -155,14 +149,13 @@ def check_position_loss(configuration: Configuration) -> None:
     else:
         error = outputs[..., 0]
         errors = (error - targets).square() if task.position_loss == "squared" else softplus(-error * targets)
-    equal(
-        (errors * weights).sum(), task.loss(outputs, batch), "position_loss and position_targets say another loss", 1e-9
-    )
+    told = "position_loss and position_targets say another loss"
+    equal((errors * weights).sum(), task.loss(outputs, batch), told, 1e-9)
 
 
 def check_chance(configuration: Configuration) -> None:
-    """Its facts tell what a guess would reach, as `chance`."""
-    facts = _task(configuration).facts()
+    """Assert that its facts tell what a guess would reach, as `chance`."""
+    facts = build("task", configuration).facts()
     assert "chance" in facts, f"facts() tells {sorted(facts) or 'nothing'}, not `chance`"
     chance = facts["chance"]
     good = isinstance(chance, float) and 0 < chance < float("inf")
@@ -170,8 +163,8 @@ def check_chance(configuration: Configuration) -> None:
 
 
 def check_no_nan_is_taken_for_an_answer(configuration: Configuration) -> None:
-    """Of outputs that are NaN at least one metric is NaN, or training that broke down would be taken for an answer."""
-    task = _task(configuration)
+    """Assert that outputs that are NaN make a metric NaN, so that broken training is seen."""
+    task: Task = build("task", configuration)
     batch = {name: tensor[0] for name, tensor in sets(task, SEEDS, STEPS)[""].items()}
     metrics = task.metrics(torch.full_like(outputs_for(task, batch), float("nan")), batch)
     evaluated = {name: values for name, values in metrics.items() if not name.startswith(REFERENCES)}
@@ -181,11 +174,11 @@ def check_no_nan_is_taken_for_an_answer(configuration: Configuration) -> None:
 
 
 def share_seen(configuration: Configuration) -> float:
-    """Share of validation sequences that also come in a lane's first 4 training batches.
+    """Return the share of validation sequences that also come in a lane's first 4 training batches.
 
     Raises DoesNotApply for a task whose sequences are windows of one text.
     """
-    task = _task(configuration)
+    task: Task = build("task", configuration)
     if not task.has_identities:
         raise DoesNotApply("its sequences are not apart from one another")
     seeds = SEEDS[:1]
@@ -194,5 +187,6 @@ def share_seen(configuration: Configuration) -> float:
         at = torch.tensor([step])
         batch = task.training(Streams.of(seeds, Purpose.TRAINING_DATA, at), SEQUENCES, at)
         seen |= {row.numpy().tobytes() for row in task.identity(batch)[0]}
-    validation = task.identity(task.validation(Streams.of(seeds, Purpose.VALIDATION_DATA, 0, 0), SEQUENCES))[0]
+    streams = Streams.of(seeds, Purpose.VALIDATION_DATA, 0, 0)
+    validation = task.identity(task.validation(streams, SEQUENCES))[0]
     return sum(row.numpy().tobytes() in seen for row in validation) / len(validation)

@@ -9,7 +9,7 @@ TEXT = "The cat sat.\nA hat, a mat!\n"
 
 
 def check_round_trip(configuration: Configuration) -> None:
-    """Assert that decoding gives back the text, tokens lie in 0 .. size - 1, and learning twice gives the same."""
+    """Assert that decoding gives the text back, tokens are in range, and learning is repeatable."""
     tokenizer: Tokenizer = build("tokenizer", configuration)
     learned = tokenizer.learn([TEXT])
     assert learned == tokenizer.learn([TEXT]), "of the same documents it learns something else each time"

@@ -14,7 +14,7 @@ from workers.numerics.tensors import logistic
 
 @dataclass(frozen=True, kw_only=True)
 class Example(Activation):
-    """x sigmoid(slope x). Source: Ramachandran et al. 2017, "Searching for Activation Functions", section 4."""
+    """x sigmoid(slope x). Source: Ramachandran et al. 2017, arXiv 1710.05941, section 4."""
 
     slope: float = knob(1.5, low=0, open_low=True)
 

@@ -1,4 +1,4 @@
-"""A diagnostic: what is measured of attention at a validation, in studies with `training.diagnostics: true`."""
+"""A diagnostic: a measure of attention at a validation, with `training.diagnostics: true`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from workers.numerics.parameters import Parameter, Parameters, under, within
 
 @dataclass(frozen=True, kw_only=True)
 class Example(Model):
-    """One head of causal attention over embedded tokens, whose mean is read out by a table; no positions."""
+    """One head of causal attention over embedded tokens, read out by a table; no positions."""
 
     width: int = size(16)
     scorer: Scorer = part(Scorer, "softmax")
@@ -46,7 +46,8 @@ class Example(Model):
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
         # For one trial: inputs [sequences, length]; the engine stacks trials.
         stream = embedding(batch["inputs"], parameters["embedding"])
-        query, key = (stream[:, None] @ parameters[name] for name in ("query", "key"))  # [sequences, 1 head, length, c]
+        # [sequences, 1 head, length, c]
+        query, key = (stream[:, None] @ parameters[name] for name in ("query", "key"))
         length = stream.shape[1]
         visible = torch.ones(length, length, dtype=torch.bool, device=stream.device).tril()
         weights = self.scorer.weights(query, key, visible, within("scorer", parameters))[:, 0]

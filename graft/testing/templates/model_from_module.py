@@ -13,7 +13,7 @@ from workers.networks.modules import ModuleModel
 
 
 class Network(nn.Module):
-    """A residual GRU over embedded tokens; replace it by a module of yours, or import that: `from net import Net`."""
+    """A residual GRU over embedded tokens. Replace it by a module of yours or an imported one."""
 
     def __init__(self, tokens: int, width: int) -> None:
         super().__init__()

@@ -15,7 +15,8 @@ from workers.training.optimizers import Moments, Optimizer, exact
 class Example(Optimizer):
     """Moves each parameter by the rate, against the sign of an average of its gradients.
 
-    Source: Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", Algorithm 2 without weight decay.
+    Source: Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", Algorithm 2, but
+    without weight decay.
     """
 
     beta1: float = knob(0.9, low=0, high=1, open_high=True)

@@ -38,7 +38,7 @@ class _Search(Strategy):
         return self._sign * outcome.objective
 
     def _coordinates(self, number: int) -> Callable[[Draw], float]:
-        """Trials of a group must share the group's draws, so these depend on the group's number alone."""
+        """Return coordinates; those of draws that a group shares depend on the group alone."""
         best = self._best.draws if self._best else {}
 
         def coordinate_of(draw: Draw) -> float:
@@ -54,7 +54,7 @@ class _Search(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class Example(Sampler):
-    """Tries points near the best trial so far: each coordinate within half of `spread` around its."""
+    """Tries points near the best trial so far: each coordinate at most half of `spread` away."""
 
     spread: float = knob(0.5, low=0, high=1, open_low=True)
 

@@ -13,10 +13,10 @@ from workers.numerics.parameters import Parameters
 
 @dataclass(frozen=True, kw_only=True)
 class Example(LogitScorer):
-    """Weights proportional to exp(z / temperature), z the scaled logits. Source: name the paper and the equation."""
+    """Weights proportional to exp(z / temperature), z the logits. Source: paper and equation."""
 
     temperature: float = knob(2.0, low=0, open_low=True)
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        # Logits [..., heads, queries, keys]. A knob is a number here and a trial's own tensor in a pack: no `if` on it.
+        # Logits [..., heads, queries, keys]. No `if` on a knob: in a pack it is a trial's tensor.
         return masked_softmax(logits / self.temperature, visible)

@@ -10,17 +10,14 @@ from graft.report.sections import FigureNumbers, Part, Section
 
 
 class Example(Section):
-    """How many trials of each state there are, and the mean of their steps."""
+    """The number of trials in each state."""
 
     part = Part.RESULTS
     after = "diagnostics"  # the section that it follows
-
-    @property
-    def title(self) -> str:
-        return "States"
+    heading = "States"
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        # self.data has the study's frames: trials, metrics, scores.all() (graft.report.data.StudyData).
+        # self.data has the study's frames, as trials, metrics and scores.all() (StudyData).
         counted = self.data.trials.group_by("state").len().sort("state")
         rows = [[state, number(count)] for state, count in counted.rows()]
         yield Table(caption="Trials by state", header=["State", "Trials"], rows=rows)

@@ -33,7 +33,7 @@ class _Patience(Monitor):
         self._waited.pop(number, None)
 
     def state(self, number: int) -> Any:
-        # What a checkpoint keeps, as JSON, so that a trial that resumes is treated as if nothing had happened.
+        # What a checkpoint keeps, as JSON: a trial that resumes is as if it had never stopped.
         return list(self._waited[number]) if number in self._waited else None
 
     def restore(self, number: int, group: int, state: Any) -> None:

@@ -18,13 +18,13 @@ from workers.numerics.tensors import cross_entropy
 
 @dataclass(frozen=True, kw_only=True)
 class Example(TokenTask):
-    """At each position of a random sequence, say the largest token so far; its first half is read and not asked for.
+    """At each position in the second half of a random sequence, say the largest token so far.
 
-    A task whose loss is the mean over all positions derives from NextToken instead, and needs no `wanted`, `loss`,
-    `position_loss` and `position_targets`.
+    A task whose loss is the mean over all positions derives from NextToken instead, and needs no
+    `wanted`, `loss`, `position_loss` and `position_targets`.
     """
 
-    EXAMPLES: ClassVar[Examples] = ({"length": 6, "symbols": 8},)  # what `search plugin check` builds
+    EXAMPLES: ClassVar[Examples] = ({"length": 6, "symbols": 8},)  # for `search plugin check`
 
     length: int = size(16, low=2)
     symbols: int = size(32, low=2)
@@ -38,9 +38,10 @@ class Example(TokenTask):
         return self.length
 
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        # Data is drawn for all lanes at once, from each lane's own stream and nothing else: [lanes, batch, length].
+        # Drawn for all lanes at once, from each lane's own stream alone: [lanes, batch, length].
         inputs = (streams.uniform(batch, self.length) * self.symbols).long()
-        wanted = (torch.arange(self.length, device=inputs.device) >= self.length // 2).expand_as(inputs)
+        is_late = torch.arange(self.length, device=inputs.device) >= self.length // 2
+        wanted = is_late.expand_as(inputs)
         return {"inputs": inputs, "targets": inputs.cummax(-1).values, "wanted": wanted}
 
     def validation(self, streams: Streams, batch: int) -> Batch:
@@ -51,8 +52,8 @@ class Example(TokenTask):
         wanted = batch["wanted"].to(outputs.dtype)
         return (cross_entropy(outputs, batch["targets"]) * wanted).sum() / wanted.sum()
 
-    # The same loss, told to the compiled steps, which train several times faster than a loss that they do not know:
-    # a sum of cross entropies over positions, and each position's target and weight, [lanes, sequences, length].
+    # The same loss for the compiled steps, which train several times faster than others: a sum of
+    # cross entropies over positions, and each position's target and weight, [lanes, batch, length].
 
     @property
     def position_loss(self) -> str | None:

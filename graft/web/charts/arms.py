@@ -1,4 +1,4 @@
-"""The arms of experiments for a page: what is told of each in a sentence, their table, effects, curves and seeds."""
+"""The arms of experiments for a page: sentences, their table, effects, curves and seeds."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ArmsView:
     arms: list[str]
     baseline: str
     sentences: list[str]
-    """What the report says of each arm under the objective's condition."""
+    """The report's sentences on each arm under the objective's condition."""
     rows: list[dict[str, Any]]
-    """As ArmComparison.table, with the name `shown` of each condition."""
+    """Rows of ArmComparison.table, with the name `shown` of each condition."""
     effects: list[tuple[str, Chart]]
     """Condition -> the difference of each arm from the baseline under it."""
     curves: Chart | None
@@ -36,34 +36,33 @@ class ArmsView:
 
 
 def has_arms(study: StudyReader) -> bool:
-    """Return whether the study is an experiment, by its first trial."""
+    """Return True if the study is an experiment, by its first trial."""
     first = study.trials(sort="number", top=1, columns=("params",))["params"]
     return bool(first.str.json_path_match(f'$["{ARM}"]').count())
 
 
 def view_arms(reader: Reader, studies: Sequence[str], baseline: str | None = None) -> ArmsView:
-    """Return the arms of one study or of several.
-
-    Raises StudyError where there is nothing to compare: a baseline that is no arm, or that has no result yet.
-    """
+    """Return the arms of studies; StudyError for a baseline that is no arm or has no result yet."""
     comparison = read_comparison(reader, studies, baseline)
     experiment = comparison.data.require_experiment()
     lines = [
         Line(str(arm), *(own[name].to_list() for name in ("step", "mean", "low", "high")))
         for (arm,), own in experiment.curves.group_by("arm", maintain_order=True)
     ]
-    table = experiment.comparison.table.with_columns(shown=pl.col("condition").replace("", "validation"))
-    chosen, label = experiment.comparison.baseline, experiment.label
+    compared, label = experiment.comparison, experiment.label
+    table = compared.table.with_columns(shown=pl.col("condition").replace("", "validation"))
+    chosen = compared.baseline
     effects: list[tuple[str, Chart]] = []
     for (condition,), own in table.group_by("shown", maintain_order=True):
         differences = own.filter(pl.col("arm") != chosen).drop_nulls("difference")
         verdict = pl.col("verdict").fill_null(MISSING)
-        shown = differences.select("arm", "difference", "difference_low", "difference_high", verdict)
+        ends = ("difference", "difference_low", "difference_high")
+        shown = differences.select("arm", *ends, verdict)
         title = f"difference of each arm from {chosen}, {condition}, with 95 % intervals"
         # None where no two arms have seeds in common.
         if chart := draw_effects(shown, f"{label}, minus {chosen}", title):
             effects.append((str(condition), chart))
-    pairs = experiment.comparison.pairs.filter(condition=experiment.condition).drop_nulls("difference")
+    pairs = compared.pairs.filter(condition=experiment.condition).drop_nulls("difference")
     return ArmsView(
         arms=read_arms(comparison.data.trials)["arm"].unique(maintain_order=True).to_list(),
         baseline=chosen,

@@ -1,8 +1,8 @@
 """Conditions and orders that a client writes over trials.
 
-They are SQL, but only a part of it that can compare values of a trial: columns, paths of its configuration, numbers,
-texts and operators. There is no word for another table, a function or a second statement, so that a client with a token
-for reading reads no more than trials.
+They are SQL, but only the part of it that compares values of a trial: columns, paths of its
+configuration, numbers, texts and operators. There is no word for another table, a function or a
+second statement, so that a client with a token for reading reads no more than trials.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from storage.frames.paths import SECTIONS
 from storage.trial_notes import WORDS
 
 LONGEST = 2_000
-"""Characters of a condition or an order."""
+"""Characters of a condition or an order, at most."""
 _COLUMNS = (*LISTED, "draws", *WORDS)
 _IN_CONDITIONS = frozenset(["AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "LIKE", "TRUE", "FALSE"])
 _IN_ORDERS = _IN_CONDITIONS | frozenset(["ASC", "DESC", "NULLS", "FIRST", "LAST"])
@@ -53,13 +53,13 @@ def _check(text: str | None, what: str, keywords: frozenset[str]) -> str | None:
         match = _TOKEN.match(text, position)
         if match is None:
             raise StudyError(f"{what}: {shorten(rest, 20)!r} is no value, path, word or sign of a condition on trials")
-        token = match[0]
+        token, before = match[0], tokens[-1] if tokens else ""
         if match["word"]:
             if token.upper() not in keywords and token not in _COLUMNS and not _PATH.fullmatch(token):
                 hint = no_such("column of trials", token, _COLUMNS)
                 raise StudyError(f"{what}: {hint}, or a path such as params.task.length")
-        elif token == "(" and tokens and tokens[-1][0].isidentifier() and tokens[-1].upper() not in _BEFORE_PARENTHESIS:
-            raise StudyError(f"{what}: {tokens[-1]!r} is no function; there is none")
+        elif token == "(" and before[:1].isidentifier() and before.upper() not in _BEFORE_PARENTHESIS:
+            raise StudyError(f"{what}: {before!r} is no function; there is none")
         depth += {"(": 1, ")": -1}.get(token, 0)
         if depth < 0:
             break

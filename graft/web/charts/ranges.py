@@ -1,4 +1,4 @@
-"""The ranges of values that a person looks at, as the address of a page has them: `low.PATH=0.001&high.PATH=0.1`."""
+"""The ranges of values that an address of a page has: `low.PATH=0.001&high.PATH=0.1`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graft.web.security.refusals import RefusalError
 OBJECTIVES = ("objective", "second_objective")
 """Paths that are columns of trials, not values that were drawn."""
 _MOST = 40
-"""Bounds of an address."""
+"""Bounds of an address, at most."""
 _OPEN = (-math.inf, math.inf)
 _BOUND = re.compile(r"(low|high)\.([A-Za-z_]\w*(?:\.\w+)*)", re.ASCII)
 
@@ -30,7 +30,7 @@ class Ranges:
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> Self:
-        """Read the ranges among an address's values; refused with 400 for a bound that is no number."""
+        """Read the ranges in an address; refused with 400 for a bound that is no number."""
         found: dict[str, tuple[float, float]] = {}
         given = [(match, text) for name, text in query if text.strip() and (match := _BOUND.fullmatch(name))]
         if len(given) > _MOST:
@@ -47,7 +47,7 @@ class Ranges:
         return cls(found)
 
     def __str__(self) -> str:
-        """Return the ranges as an address has them; empty: there are none."""
+        """Return the ranges as an address has them; empty if there are none."""
         ends = [
             (f"{side}.{path}", bound)
             for path in self.bounds
@@ -58,7 +58,8 @@ class Ranges:
 
     def write(self, path: str) -> tuple[str, str]:
         """Return the two bounds of a value as a form shows them, empty where it is open."""
-        low, high = ("" if math.isinf(bound) else repr(bound) for bound in self.bounds.get(path, _OPEN))
+        own = self.bounds.get(path, _OPEN)
+        low, high = ("" if math.isinf(bound) else repr(bound) for bound in own)
         return low, high
 
     def keep(self, trials: pl.DataFrame) -> pl.Series:

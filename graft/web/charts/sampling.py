@@ -1,10 +1,11 @@
-"""What the pages show of a study's trials, however many there are: a sample, taken by the database, and the best."""
+"""The trials of a study that pages show: a sample, taken by the database, and the best."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import polars as pl
+import polars.selectors as cs
 
 from graft.stored.params import PARAMS_PREFIX, StoredParams
 from storage.frames.study import StudyReader
@@ -15,7 +16,7 @@ _BEST = 30
 """The best trials, which every sample has."""
 _MOST_WORDS = 12
 _FACTOR, _DIVISOR = 2_654_435_761, 65_536
-"""The hash of a number by which trials are drawn (Knuth, TAOCP 3, 6.4): each k-th trial may be of one arm."""
+"""The hash of numbers that draws trials (Knuth, TAOCP 3, 6.4): each k-th may be of one arm."""
 _WITH_PARAMS = ("number", "state", "objective", "second_objective", "params")
 
 
@@ -26,11 +27,11 @@ class Sample:
     trials: pl.DataFrame
     """number, state, objective, second_objective and a column for each of `params`."""
     every: int
-    """1: all of them; k: one in k, drawn by a hash of the numbers, and the best."""
+    """1 for all of them; k for one in k, drawn by a hash of the numbers, and the best."""
 
     @property
     def note(self) -> str:
-        """What of the study is shown, for the page; empty: all of it."""
+        """The sentence of a page that says how many are shown; empty for all."""
         if self.every == 1:
             return ""
         return f"A sample: one trial in {self.every:,} and the best {_BEST}, {self.trials.height:,} in all."
@@ -58,12 +59,12 @@ def spell_draw(every: int) -> str:
 
 def numeric_params(trials: pl.DataFrame) -> list[str]:
     """Return the columns of params that are numbers which differ."""
-    columns = [name for name in trials.columns if name.startswith(PARAMS_PREFIX)]
-    return [name for name in columns if trials[name].dtype.is_numeric() and trials[name].drop_nulls().n_unique() > 1]
+    drawn = trials.select(cs.starts_with(PARAMS_PREFIX) & cs.numeric())
+    return [column.name for column in drawn if column.drop_nulls().n_unique() > 1]
 
 
 def word_params(trials: pl.DataFrame) -> dict[str, list[str]]:
-    """Return the columns of params that are texts which differ, each with its texts, if a chart has room for them."""
-    columns = [name for name in trials.columns if name.startswith(PARAMS_PREFIX)]
-    found = {name: sorted(set(trials[name].drop_nulls())) for name in columns if trials[name].dtype == pl.String}
+    """Return the columns of params that are differing texts, with these, if a chart has room."""
+    drawn = trials.select(cs.starts_with(PARAMS_PREFIX) & cs.string())
+    found = {column.name: sorted(set(column.drop_nulls())) for column in drawn}
     return {name: words for name, words in found.items() if 1 < len(words) <= _MOST_WORDS}

@@ -1,7 +1,7 @@
 """Charts as declarations, in the options of Apache ECharts; `static/charts.js` draws them.
 
-A declaration says what is drawn. The script adds what all charts have alike: the colours of the style sheet in light
-and dark, what is read off, zooming, the keyboard, the table of the numbers, and the downloads.
+A declaration says what is drawn. The script adds what all charts have alike: colours in light and
+dark, reading off, zooming, the keyboard, the table of the numbers, and the downloads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Option = dict[str, Any]
 
 
 class Line(NamedTuple):
-    """One line of a chart, from left to right, with the ends of an interval around it where they are known."""
+    """One line of a chart, from left to right, with the ends of an interval where known."""
 
     name: str
     x: Sequence[float]
@@ -46,13 +46,13 @@ class Chart:
     link: str = ""
     """The address of a trial, up to its number: a click on a mark follows it."""
     note: str = ""
-    """A sentence above the chart: which part of the data is shown first, or why some of it is not."""
+    """A sentence above the chart: which part is shown first, or why some of it is not."""
     ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     """Axis of parallel coordinates -> the range of it that is kept."""
     legend: bool = True
-    """Whether names of lines are shown, by which they can be hidden."""
+    """True if names of lines are shown, by which they can be hidden."""
     height: int = 320
-    """Pixels."""
+    """Height in pixels."""
 
     def __html__(self) -> str:
         text = json.dumps(asdict(self), allow_nan=False, separators=(",", ":"))
@@ -84,23 +84,22 @@ def draw_curves(
         shown = {"step": "end" if steps else False, "showSymbol": len(line.x) < _FEW, "connectNulls": True}
         series.append({**of, "type": "line", "encode": {"x": 0, "y": 1}, "sampling": "lttb", **shown})
     axes, note = _axes([], [y for line in lines for y in line.y], labels)
-    return Chart(title=title, option={"dataset": data, "series": series, **axes}, note=note, legend=legend)
+    option = {"dataset": data, "series": series, **axes}
+    return Chart(title=title, option=option, note=note, legend=legend)
 
 
 def draw_history(trials: pl.DataFrame, best: Line, labels: tuple[str, str], title: str, link: str) -> Chart:
-    """Return marks of trials over their numbers and a line of steps; the marks are the page's own frames."""
+    """Return marks of trials by number and a line of steps; the marks are the page's frames."""
     axes, note = _axes([], trials["objective"].drop_nulls().to_list(), labels)
     line = {"dimensions": labels, "source": [*zip(best.x, best.y, strict=True)], "name": best.name}
     own: Option = {"type": "line", "name": best.name, "datasetIndex": 2, "step": "end", "showSymbol": False}
     series = [*_marks("number"), {**own, "encode": {"x": 0, "y": 1}, "z": 3}]
-    return Chart(title=title, option={"dataset": [*_FRAMES, line], "series": series, **axes}, note=note, link=link)
+    option = {"dataset": [*_FRAMES, line], "series": series, **axes}
+    return Chart(title=title, option=option, note=note, link=link)
 
 
 def draw_slice(trials: pl.DataFrame, column: str, objective: str, link: str, words: Sequence[str] = ()) -> Chart:
-    """Return a value of trials against their objective; `words`: the texts that the value may be, on an axis of them.
-
-    The marks are the page's own frames.
-    """
+    """Return the page's frames by a value and the objective; `words`: the texts of the value."""
     labels = (column.removeprefix("params."), objective)
     x = [] if words else trials[column].drop_nulls().to_list()
     axes, note = _axes(x, trials["objective"].drop_nulls().to_list(), labels, words)
@@ -127,9 +126,10 @@ def draw_parallel(
     ranges: Mapping[str, tuple[float, float]],
     link: str,
 ) -> Chart:
-    """Return a line for each trial over an axis for each column; the best fifth of those in the ranges stands out.
+    """Return a line for each trial over an axis for each column; the best fifth stands out.
 
-    `trials`: the best first, with `number` and whether each is `kept`. `words`: as for `draw_slice`, by column.
+    `trials`: the best first, with `number` and whether each is `kept`, which the fifth is of.
+    `words`: as for `draw_slice`, by column.
     """
     frame = trials.select(*columns, "number")
     kept, others = frame.filter(trials["kept"]), frame.filter(~trials["kept"])
@@ -139,7 +139,8 @@ def draw_parallel(
     axes: list[Option] = []
     for place, column in enumerate(columns):
         path = column.removeprefix("params.")
-        scale = _scale([] if column in words else frame[column].drop_nulls().to_list(), words.get(column, ()))
+        values = [] if column in words else frame[column].drop_nulls().to_list()
+        scale = _scale(values, words.get(column, ()))
         gap = 12 + 14 * (place % 2)  # names of neighbours would lie over one another
         axes.append({"dim": place, "id": path, "name": path.rpartition(".")[2], "nameGap": gap, **scale})
     option = {
@@ -157,8 +158,8 @@ def draw_parallel(
 def draw_effects(effects: pl.DataFrame, label: str, title: str, *, from_zero: bool = True) -> Chart | None:
     """Return a row for each value with its interval; None where there is no value.
 
-    `effects`: a name, a value, the ends of its interval, and a text beside it. `from_zero`: the values are differences,
-    with a line at none.
+    `effects`: a name, a value, the ends of its interval, and a text beside it. `from_zero`: the
+    values are differences, with a line at none.
     """
     if effects.is_empty():
         return None
@@ -179,10 +180,7 @@ def draw_effects(effects: pl.DataFrame, label: str, title: str, *, from_zero: bo
 
 
 def draw_pairs(pairs: pl.DataFrame, baseline: str, label: str) -> Chart:
-    """Return a mark for each seed of an arm over the same seed of the baseline; on the line the two are equal.
-
-    `pairs`: arm, seed, value and against, as in ArmComparison.pairs.
-    """
+    """Return a mark for each row of ArmComparison.pairs; on the line it equals the baseline's."""
     labels = (f"{label} of {baseline}", f"{label} of the arm")
     both = pl.concat([pairs["value"], pairs["against"]])
     ends = both.min(), both.max()
@@ -198,7 +196,7 @@ def draw_pairs(pairs: pl.DataFrame, baseline: str, label: str) -> Chart:
 
 
 _FRAMES: Sequence[Option] = ({"frame": "kept"}, {"frame": "others"})
-"""Trials in the ranges that a person chose, and the others, which a page writes once for several charts."""
+"""Trials in the ranges that a person chose, and the others: a page writes them for all charts."""
 
 
 def _marks(x: str) -> list[Option]:
@@ -213,15 +211,20 @@ def _marks(x: str) -> list[Option]:
 def _axes(
     x: Sequence[float], y: Sequence[float], labels: tuple[str, str], words: Sequence[str] = ()
 ) -> tuple[Option, str]:
-    """Return the axes and the part of y that is shown first, and what is said of outliers beyond it."""
+    """Return the axes, with the part of y that is shown first, and the note on outliers beyond."""
     across = {**_scale(x, words), "name": labels[0]}
     up = {**_scale(y), "name": labels[1]}
     zoom: Option = {"type": "inside", "yAxisIndex": 0, "filterMode": "none"}
-    note = ""
-    if up["type"] == "value" and (window := _window(y)):
-        zoom |= {"startValue": window[0], "endValue": window[1]}
-        beyond = sum(not window[0] <= one <= window[1] for one in y)
-        note = f"{beyond:,} of {len(y):,} lie beyond what is shown first; “reset” shows them."
+    note, known = "", pl.Series(y, dtype=pl.Float64)
+    first, third = known.quantile(0.25), known.quantile(0.75)
+    if up["type"] == "value" and first is not None and third is not None and third > first:
+        room = _FAR * (third - first)
+        inside = known.filter(known.is_between(first - room, third + room))
+        if inside.len() < known.len():
+            low, high = float(inside.min()), float(inside.max())  # pyright: ignore
+            zoom |= {"startValue": low, "endValue": high}
+            beyond = sum(not low <= one <= high for one in y)
+            note = f"{beyond:,} of {len(y):,} lie beyond what is shown first; “reset” shows them."
     zooms = [{"type": "inside", "xAxisIndex": 0, "filterMode": "none"}, zoom]
     return {"xAxis": across, "yAxis": up, "dataZoom": zooms}, note
 
@@ -233,14 +236,3 @@ def _scale(values: Iterable[float], words: Sequence[str] = ()) -> Option:
     known = [one for one in values if math.isfinite(one)]
     low, high = min(known, default=0.0), max(known, default=0.0)
     return {"type": "log"} if low > 0 and high > _LOG * low else {"type": "value", "scale": True}
-
-
-def _window(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the range of all values but outliers; None where there is no outlier."""
-    known = pl.Series(values, dtype=pl.Float64)
-    low, high = known.quantile(0.25), known.quantile(0.75)
-    if low is None or high is None or high <= low:
-        return None
-    room = _FAR * (high - low)
-    inside = known.filter(known.is_between(low - room, high + room))
-    return None if inside.len() == known.len() else (float(inside.min()), float(inside.max()))  # pyright: ignore

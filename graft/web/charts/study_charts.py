@@ -36,29 +36,31 @@ _LINES = 400
 
 @dataclass(frozen=True, kw_only=True)
 class StudyCharts:
-    """Draws what a sample of a study shows."""
+    """The charts of a sample of a study's trials."""
 
     study: StudyReader
     trials: pl.DataFrame
-    """As `Sample.trials`, the best objective first."""
+    """The trials of a `Sample`, the best objective first."""
     paths: Sequence[str]
     """The values that have axes."""
     ranges: Ranges
     kept: pl.Series
-    """Which of the trials are in the ranges."""
+    """True for the trials in the ranges."""
 
     def frames(self) -> dict[str, Any]:
         """Return the trials in the ranges and the others, which several charts show."""
         shown = self.trials.select("number", "objective", *self._columns)
-        return {"kept": write_frame(shown.filter(self.kept)), "others": write_frame(shown.filter(~self.kept))}
+        kept, others = (write_frame(shown.filter(one)) for one in (self.kept, ~self.kept))
+        return {"kept": kept, "others": others}
 
     def history(self) -> Chart:
         """Return the objective of each trial, and the best so far."""
         best = best_so_far(self.study, self.trials.sort("number"))
-        return draw_history(self.trials, best, ("trial", self._objective), "objective of trials", self._link)
+        labels = ("trial", self._objective)
+        return draw_history(self.trials, best, labels, "objective of trials", self._link)
 
     def curves(self, numbers: Sequence[int]) -> tuple[Chart | None, list[int]]:
-        """Return the objective's metric of these trials over the steps, and which of them have any."""
+        """Return the objective's metric of these trials by step, and the trials that have any."""
         metric = MetricName.of(self._objective)
         lines: list[Line] = []
         shown: list[int] = []
@@ -66,7 +68,8 @@ class StudyCharts:
             found = self.study.metrics([metric.name], range(number, number + 1)).drop_nulls("value")
             found = found.filter(variant=metric.variant, condition=metric.condition)
             if found.height:
-                lines.append(Line(f"trial {number}", found["step"].to_list(), found["value"].to_list()))
+                values = (found[name].to_list() for name in ("step", "value"))
+                lines.append(Line(f"trial {number}", *values))
                 shown.append(number)
         if not lines:
             return None, shown
@@ -79,18 +82,17 @@ class StudyCharts:
         if not self._columns or trials.height < 2:
             return None
         columns = [*self._columns, "objective"]
-        return draw_parallel(trials, columns, word_params(self.trials), self.ranges.bounds, self._link)
+        words = word_params(self.trials)
+        return draw_parallel(trials, columns, words, self.ranges.bounds, self._link)
 
     def slices(self) -> list[tuple[str, Chart]]:
         """Return each value against the objective."""
-        words = word_params(self.trials)
-        return [
-            (
-                column.removeprefix(PARAMS_PREFIX),
-                draw_slice(self.trials, column, self._objective, self._link, words.get(column, ())),
-            )
-            for column in self._columns
-        ]
+        words, found = word_params(self.trials), list[tuple[str, Chart]]()
+        for column in self._columns:
+            texts = words.get(column, ())
+            chart = draw_slice(self.trials, column, self._objective, self._link, texts)
+            found.append((column.removeprefix(PARAMS_PREFIX), chart))
+        return found
 
     def front(self) -> Chart | None:
         """Return both objectives of each trial, and their Pareto front; None for a study of one."""
@@ -118,8 +120,10 @@ class StudyCharts:
 
 def best_so_far(stored: StudyReader, trials: pl.DataFrame) -> Line:
     """Return the best objective of the trials, by number, up to each of them."""
-    best = pl.col("objective").cum_min() if stored.row["direction"] == "minimize" else pl.col("objective").cum_max()
-    return Line("best so far", trials["number"].to_list(), trials.select(best).to_series().to_list())
+    objective = pl.col("objective")
+    best = objective.cum_min() if stored.row["direction"] == "minimize" else objective.cum_max()
+    values = trials.select(best).to_series().to_list()
+    return Line("best so far", trials["number"].to_list(), values)
 
 
 def draw_learned(panel: Panel) -> Chart:
@@ -128,7 +132,7 @@ def draw_learned(panel: Panel) -> Chart:
     lines = [Line(f"trial {one.number}", one.positions, one.knots) for one in shown]
     first, last = min(one.low for one in shown), max(one.high for one in shown)
     inputs = [first + (last - first) * step / _GELU_STEPS for step in range(_GELU_STEPS + 1)]
-    # GELU is the input where that is large: drawn whole, it would leave a flat line of what was learned.
+    # GELU grows with the input: drawn whole, it would leave a flat line of what was learned.
     low, high = (pick(pick(one.knots) for one in shown) for pick in (min, max))
     room = max(high - low, 1.0) / 4
     beside = [x for x in inputs if low - room <= gelu(x) <= high + room]

@@ -1,4 +1,4 @@
-"""Server-sent events: what changes in a study, as long as the client listens."""
+"""Server-sent events: the changes of a study, as long as the client listens."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from storage.frames import Reader
 router = APIRouter(tags=["events"])
 
 _SECONDS = 1.0
-"""Between looks at the database, unless it tells of a change before."""
+"""Seconds between looks at the database, unless it tells of a change before."""
 _LONGEST = 300
-"""Looks of one stream, which then ends; a browser connects again by itself, and its token is asked again."""
+"""Looks of one stream; a browser then connects again by itself, and its token is asked again."""
 _RETRY = 2_000
-"""Milliseconds after which it does."""
+"""Milliseconds after which a browser connects again."""
 
 
 def take_stream(request: Request) -> Generator[None]:
@@ -62,9 +62,9 @@ def read_cursor(
 async def send_events(
     request: Request, stored: OpenStudy, reader: OpenReader, cursor: Annotated[int | None, Depends(read_cursor)]
 ) -> AsyncIterable[ServerSentEvent]:
-    """Yield an event `change` at once and whenever trials start or end: `data` is a Change, `id` the cursor.
+    """Yield an event `change` now and as trials start or end: `data` is a Change, `id` the cursor.
 
-    A stream ends after some minutes; connect again with the last id. Trials that ended meanwhile are told then.
+    A stream ends after some minutes; connect again with the last id, and miss nothing.
     """
     with suppress(StorageError):  # the stream ends; who connects again is told what is wrong
         follower = await anyio.to_thread.run_sync(Follower, reader, stored, cursor)
@@ -86,7 +86,7 @@ async def send_events(
 
 
 def _forget_answers(request: Request) -> None:
-    """Forget kept answers before a client hears of a change, as it asks at once and must not get an older state."""
+    """Forget kept answers, as a client that hears of a change asks at once for the new state."""
     sparing: Sparing | None = request.app.state.sparing
     if sparing:
         sparing.answers.forget()

@@ -31,10 +31,11 @@ def export_table(
     where: Where = None,
     sort: Sort = None,
 ) -> StreamingResponse:
-    """All trials, params as columns, or those of a condition; or all metrics; as of one moment.
+    """Return all trials, params as columns, or those of a condition; or all metrics of one moment.
 
-    The table is written to a file first and sent from there: a client that reads slowly would otherwise hold the
-    database at one moment, whose log grows meanwhile; and a table that cannot be written is an error, not half a file.
+    The table is written to a file first: a client that reads slowly would otherwise hold the
+    database at one moment, whose log grows meanwhile, and a table that cannot be written is an
+    error, not half a file.
     """
     if table == "metrics" and (where or sort):
         raise RefusalError(400, "where and sort choose trials; metrics are exported whole")

@@ -20,7 +20,7 @@ router = APIRouter(tags=["figures"], prefix="/studies/{study}/figures")
 Kind = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,60}$", description="A section of the report, such as `dropout`.")]
 _INLINE = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 _drawing = threading.Lock()
-"""matplotlib's settings are those of the process."""
+"""One drawing at a time, as matplotlib's settings are those of the process."""
 
 
 @router.get("")
@@ -31,7 +31,7 @@ def list_figures(stored: OpenStudy, reader: OpenReader) -> list[str]:
 
 @router.get("/{kind}")
 def show_figures(stored: OpenStudy, kind: Kind, reader: OpenReader) -> list[Picture]:
-    """All figures of a kind."""
+    """Return all figures of a kind."""
     return draw(read(reader, stored.row["name"]), kind)
 
 
@@ -39,7 +39,7 @@ def show_figures(stored: OpenStudy, kind: Kind, reader: OpenReader) -> list[Pict
 def send_figure(
     stored: OpenStudy, kind: Kind, index: Annotated[int, Path(ge=1, le=100)], reader: OpenReader
 ) -> Response:
-    """One figure of a kind, counted from 1."""
+    """Return one figure of a kind, counted from 1."""
     pictures = draw(read(reader, stored.row["name"]), kind)
     if index > len(pictures):
         raise RefusalError(404, f"figure {kind} has {len(pictures)} pictures, not {index}")
@@ -48,10 +48,7 @@ def send_figure(
 
 
 def draw(data: StudyData, kind: str) -> list[Picture]:
-    """Return the figures of a kind; refused with 404 if the study has none.
-
-    They are drawn by Graft's own sections: a section that came with the study is code, which does not run here.
-    """
+    """Return the figures of a kind, by Graft's own sections alone; refused with 404 without any."""
     with _drawing:
         try:
             return draw_figures(data, kind)

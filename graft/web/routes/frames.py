@@ -1,4 +1,4 @@
-"""Whole frames of a study as parquet, as `graft.connect` reads them: equal to those of a local database."""
+"""Whole frames of a study as parquet, as `graft.connect` reads them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PARQUET: dict[int | str, dict[str, Any]] = {200: {"content": {_MEDIA: {}}}}
 
 @router.get("/studies.parquet", response_class=Response, responses=_PARQUET)
 def send_studies(reader: OpenReader, archived: bool = True, tag: Tag = None) -> Response:
-    """`Database.studies`: one row per study."""
+    """Return `Database.studies`: one row per study."""
     return _send(read_studies(reader, archived=archived, tag=tag))
 
 
@@ -38,8 +38,9 @@ def send_frame(
     top: Annotated[int | None, Query(ge=1, le=MOST_TRIALS)] = None,
     name: Annotated[list[str] | None, Query(max_length=20)] = None,
 ) -> Response:
-    """Send what `graft.Study` has under this name; `where`, `sort` and `top` choose trials, `name` metrics."""
-    return _send(read_table(reader, stored.row["name"], table, check_condition(where), check_order(sort), top, name))
+    """Return a frame of `graft.Study`; `where`, `sort` and `top` choose trials, `name` metrics."""
+    condition, order = check_condition(where), check_order(sort)
+    return _send(read_table(reader, stored.row["name"], table, condition, order, top, name))
 
 
 def _send(frame: pl.DataFrame) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import polars as pl
@@ -31,7 +31,7 @@ class MatrixView:
 
     transfer: Transfer | None
     missing: str
-    """Why there is no matrix yet, or which of its pairs are missing; empty where it is whole."""
+    """The reason why there is no matrix yet, or some of its pairs are missing; empty if whole."""
 
     def draw(self, chosen: tuple[str, str] | None) -> Markup:
         """Return the table of a matrix; on its own page one cell is chosen, and its names sort."""
@@ -39,13 +39,14 @@ class MatrixView:
         assert transfer
 
         def address(source: str, target: str) -> str:
-            return f"/studies/{transfer.study}/matrix?{urlencode({'source': source, 'target': target})}#pairs"
+            place = urlencode({"source": source, "target": target})
+            return f"/studies/{transfer.study}/matrix?{place}#pairs"
 
         return Markup(draw_matrix(transfer, address, chosen or ("", ""), sorts=chosen is not None))
 
 
 def view_matrix(reader: Reader, stored: StudyReader) -> MatrixView | None:
-    """Return the matrix of a transfer; None for any other study, or a transfer whose plug-ins do not run here."""
+    """Return a transfer's matrix; None for other studies, and if its plug-ins do not run here."""
     if not is_transfer_text(stored.row["space"]) or stored.sources().height:
         return None
     return _read(reader, stored)
@@ -57,12 +58,14 @@ def _read(reader: Reader, stored: StudyReader) -> MatrixView:
     except TransferError as error:  # the study's page leads here from its start
         return MatrixView(transfer=None, missing=f"There is no matrix yet: {error}.")
     cells = transfer.matrix.cells
-    most = int(cells["pairs"].max() or 0)  # pyright: ignore[reportArgumentType] - a column of whole numbers
-    empty, fewer = (cells.filter(condition).height for condition in (pl.col("pairs") == 0, pl.col("pairs") < most))
+    most: Any = cells["pairs"].max() or 0
+    pairs = pl.col("pairs")
+    empty, fewer = (cells.filter(one).height for one in (pairs == 0, pairs < most))
     if not fewer:
         return MatrixView(transfer=transfer, missing="")
     told = f"{empty} of {cells.height} cells have no pair yet" if empty else "every cell has a pair"
-    return MatrixView(transfer=transfer, missing=f"{told}; {fewer} have fewer than {most}, the most of any cell.")
+    missing = f"{told}; {fewer} have fewer than {most}, the most of any cell."
+    return MatrixView(transfer=transfer, missing=missing)
 
 
 @router.get("/studies/{study}/matrix")

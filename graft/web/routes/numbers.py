@@ -14,7 +14,7 @@ router = APIRouter(tags=["numbers"])
 
 @router.get("/prometheus", response_class=PlainTextResponse)
 def send_numbers(request: Request) -> PlainTextResponse:
-    """Where all studies stand, as `search status --format prometheus` writes it, and how long answers wait."""
+    """Return the numbers of `search status --format prometheus`, and how long answers wait."""
     sparing: Sparing | None = request.app.state.sparing
     text = prometheus(settings_of(request).database)
     if sparing:

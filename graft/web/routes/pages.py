@@ -1,4 +1,4 @@
-"""The pages for people beside those of studies: the queue with its workers, figures, logs, and who logs in."""
+"""The pages for people beside those of studies: queue and workers, figures, logs, login."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from storage import StoreRequest
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _SHARED = (html.STYLE, html.MATRIX_SCRIPT)
-"""Files of reports too."""
+"""Files that reports have, too."""
 _FILES = {f"{file.relative_to(STATIC)}": file for file in STATIC.rglob("*.js")} | {file.name: file for file in _SHARED}
 _MEDIA = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 _LOG_LINES = 100
@@ -60,7 +60,7 @@ _ACTIONS = {
 
 @router.get("/static/{name:path}")
 def send_static(name: str, request: Request) -> Response:
-    """Return a script or a style sheet; a browser that has it asks each time whether it is still the same."""
+    """Return a script or a style sheet; a browser asks each time whether it is still the same."""
     if name not in _FILES:
         raise RefusalError(404, f"there is no file {name[:60]!r}")
     file, media = _FILES[name], _MEDIA[_FILES[name].suffix]
@@ -70,7 +70,8 @@ def send_static(name: str, request: Request) -> Response:
         return Response(status_code=304, headers=headers)
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return Response(file.read_bytes(), media_type=media, headers=headers)
-    return Response(_compress(file, tag), media_type=media, headers={**headers, "Content-Encoding": "gzip"})
+    headers["Content-Encoding"] = "gzip"
+    return Response(_compress(file, tag), media_type=media, headers=headers)
 
 
 @lru_cache(maxsize=8)
@@ -87,13 +88,14 @@ def show_login() -> HTMLResponse:
 
 @router.post("/login")
 async def log_in(request: Request) -> Response:
-    """Keep a token that opens something in a cookie, which no script reads and no other site sends."""
+    """Keep a valid token in a cookie that no script reads and no other site sends."""
     body = (await request.body()).decode(errors="replace")
     token = parse_qs(body).get("token", [""])[0].strip()
     if find_holder(settings_of(request).database, token) is None:
         return render("login", status_code=401, title="Log in", wrong=True)
     answer = RedirectResponse("/", 303)
-    answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    secure = request.url.scheme == "https"
+    answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure)
     return answer
 
 
@@ -108,7 +110,7 @@ def log_out() -> Response:
 @router.get("/queue")
 def show_queue(reader: OpenReader, request: Request) -> HTMLResponse:
     """Return the queue of the service, and the workers that train now."""
-    workers = reader.query(_WORKERS).to_dicts()
+    workers, holder = reader.query(_WORKERS).to_dicts(), request.state.holder
     return render(
         "queue",
         title="Queue and workers",
@@ -116,10 +118,10 @@ def show_queue(reader: OpenReader, request: Request) -> HTMLResponse:
         lanes=sum(one["lanes"] for one in workers),
         service=reader.service(),
         entries=read_queue(reader, ended=True).to_dicts(),
-        may_change=request.state.holder.may("submit"),
+        may_change=holder.may("submit"),
         actions=_ACTIONS,
-        logged_in=bool(request.state.holder.digest),
-        quotas=None if request.state.holder.requester is None else settings_of(request).quotas.describe(),
+        logged_in=bool(holder.digest),
+        quotas=None if holder.requester is None else settings_of(request).quotas.describe(),
     )
 
 
@@ -132,7 +134,7 @@ def change_queue(study: StudyName, action: Literal["pause", "resume", "cancel"],
 
 @router.get("/addresses")
 def show_addresses(request: Request) -> HTMLResponse:
-    """Return the page of addresses for programs, from the OpenAPI description, without a network."""
+    """Return the page of addresses for programs, from the OpenAPI description."""
     paths: Mapping[str, Mapping[str, Any]] = request.app.openapi()["paths"]
     addresses = [
         {
@@ -156,7 +158,7 @@ def show_figures(
     data = read_report(reader, name)
     kinds = figure_kinds(data)
     captions: list[str] = []
-    # Of no kind in particular: the first one that has something to draw.
+    # Without a kind: the first one that has something to draw.
     for one in [kind] if kind else kinds:
         kind, captions = one, [picture.caption for picture in draw(data, one)]
         if captions:
@@ -166,7 +168,7 @@ def show_figures(
 
 @router.get("/studies/{study}/workers")
 def show_workers(stored: OpenStudy, request: Request) -> HTMLResponse:
-    """Return the workers that trained for a study, those seen last first, and the last lines of its runs."""
+    """Return the workers that trained for a study, the last seen first, and the end of its log."""
     name: str = stored.row["name"]
     rows = stored.workers().sort("heartbeat_at", descending=True).to_dicts()
     lines = RunLog.of(settings_of(request).database).read(name, _LOG_LINES)
@@ -181,12 +183,10 @@ def show_nonlinearities(stored: OpenStudy, reader: OpenReader) -> HTMLResponse:
     name: str = stored.row["name"]
     if is_transfer_text(stored.row["space"]):
         refuse_own_code(stored)
-    directions: dict[str, Direction] = {
-        task: one.direction for task, one in read_target_objectives(reader, stored.row).items()
-    }
+    objectives = read_target_objectives(reader, stored.row).items()
+    directions: dict[str, Direction] = {task: one.direction for task, one in objectives}
     found = stored.architectures.read_best(SHOWN, directions)
     panels = Learned.of(stored.row, found, directions).panels if found.height else []
     shown = [{"title": panel.title, "chart": draw_learned(panel), "members": panel.members[:SHOWN]} for panel in panels]
-    return render(
-        "nonlinearities", title=f"Non-linearities of {name}", name=name, panels=shown, all=stored.architectures.count()
-    )
+    title, count = f"Non-linearities of {name}", stored.architectures.count()
+    return render("nonlinearities", title=title, name=name, panels=shown, all=count)

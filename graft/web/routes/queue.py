@@ -1,4 +1,4 @@
-"""The queue of the service: what waits and runs, and what people ask of it."""
+"""The queue of the service: its entries, and what people ask of it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def show_queue(reader: OpenReader) -> QueueState:
 
 @router.post("/queue")
 def submit(body: Submission, caller: Submitter, response: Response) -> Accepted:
-    """Queue a space, which is read and checked first; a study of this name and space that was stopped goes on.
+    """Queue a space that is sound; a study of this name and space that was stopped is resumed.
 
     One that is in the queue stays as it is; `submitted_at` of the entry says since when.
 
-    202: another process that is no service writes the database; the next service takes the submission up.
+    202: another process that is no service writes the database; the next service takes it up.
     """
     return _send(caller, caller.plan(body), response)
 
@@ -35,7 +35,7 @@ def submit(body: Submission, caller: Submitter, response: Response) -> Accepted:
 def change(
     study: StudyName, action: Literal["pause", "resume", "cancel"], caller: Submitter, response: Response
 ) -> Accepted:
-    """Pause a study until it is resumed, resume one that was stopped or failed, or cancel it; what it found stays."""
+    """Pause a study until it is resumed, resume a stopped or failed one, or cancel it."""
     return _send(caller, StoreRequest(action=action, study=study), response)
 
 

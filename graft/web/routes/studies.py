@@ -1,4 +1,4 @@
-"""Studies: which there are, and where each of them stands."""
+"""The studies, and where each of them stands."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def list_studies(
     archived: Annotated[bool, Query(description="Those in the archive too.")] = True,
     tag: Tag = None,
 ) -> list[StudyRow]:
-    """Every study, oldest first."""
+    """Return every study, oldest first."""
     rows = read_studies(reader, archived=archived, tag=tag).iter_rows(named=True)
     return [StudyRow({**row, "tags": row["tags"].split()}) for row in rows]
 
 
 @router.get("/studies/{study}")
 def show_study(stored: OpenStudy, reader: OpenReader) -> StudyStatus:
-    """Where a study stands: trials by state, the best one, rates, workers, changes."""
+    """Return where a study stands: trials by state, the best one, rates, workers, changes."""
     status = read_status(reader, stored.row["name"])
     return StudyStatus(status=status, eta_seconds=status.eta_seconds)
 

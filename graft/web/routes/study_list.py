@@ -1,4 +1,4 @@
-"""The page of all studies, what is changed there and on a study's page, and any number of studies side by side."""
+"""The page of all studies, changes to them, and any number of studies side by side."""
 
 from __future__ import annotations
 
@@ -56,17 +56,18 @@ def show_studies(
     up: bool = False,
     archived: bool = False,
 ) -> HTMLResponse:
-    """Return the studies whose name, state, owner, tags or note hold each word of `q`, by `sort`."""
+    """Return the studies whose name, state, owner, tags or note hold each word of `q`."""
     every = read_studies(reader).filter(archived=archived)
-    studies = _add_facts(reader, every).sort(sort, descending=not up, nulls_last=True, maintain_order=True)
+    studies = _add_facts(reader, every)
+    studies = studies.sort(sort, descending=not up, nulls_last=True, maintain_order=True)
     text = pl.concat_str("name", "state", "owner", "tags", "note", separator=" ").str.to_lowercase()
     for word in q.lower().split():
         studies = studies.filter(text.str.contains(word, literal=True))
     heads: list[dict[str, str]] = []
     for name, head in _HEADS.items():
-        values = {"q": q, "sort": name, "up": int(name == sort and not up), "archived": int(archived)}
+        own = {"q": q, "sort": name, "up": int(name == sort and not up), "archived": int(archived)}
         order = "none" if name != sort else "ascending" if up else "descending"
-        heads.append({"text": head, "column": name, "order": order, "href": f"?{urlencode(values)}"})
+        heads.append({"text": head, "column": name, "order": order, "href": f"?{urlencode(own)}"})
     return render(
         "studies",
         title="Studies",
@@ -81,9 +82,10 @@ def show_studies(
 
 
 def _add_facts(reader: Reader, studies: pl.DataFrame) -> pl.DataFrame:
-    """Return the studies with owner, reason (why one waits), progress (0 to 1) and seconds that each has taken."""
+    """Return the studies with owner, reason (why one waits), progress (0 to 1) and seconds."""
     queue = [(one.study, one.owner, one.state, one.reason) for one in reader.queue()]
-    entries = pl.DataFrame(queue, _ENTRY, orient="row")
+    columns = ("name", "owner", "queue_state", "reason")
+    entries = pl.DataFrame(queue, dict.fromkeys(columns, pl.String()), orient="row")
     until = pl.when(state="running").then(pl.lit(read_clock(reader))).otherwise(pl.col("last"))
     return (
         studies.join(entries, on="name", how="left", maintain_order="left")
@@ -95,9 +97,6 @@ def _add_facts(reader: Reader, studies: pl.DataFrame) -> pl.DataFrame:
             seconds=(until - pl.col("created_at")).dt.total_seconds().clip(0),
         )
     )
-
-
-_ENTRY = {"name": pl.String(), "owner": pl.String(), "queue_state": pl.String(), "reason": pl.String()}
 
 
 @router.post("/studies")
@@ -149,18 +148,20 @@ def show_comparison(
     study: Names = [],  # noqa: B006 - FastAPI copies it
     baseline: Annotated[str | None, Query(max_length=200)] = None,
 ) -> HTMLResponse:
-    """Return any number of studies side by side; of studies that all have arms, the arms against any of them."""
+    """Return studies side by side; of studies that all have arms, the arms against any of them."""
     names = [*dict.fromkeys(study)]
     if len(names) > _MOST_COMPARED:
         raise RefusalError(400, f"{len(names)} studies; at most {_MOST_COMPARED} are compared at once")
-    values: dict[str, Any] = {"names": reader.studies()["name"].to_list(), "chosen": names, "arms": None, "sides": []}
+    every = reader.studies()["name"].to_list()
+    values: dict[str, Any] = {"names": every, "chosen": names, "arms": None, "sides": []}
     try:
         stored = [reader.study(name) for name in names]
         for one in stored:
             record_page(reader, request, one)
-        values["arms"] = view_arms(reader, names, baseline) if names and all(map(has_arms, stored)) else None
+        if names and all(map(has_arms, stored)):
+            values["arms"] = view_arms(reader, names, baseline)
     except StudyError as error:
-        if baseline or not set(names) <= set(values["names"]):
+        if baseline or not set(names) <= set(every):
             raise RefusalError(404, str(error).replace("--baseline", "baseline")) from None
         values["problem"] = f"The arms cannot be compared: {error}."
     else:
@@ -188,7 +189,8 @@ def _compare(reader: Reader, stored: list[StudyReader]) -> dict[str, Any]:
         except SpaceError as error:  # of an older version, perhaps
             told = [f"not known: {error}"]
         differences.append((one.row["name"], told))
-    portions = summarise_best(scores, maximize=first["direction"] == "maximize") if has_one else pl.DataFrame()
+    maximize = first["direction"] == "maximize"
+    portions = summarise_best(scores, maximize=maximize) if has_one else pl.DataFrame()
     return {
         "sides": [
             {"name": one.row["name"], "status": read_status(reader, one.row["name"]), "note": sample.note}

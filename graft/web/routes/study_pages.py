@@ -75,7 +75,7 @@ ChosenRanges = Annotated[Ranges, Depends(read_ranges)]
 def show_study(
     stored: OpenStudy, reader: OpenReader, request: Request, ranges: ChosenRanges, trials: Chosen = ""
 ) -> StreamingResponse:
-    """Return a study, whose lower part is refreshed whenever something changes; its figures come after the rest."""
+    """Return a study's page: its lower part is refreshed at each change, its figures come last."""
     row, holder = stored.row, request.state.holder
     return stream(
         "study",
@@ -111,7 +111,8 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, ranges: Ra
 
     name: str = stored.row["name"]
     status = read_status(reader, name)
-    problems = stored.trials("error IS NOT NULL", "number DESC", _ROWS, ("number", "state", "error"))
+    columns = ("number", "state", "error")
+    problems = stored.trials("error IS NOT NULL", "number DESC", _ROWS, columns)
     is_experiment = has_arms(stored)
     is_single = status.progress.best is not None and not is_experiment
     return {
@@ -134,27 +135,29 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, ranges: Ra
 
 def _read_tenth(stored: StudyReader) -> dict[str, Any] | None:
     """Return the mean of the best tenth with its margin; None of trials too few for an interval."""
-    objectives = {stored.row["name"]: stored.scores()}
-    found = summarise_best(objectives, maximize=stored.row["direction"] == "maximize").filter(portion="best 10 %")
-    return next(found.drop_nulls("margin").iter_rows(named=True), None)
+    maximize = stored.row["direction"] == "maximize"
+    found = summarise_best({stored.row["name"]: stored.scores()}, maximize=maximize)
+    tenth = found.filter(portion="best 10 %").drop_nulls("margin")
+    return next(tenth.iter_rows(named=True), None)
 
 
 def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Ranges) -> Mapping[str, Any]:
-    """Return the figures of a sample of the study's trials; empty: none has a result yet."""
+    """Return the figures of a sample of the study's trials; empty before the first result."""
     sample = read_sample(stored)
     if sample.trials.is_empty():
         return {}
-    best = sample.trials.sort("objective", descending=stored.row["direction"] == "maximize", maintain_order=True)
+    maximize = stored.row["direction"] == "maximize"
+    best = sample.trials.sort("objective", descending=maximize, maintain_order=True)
     kept = ranges.keep(best)
     numbers = [int(word) for word in re.findall(r"\d{1,9}", chosen)][:_MOST_CURVES]
-    # Which of an experiment's trials one is says nothing that holds for another.
+    # The place of a trial in an experiment says nothing that holds for another one.
     columns = [name for name in sample.trials.columns if name.startswith(PARAMS_PREFIX)]
     columns = [name for name in columns if name.removeprefix(PARAMS_PREFIX) not in _PLACES]
-    associations = rank_associations(sample.trials, columns).with_columns(
-        pl.col("value").str.strip_prefix(PARAMS_PREFIX)
-    )
+    value = pl.col("value").str.strip_prefix(PARAMS_PREFIX)
+    associations = rank_associations(sample.trials, columns).with_columns(value)
     # Values of too few trials to tell anything have axes after the others.
-    varied = [name.removeprefix(PARAMS_PREFIX) for name in columns if best[name].drop_nulls().n_unique() > 1]
+    differing = (name for name in columns if best[name].drop_nulls().n_unique() > 1)
+    varied = (name.removeprefix(PARAMS_PREFIX) for name in differing)
     paths = [*dict.fromkeys([*associations["value"], *varied])][:_AXES]
     charts = StudyCharts(study=stored, trials=best, paths=paths, ranges=ranges, kept=kept)
     shown = best.filter(kept)
@@ -163,10 +166,11 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     trials = pl.col("trials").map_elements(lambda count: f"{count:,} trials", pl.String)
     strengths = associations.head(_STRONGEST).select("value", "strength", "low", "high", trials)
     title = f"what goes with {stored.row['objective']}, with 95 % intervals"
+    has_matrix = 0 < stored.count_numbers() <= _MOST_OF_MATRIX
     numeric = {name.removeprefix(PARAMS_PREFIX) for name in numeric_params(best)}
     return {
         "arms": _view_arms(reader, stored),
-        "matrix": view_matrix(reader, stored) if 0 < stored.count_numbers() <= _MOST_OF_MATRIX else None,
+        "matrix": view_matrix(reader, stored) if has_matrix else None,
         "chosen": chosen,
         "frames": json.dumps(charts.frames(), allow_nan=False, separators=(",", ":")),
         "ranges": ranges,
@@ -204,8 +208,9 @@ def _list_fixed(stored: StudyReader, sample: Sample) -> list[tuple[str, str]]:
     """Return the values of the configuration that are the same in all trials of the sample."""
     config: Mapping[str, Any] = json.loads(stored.trials(top=1, columns=("config",))["config"][0])
     trials = sample.trials
-    varied = [name for name in trials.columns if name.startswith(PARAMS_PREFIX) and trials[name].n_unique() > 1]
-    paths = {f"{path}{end}" for name in varied for path in (name.removeprefix(PARAMS_PREFIX),) for end in ("", ".name")}
+    columns = (name for name in trials.columns if name.startswith(PARAMS_PREFIX))
+    varied = [name.removeprefix(PARAMS_PREFIX) for name in columns if trials[name].n_unique() > 1]
+    paths = {f"{path}{end}" for path in varied for end in ("", ".name")}
     return [(path, cell(value)) for path, value in list_leaves(config) if path not in paths]
 
 
@@ -215,7 +220,8 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, reques
     name: str = stored.row["name"]
     found = show_trial(stored, number, reader)
     trial, sample = found.trial.root, read_sample(stored)
-    best = sample.trials.sort("objective", descending=stored.row["direction"] == "maximize").head(1)
+    maximize = stored.row["direction"] == "maximize"
+    best = sample.trials.sort("objective", descending=maximize).head(1)
     notes = stored.trial_notes().filter(number=number)
     said = next(notes.iter_rows(named=True), {"starred": False, "tags": "", "note": ""})
     return render(
@@ -232,14 +238,14 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, reques
         charts=list(_draw_metrics(found)),
         best=best["number"].item() if best.height else None,
         sample_note=sample.note,
-        rank=_rank(sample.trials["objective"], trial["objective"], maximize=stored.row["direction"] == "maximize"),
+        rank=_rank(sample.trials["objective"], trial["objective"], maximize=maximize),
         params=_list_params(trial["params"], sample.trials, best),
         config=yaml.safe_dump(found.config, sort_keys=True, allow_unicode=True),
     )
 
 
 def _list_params(params: Mapping[str, Any], trials: pl.DataFrame, best: pl.DataFrame) -> list[dict[str, str]]:
-    """Return what was drawn beside the best trial and all others, the values that differ from the best one's first."""
+    """Return what was drawn beside the best trial and all others; values that differ come first."""
     rows: list[dict[str, str]] = []
     for path, value in params.items():
         column = PARAMS_PREFIX + path
@@ -257,11 +263,12 @@ def _list_params(params: Mapping[str, Any], trials: pl.DataFrame, best: pl.DataF
 
 
 def _rank(others: pl.Series, value: float | None, *, maximize: bool) -> str:
-    """Return how many trials an objective is better than, in words; empty where nothing tells them apart."""
+    """Return in words how many trials an objective is better than; empty if all are alike."""
     known = others.drop_nulls()
     if value is None or known.n_unique() < 2:
         return ""
-    return f"better than {100 * (known < value if maximize else known > value).sum() / known.len():.0f} % of the trials"
+    worse = (known < value if maximize else known > value).sum()
+    return f"better than {100 * worse / known.len():.0f} % of the trials"
 
 
 def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:
@@ -272,4 +279,5 @@ def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:
             Line(" ".join(filter(None, map(str, key))), one["step"].to_list(), one["value"].to_list())
             for key, one in own.group_by("variant", "condition", maintain_order=True)
         ]
-        yield {"name": name, "chart": draw_curves(lines, ("step", str(name)), f"{name} over the steps")}
+        chart = draw_curves(lines, ("step", str(name)), f"{name} over the steps")
+        yield {"name": name, "chart": chart}

@@ -1,4 +1,4 @@
-"""The page with the table of a study's trials, and what is said of them there and on a trial's page."""
+"""The page with the table of a study's trials, and the stars, tags and notes that people give."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 _ROWS = 100
 """Trials of a page."""
 _GROUPED = 25_000
-"""Trials from which groups are computed; of more that fit, about so many are taken, as to read all is slow."""
+"""Trials from which groups are computed; of more about so many are taken, to be quick."""
 _MOST_VARYING = 6
 """Values that are columns where none was chosen."""
 _COLUMNS = tuple(name for name in LISTED if name not in ("number", "params", "constraints"))
@@ -52,10 +52,7 @@ def show_trials(
     column: Annotated[list[str], Query(max_length=100)] = [],  # noqa: B006 - FastAPI copies it
     cursor: Annotated[int, Query(ge=-1, le=MOST_TRIALS)] = -1,
 ) -> HTMLResponse:
-    """Return a page of trials by a condition and an order, and their objectives grouped by a value.
-
-    A condition that cannot be read is told above the table, beside what was typed.
-    """
+    """Return a page of trials by a condition and an order, and groups; errors are told on it."""
     name: str = stored.row["name"]
     varying = sorted(find_varying_params(stored))
     notes = stored.trial_notes()
@@ -67,7 +64,8 @@ def show_trials(
     chosen = {"where": where, "sort": sort, "group": group, "column": column}
     values: dict[str, Any] = {"rows": [], "following": None, "counted": 0, "groups": None, "error": ""}
     try:
-        values |= _read(stored, check_condition(where), check_order(sort), check_condition(group), cursor, shown, notes)
+        asked = check_condition(where), check_order(sort), check_condition(group)
+        values |= _read(stored, *asked, cursor, shown, notes)
     except (StudyError, StorageError) as error:
         values["error"] = refuse(error, settings_of(request).database).reason
     return render(
@@ -99,8 +97,8 @@ async def mark(
 ) -> Response:
     """Star, tag and note the trials `number` of a form; `back`: the trial whose page is shown then.
 
-    A script, which asks for no page, gets none. Of the form's texts, `tags` are all that a trial is to have, `added`
-    and `removed` some.
+    A script, which asks for no page, gets none. `tags` of the form are all that a trial is to have,
+    `added` and `removed` some.
     """
     form = parse_qs((await request.body()).decode(errors="replace"), keep_blank_values=True)
     name: str = stored.row["name"]
@@ -133,8 +131,9 @@ def _read(
 ) -> dict[str, Any]:
     """Return what the database says of one page, and of the groups."""
     fitting = stored.numbers(where, sort)
-    # By number a cursor is the last trial of the page before; by an order, how many trials come before the page.
+    # By number a cursor is the last trial before the page; by an order, how many come before it.
     start = max(cursor, 0) if sort else int((fitting <= cursor).sum())
+    end = start + _ROWS
     numbers = fitting.slice(start, _ROWS)
     listed = ", ".join(map(str, numbers)) or "NULL"
     page = stored.trials(f"number IN ({listed})", columns=(*LISTED, "draws"))
@@ -143,7 +142,7 @@ def _read(
     rows = StoredParams(stored).unpack(page).to_dicts() if page.height else []
     return {
         "rows": [_write_row(stored.row["name"], row, columns) for row in rows],
-        "following": None if start + _ROWS >= fitting.len() else start + _ROWS if sort else numbers[-1],
+        "following": None if end >= fitting.len() else end if sort else numbers[-1],
         "counted": fitting.len() if where else None,
         "groups": _group(stored, group, where, -(-fitting.len() // _GROUPED)) if group else None,
     }
@@ -151,15 +150,13 @@ def _read(
 
 def _write_row(study: str, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
     values = [(path, row.get(PARAMS_PREFIX + path)) for path in sorted(json.loads(row["draws"]))]
-    like = [f"--set {shlex.quote(f'{path}={value}')}" for path, value in values if value is not None]
-    name, number = shlex.quote(study), row["number"]
+    pairs = (f"{path}={value}" for path, value in values if value is not None)
+    like = [f"--set {shlex.quote(pair)}" for pair in pairs]
+    name, number, shown = shlex.quote(study), row["number"], map(row.get, columns)
     return {
         "number": number,
         "starred": bool(row["starred"]),
-        "values": [
-            (cell(one), isinstance(one, int | float) and one is not True and one is not False)
-            for one in map(row.get, columns)
-        ],
+        "values": [(cell(x), isinstance(x, int | float) and not isinstance(x, bool)) for x in shown],
         "commands": {
             "replay": f"search replay {name} {number}",
             "enqueue": f"search enqueue {name} {' '.join(like)}",
@@ -169,7 +166,7 @@ def _write_row(study: str, row: Mapping[str, Any], columns: Sequence[str]) -> di
 
 
 def _group(stored: StudyReader, by: str, where: str | None, every: int) -> dict[str, Any]:
-    """Return the groups as a table and as a chart, in which no difference is judged; of one in `every` trials."""
+    """Return groups of one in `every` trials, as a table and a chart that judges no difference."""
     taken = spell_draw(every) if every > 1 else None
     both = " AND ".join(f"({one})" for one in (where, taken) if one)
     groups = group_by_value(stored.values(by, both or None))
@@ -181,10 +178,12 @@ def _group(stored: StudyReader, by: str, where: str | None, every: int) -> dict[
 
 
 def _head(column: str, sort: str, direction: str, chosen: Mapping[str, Any]) -> dict[str, str]:
-    """Return the head of a column: a click sorts by it, the next one the other way round, the third one not."""
-    worst = f"{column} {'DESC' if direction == 'minimize' else 'ASC'}" if column == "objective" else f"{column} DESC"
+    """Return a column's head: clicks sort by it, then the other way round, then not."""
+    rises = column == "objective" and direction != "minimize"
+    worst = f"{column} {'ASC' if rises else 'DESC'}"
     following = {column: worst, worst: ""}.get(sort, column)
-    falls = (direction == "maximize" and column in ("objective", "second_objective")) != (sort == worst)
+    from_high = direction == "maximize" and column in ("objective", "second_objective")
+    falls = from_high != (sort == worst)
     return {
         "text": column.removeprefix(PARAMS_PREFIX),
         "href": _address({**chosen, "sort": following}),
@@ -193,4 +192,5 @@ def _head(column: str, sort: str, direction: str, chosen: Mapping[str, Any]) -> 
 
 
 def _address(values: Mapping[str, Any]) -> str:
-    return f"?{urlencode({name: value for name, value in values.items() if value not in ('', None)}, doseq=True)}"
+    kept = {name: value for name, value in values.items() if value not in ("", None)}
+    return f"?{urlencode(kept, doseq=True)}"

@@ -24,6 +24,7 @@ MOST_ROWS = 1_000
 MOST_WITH_METRICS = 100
 """Trials whose metrics are one page."""
 
+Cursor = Annotated[int, Query(ge=-1, le=MOST_TRIALS, description="The `next` of the page before.")]
 Where = Annotated[
     str | None,
     Query(max_length=LONGEST, description="A condition over columns and paths: optimizer.learning_rate > 1e-3."),
@@ -39,12 +40,12 @@ def list_trials(
     where: Where = None,
     sort: Sort = None,
     limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
-    cursor: Annotated[int, Query(ge=-1, le=MOST_TRIALS, description="The `next` of the page before.")] = -1,
+    cursor: Cursor = -1,
 ) -> TrialPage:
     """Return a page of trials, by number or by `sort`.
 
-    By number a cursor is exact however the study changes meanwhile. By `sort` it counts the rows before the page, so
-    that trials which end meanwhile can move others from page to page.
+    By number a cursor is exact however the study changes. By `sort` it counts the rows before the
+    page, so that trials which end meanwhile can move others from page to page.
     """
     order = check_order(sort)
     after = max(cursor, 0) if order else cursor
@@ -52,12 +53,13 @@ def list_trials(
     found = stored.trial_page(check_condition(where), order, after, limit + 1, LISTED)
     shown = found.head(limit)
     following = (after + limit if order else shown["number"][-1]) if found.height > limit else None
-    return TrialPage(trials=[TrialRow(row) for row in StoredParams(stored).decode(shown)], next=following)
+    rows = [TrialRow(row) for row in StoredParams(stored).decode(shown)]
+    return TrialPage(trials=rows, next=following)
 
 
 @router.get("/studies/{study}/trials/{number}")
 def show_trial(stored: OpenStudy, number: Number, reader: OpenReader) -> TrialDetails:
-    """One trial with its configuration, its draws and its metrics."""
+    """Return one trial with its configuration, its draws and its metrics."""
     name: str = stored.row["name"]
     try:
         row, metrics = read_trial(reader, name, number)
@@ -77,9 +79,9 @@ def list_metrics(
     stored: OpenStudy,
     name: Annotated[list[str] | None, Query(max_length=20, description="Only these metrics; repeatable.")] = None,
     trials: Annotated[int, Query(ge=1, le=MOST_WITH_METRICS, description="Trials of a page.")] = 20,
-    cursor: Annotated[int, Query(ge=-1, le=MOST_TRIALS, description="The `next` of the page before.")] = -1,
+    cursor: Cursor = -1,
 ) -> MetricPage:
-    """Return the metrics of some trials, by number, step and name; the cursor is the last trial of the page before."""
+    """Return metrics by trial, step and name; the cursor is the last trial of the page before."""
     numbers = stored.trial_page(None, None, cursor, trials + 1, ("number",))["number"].to_list()
     shown = numbers[:trials]
     found = stored.metrics(name, range(shown[0], shown[-1] + 1)) if shown else pl.DataFrame()

@@ -1,7 +1,8 @@
-"""Who may do what: tokens and their roles.
+"""Tokens, and what their roles may do.
 
-A token is 256 random bits. Its SHA-256 is enough to know it again, without salt or a slow hash: these make guessed
-passwords expensive, and nobody guesses 256 bits; equal tokens, which a salt would hide, do not happen.
+A token is 256 random bits. Its SHA-256 is enough to know it again, without salt or a slow hash:
+these make guessed passwords expensive and hide equal ones, and 256 bits are neither guessed nor
+equal.
 """
 
 from __future__ import annotations
@@ -14,29 +15,29 @@ from storage import StoreRequest, open_reader, request_service
 from storage.tokens import ROLES, Role, Token
 
 COOKIE = "graft_token"
-"""By which a browser sends the token that was typed into the page."""
+"""The cookie in which a browser sends the token that was typed into the page."""
 _PREFIX = "graft_"
-"""By which a token that was published by mistake is found."""
+"""The start of each token, by which one that was published by mistake is found."""
 _BYTES = 32
 
 
 @dataclass(frozen=True)
 class Holder:
-    """On whose behalf a request is made."""
+    """The person or program on whose behalf a request is made."""
 
     name: str
-    """The token's name; of a request that needs no token `local`."""
+    """The token's name; `local` for a request that needs no token."""
     role: Role
     digest: str = ""
-    """SHA-256 of the token, by which it is looked up again; of a request that needs no token empty."""
+    """SHA-256 of the token, to look it up again; empty for a request that needs no token."""
 
     @property
     def requester(self) -> str | None:
-        """On whose behalf what is asked of the queue is done; None: who may change all."""
+        """The person for whom the queue does what is asked; None for one who may change all."""
         return None if self.may("admin") else self.name
 
     def may(self, role: Role) -> bool:
-        """Return whether what asks for this role is allowed."""
+        """Return True if the holder may do what asks for this role."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
@@ -45,9 +46,10 @@ LOCAL = Holder("local", "admin")
 
 
 def make_token(url: str, name: str, role: str, seconds: float | None = None) -> str:
-    """Write a new token into the database and give it, for the only time; it expires in so many seconds (None: never).
+    """Write a new token into the database and return it, for the only time.
 
-    A service that runs writes it. Raises StudyError as `tokens.add` and `request_service` do.
+    It expires in so many seconds, or never. A service that runs writes it. Raises StudyError as
+    `tokens.add` and `request_service` do.
     """
     token = _PREFIX + secrets.token_urlsafe(_BYTES)
     row = {"role": role, "digest": _digest(token), "seconds": seconds}
@@ -62,7 +64,7 @@ def read_tokens(url: str) -> list[Token]:
 
 
 def find_holder(url: str, token: str) -> Holder | None:
-    """Return whose token it is; None: it is not known, was revoked, or has expired."""
+    """Return the holder of a token; None for one that is unknown, revoked or expired."""
     digest = _digest(token)
     with open_reader(url) as reader:
         found = reader.find_token(digest)

@@ -1,8 +1,8 @@
-"""What is refused before any route is reached.
+"""The checks of a request before it reaches a route.
 
-The checks come in the order of what they cost: the server's name, the origin of a page's request, the rate, the token,
-the body. All are made on loopback, too: a page of another site can send requests there, and a name that somebody else
-controls can lead there (DNS rebinding).
+They come in the order of their costs: the server's name, the origin of a page's request, the rate,
+the token, the body. All are made on loopback, too: a page of another site can send requests there,
+and a name that somebody else controls can lead there (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READING = ("GET", "HEAD")
 _CLIENTS = 10_000
 """Clients whose rate is remembered."""
 _FREE = ("/login", "/static/")
-"""Where a browser without a token gets to."""
+"""Paths that a browser without a token gets to."""
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -41,12 +41,12 @@ _HEADERS = {
 }
 
 FindHolder = Callable[[str], Holder | None]
-"""Whose token a text is; None: nobody's. Raises RefusalError where that cannot be looked up."""
+"""Token -> its holder, or None. Raises RefusalError where that cannot be looked up."""
 
 
 @final
 class Guard:
-    """The application behind it sees only requests that pass; it finds the Holder in `request.state.holder`."""
+    """Lets good requests pass to the application, with their Holder in `request.state.holder`."""
 
     def __init__(self, app: ASGIApp, settings: Settings, find_holder: FindHolder) -> None:
         self._app = app
@@ -73,8 +73,8 @@ class Guard:
         try:
             body = await self._check(scope, receive)
             # A stream is open for minutes, and counted by itself.
-            turn = nullcontext() if scope["path"].endswith("/events") else self._turns.turn(name_client(scope))
-            async with turn:
+            is_stream = scope["path"].endswith("/events")
+            async with nullcontext() if is_stream else self._turns.turn(name_client(scope)):
                 await self._app(scope, _replay(body, receive), send_with_headers)
         except RefusalError as refusal:
             await answer(refusal, scope)(scope, receive, send_with_headers)
@@ -87,7 +87,8 @@ class Guard:
         _check_origin(scope["method"], headers)
         wait = self._rates.take(name_address(scope))
         if wait:
-            raise RefusalError(429, "too many requests; wait a little", {"Retry-After": str(int(wait) + 1)})
+            again = {"Retry-After": str(int(wait) + 1)}
+            raise RefusalError(429, "too many requests; wait a little", again)
         state["holder"] = await self._authenticate(scope["path"], headers)
         state["token"] = state["holder"] and state["holder"].name
         return await self._read_body(scope["method"], headers, receive)
@@ -109,16 +110,16 @@ class Guard:
         return holder
 
     async def _read_body(self, method: str, headers: Headers, receive: Receive) -> bytes:
-        """Return all of the body; of methods that only read, none."""
+        """Return all of the body; nothing for methods that only read."""
         if method in _READING:
             return b""
-        most = self._settings.largest_body
+        most, seconds = self._settings.largest_body, self._settings.body_seconds
         told = headers.get("content-length", "0")
         if not told.isdecimal() or int(told) > most:
             raise RefusalError(413, f"the body has more than {most:,} bytes")
         parts = bytearray()
         try:
-            with anyio.fail_after(self._settings.body_seconds):
+            with anyio.fail_after(seconds):
                 more = True
                 while more:
                     message = await receive()
@@ -127,7 +128,7 @@ class Guard:
                     if len(parts) > most:
                         raise RefusalError(413, f"the body has more than {most:,} bytes")
         except TimeoutError:
-            raise RefusalError(408, f"the body took more than {self._settings.body_seconds:g} seconds") from None
+            raise RefusalError(408, f"the body took more than {seconds:g} seconds") from None
         return bytes(parts)
 
 
@@ -183,7 +184,7 @@ class Counts:
 
 @final
 class Turns:
-    """Answers are made for each client a few at a time, so that one who asks for many keeps none from the others."""
+    """Lets the answers for each client be made a few at a time, so that none delays the others."""
 
     def __init__(self, at_once: int, waiting: int) -> None:
         self._at_once, self._most = at_once, at_once + waiting
@@ -192,7 +193,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncGenerator[None]:
-        """Wait until one more answer may be made for the client; refused with 429 if too many wait."""
+        """Wait until one more answer may be made for the client; 429 if too many wait."""
         if self._asked[client] >= self._most:
             raise RefusalError(429, "too many requests of yours wait for their answers", {"Retry-After": "5"})
         self._asked[client] += 1
@@ -211,7 +212,7 @@ def name_address(scope: Scope) -> str:
 
 
 def name_client(scope: Scope) -> str:
-    """Return the person on whose behalf a request is made, by the token's name; without tokens the address."""
+    """Return the person for whom a request is made, as `token NAME`; without tokens the address."""
     holder: Holder | None = scope["state"]["holder"]
     return f"token {holder.name}" if holder and holder.digest else name_address(scope)
 
@@ -241,7 +242,7 @@ def _check_origin(method: str, headers: Headers) -> None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a receiver that gives the body that was read already, and then that the client has gone."""
+    """Return a receiver that gives the body already read, and then what the client sends."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:

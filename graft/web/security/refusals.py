@@ -1,4 +1,4 @@
-"""Refusals: what a client is told, in one line, and what the log says of it, in one line of JSON."""
+"""Refusals: one line for the client, and one line of JSON for the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST = 200
 
 
 class RefusalError(Exception):
-    """A request is not done: its status, the reason in one line, and headers that go with the answer."""
+    """A request is refused: its status, the reason in one line, and headers of the answer."""
 
     def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(reason)
@@ -44,10 +44,7 @@ def log_refusal(refusal: RefusalError, scope: Mapping[str, Any]) -> None:
 
 
 def answer(refusal: RefusalError, scope: Mapping[str, Any]) -> Response:
-    """Log the refusal of a request, and give what the client is told: `{"error": ...}`, or a page.
-
-    A person without a token is led to where one is typed.
-    """
+    """Log a refusal and return its answer: `{"error": ...}`, a page, or the way to the login."""
     log_refusal(refusal, scope)
     if scope["path"].startswith(_FOR_PROGRAMS):
         return JSONResponse({"error": refusal.reason}, refusal.status, dict(refusal.headers))

@@ -26,10 +26,7 @@ class Sparing:
 
 
 def spare(app: ASGIApp, settings: Settings, trains: Callable[[], bool]) -> Sparing | None:
-    """Return the application behind a budget and what is kept of its answers; None: its settings ask for none.
-
-    `trains`: whether anything trains; where nothing does, every answer is new and comes at once.
-    """
+    """Return the application behind a budget and a store of answers, or None by its settings."""
     if settings.processor is None:
         return None
     bucket = Bucket(settings.processor, settings.processor_burst, is_needed=trains)

@@ -1,7 +1,7 @@
-"""Answers of a moment ago are given again: ten people who look at one study cost little more than one.
+"""Answers of a moment ago are given again: ten people at one study cost little more than one.
 
-What a page shows is never older than the change that made it ask: an event stream that tells of a change forgets all
-that is kept, and so does each request that writes.
+A page never shows anything older than the change that made it ask: an event stream that tells of a
+change forgets all that is kept, and so does each request that writes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from graft.web.security.access import Holder
 
 FRESH_SECONDS = 1.0
-"""How old an answer may be."""
+"""Seconds that an answer may be old."""
 STALE_SECONDS = 10.0
-"""How old it may be where the processor is short (`budget`)."""
+"""Seconds that it may be old where the processor is short (`budget`)."""
 _READING = ("GET", "HEAD")
 _LARGEST = 1 << 18
 """Bytes of an answer that is kept."""
@@ -31,18 +31,18 @@ _Key = tuple[str, bytes, Holder | None]
 
 @final
 class Answers:
-    """Keeps what the application behind it answers to GET, by address and by who asks."""
+    """Keeps what the application behind it answers to GET, by address and by holder."""
 
     def __init__(
         self, app: ASGIApp, lifetime: Callable[[], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`lifetime`: seconds that an answer may be old now; 0: none is given again."""
+        """`lifetime`: seconds that an answer may be old now, 0 if none is given again."""
         self._app, self._lifetime, self._clock = app, lifetime, clock
         self._kept: OrderedDict[_Key, tuple[float, tuple[Message, ...]]] = OrderedDict()
         self._era = 0
-        """Counts how often all was forgotten: what was begun before that is not kept."""
+        """Counts how often all was forgotten: an answer that was begun before is not kept."""
         self.given = 0
-        """How often an answer was given again."""
+        """Number of answers that were given again."""
 
     def forget(self) -> None:
         """Forget what was answered before, as something has changed."""
@@ -50,11 +50,12 @@ class Answers:
         self._era += 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "GET" or scope["path"].startswith("/static/"):
+        is_http = scope["type"] == "http"
+        if not is_http or scope["method"] != "GET" or scope["path"].startswith("/static/"):
             try:
                 await self._app(scope, receive, send)
             finally:
-                if scope["type"] == "http" and scope["method"] not in _READING:
+                if is_http and scope["method"] not in _READING:
                     self.forget()  # what is kept is older than what was written
             return
         key = scope["path"], scope["query_string"], scope["state"]["holder"]
@@ -86,7 +87,7 @@ def _copy(message: Message) -> Message:
 
 
 def _may_be_kept(messages: list[Message]) -> bool:
-    """Return whether it is a small page or table that was found, and not for one holder alone."""
+    """Return True for a small page or table that was found, and is not for one holder alone."""
     if not messages or messages[0].get("status") != 200:
         return False
     headers = dict(messages[0]["headers"])

@@ -1,10 +1,10 @@
 """A processor budget for answers: training beside them keeps its cores.
 
-The lowest priority is not enough where cores share caches, memory and clock rates: a process that is busy all the time
-slows its neighbours though it never takes their place. So the seconds of the processor that this process has used are
-paid out of a bucket (token bucket: Turner, "New directions in communications", IEEE Communications Magazine 24(10),
-1986) that fills at a fraction of a core. What a person does in a browser is paid from what the bucket holds; who asks
-in a loop waits for it to fill.
+The lowest priority is not enough where cores share caches, memory and clock rates: a busy process
+slows its neighbours though it never takes their place. So the processor seconds of this process are
+paid out of a bucket (token bucket: Turner, "New directions in communications", IEEE Communications
+Magazine 24(10), 1986) that fills at a fraction of a core. It holds enough for a person in a
+browser; a program that asks in a loop waits for it to fill.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from graft.web.security.guard import Rates
 from graft.web.security.refusals import RefusalError, answer
 
 LONGEST_WAIT = 30.0
-"""Seconds; who would wait longer is refused with 503."""
+"""Seconds of the longest wait; a longer one is refused with 503."""
 _URGENT_RATE, _URGENT_BURST = 3.0, 30
-"""Pages that are opened, with their scripts and styles, a second in the long run and at once, which do not wait."""
+"""Opened pages, scripts and styles that do not wait: per second in the long run, and at once."""
 _FIRST_COST = 0.03
 """Processor seconds of an answer, while none was made."""
 _SMOOTHING = 0.1
@@ -34,7 +34,7 @@ _SOONEST = 0.005
 
 @final
 class Bucket:
-    """Processor seconds that may be used: never more than `burst`, and a debt never larger than it."""
+    """Processor seconds that may be used: at most `burst`, and a debt of at most as much."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Bucket:
         clock: Callable[[], float] = time.monotonic,
         used: Callable[[], float] = time.process_time,
     ) -> None:
-        """`rate`: seconds that come in each second, cores in other words; `used`: by this process since it began.
+        """`rate`: seconds that come in each second (cores); `used`: those of this process so far.
 
         `is_needed`: whether anything trains; where nothing does, the bucket stays full.
         """
@@ -55,11 +55,11 @@ class Bucket:
 
     @property
     def is_needed(self) -> bool:
-        """Whether answers are to be held back at all."""
+        """True if answers are to be held back at all."""
         return self._is_needed()
 
     def level(self) -> float:
-        """Return the seconds that are left; below 0: as much is owed."""
+        """Return the seconds that are left; below 0 they are owed."""
         since, counted = self._since, self._counted
         self._since, self._counted = self._clock(), self.used()
         left = self._left + (self._since - since) * self.rate - (self._counted - counted)
@@ -69,13 +69,13 @@ class Bucket:
 
     @property
     def is_low(self) -> bool:
-        """Whether less than half is left."""
+        """True if less than half is left."""
         return self.level() < self.burst / 2
 
 
 @dataclass(kw_only=True)
 class Waits:
-    """What has waited since the server began."""
+    """Counts of the requests that waited since the server began."""
 
     answers: int = 0
     seconds: float = 0.0
@@ -84,10 +84,10 @@ class Waits:
 
 @final
 class Budget:
-    """Holds requests back while the bucket is empty, the first first.
+    """Holds requests back while the bucket is empty, in their order.
 
-    Event streams never wait, as they are few and ask for little; neither do pages that a person opens, up to some a
-    second. Both are paid for all the same.
+    Event streams never wait, as they are few and ask for little; neither do pages that a person
+    opens, up to some a second. Both are paid for all the same.
     """
 
     def __init__(self, app: ASGIApp, bucket: Bucket, clock: Callable[[], float] = time.monotonic) -> None:
@@ -106,21 +106,22 @@ class Budget:
         if scope["type"] != "http" or not self._bucket.is_needed or scope["path"].endswith("/events"):
             await self._app(scope, receive, send)
             return
-        is_page = dict(scope["headers"]).get(b"sec-fetch-dest") == b"document" or scope["path"].startswith("/static/")
+        is_document = dict(scope["headers"]).get(b"sec-fetch-dest") == b"document"
+        is_page = is_document or scope["path"].startswith("/static/")
         try:
-            if not is_page or self._urgent.take(""):  # a person who opens pages, and not too many, does not wait
+            # A person who opens pages, and not too many, does not wait.
+            if not is_page or self._urgent.take(""):
                 await self._wait()
         except TimeoutError:
             self.waits.refused += 1
-            refusal = RefusalError(
-                503, "studies train, and what answers may take of the processor is used up", {"Retry-After": "10"}
-            )
+            reason = "studies train, and what answers may take of the processor is used up"
+            refusal = RefusalError(503, reason, {"Retry-After": "10"})
             await answer(refusal, scope)(scope, receive, send)
             return
         await self._answer(scope, receive, send)
 
     async def _wait(self) -> None:
-        """Wait until the bucket has more than open answers will cost; TimeoutError after LONGEST_WAIT."""
+        """Wait until the bucket has more than open answers cost; TimeoutError in the end."""
         if self._missing() < 0 and not self._turn.locked():
             return
         began = self._clock()
@@ -140,7 +141,7 @@ class Budget:
         is_open = True
 
         def note_made() -> None:
-            """Record that an answer is made: a slow client may take as long as it likes to receive it."""
+            """Record that an answer is made; a slow client may take its time to receive it."""
             nonlocal is_open
             if is_open:
                 is_open = False

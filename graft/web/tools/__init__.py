@@ -1,4 +1,4 @@
-"""The tools by which programs work with a database: the same over stdio and HTTP, by the Model Context Protocol (MCP).
+"""The tools by which programs work with a database, over stdio and HTTP (Model Context Protocol).
 
 tool.py      a tool: a function, and what its docstring and its signature say of it
 offered.py   the tools that there are

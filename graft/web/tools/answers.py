@@ -1,7 +1,7 @@
-"""Answers that fit into a program's context: some of the rows, shortened texts, and a cursor for the rest.
+"""Answers that fit into a program's context: some rows, shortened texts, a cursor for the rest.
 
-Rows have the names that `--format json` of the command has. What is null is left out, and numbers are rounded to six
-digits; the tool `export` gives all of them whole.
+Rows have the names of the command's `--format json`. Nulls are left out, and numbers are rounded to
+six digits; the tool `export` gives all of them whole.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import IO, Any
 from spaces.messages import shorten
 
 LARGEST = 4_000
-"""Characters of an answer: fewer than 2,000 tokens of GPT-2, whose tokens of numbers in JSON have two characters."""
+"""Characters of an answer: under 2,000 tokens of GPT-2, two characters each in numbers of JSON."""
 _LONGEST_TEXT = 400
 """Characters of a text in a row."""
 _MOST_ITEMS = 40
@@ -26,7 +26,7 @@ _DIGITS = 6
 
 
 def digest(value: Any) -> Any:
-    """Return a value as JSON has it, shortened: no nulls in mappings, six digits, short texts, not too many items."""
+    """Return a value as short JSON: no nulls in mappings, six digits, short texts, few items."""
     if isinstance(value, Mapping):
         kept = [(str(name), digest(item)) for name, item in value.items() if item is not None]
         return dict(kept[:_MOST_ITEMS])
@@ -42,10 +42,7 @@ def digest(value: Any) -> Any:
 def list_rows(
     rows: Sequence[Mapping[str, Any]], start: int = 0, facts: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the facts, and as many `rows` as fit; `next`, where rows are left, is the cursor of the first of them.
-
-    `start`: the cursor of the first of these rows.
-    """
+    """Return the facts and as many `rows` as fit; `next` is the cursor of the first left out."""
     answer: dict[str, Any] = {**digest(facts or {}), "rows": []}
     left = LARGEST - len(write(answer)) - len(', "next": 1000000000')
     for index, row in enumerate(rows):
@@ -60,10 +57,7 @@ def list_rows(
 
 
 def cut_file(file: IO[bytes], start: int, size: int, **facts: Any) -> dict[str, Any]:
-    """Return the facts, and about `size` bytes of a file from `start` on as text; `next` is where what is left begins.
-
-    `bytes` is the size of the whole. No character is cut.
-    """
+    """Return the facts and `size` bytes of a file from `start`, in whole characters, and `next`."""
     total = file.seek(0, io.SEEK_END)
     file.seek(min(start, total))
     decoder = codecs.getincrementaldecoder("utf-8")("replace")

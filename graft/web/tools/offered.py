@@ -1,6 +1,6 @@
 """The tools that programs have.
 
-Who calls may do what the role of the token allows, as over HTTP: the tools call what the addresses below `/api` call.
+A caller may do what the token's role allows: the tools call what the addresses below `/api` call.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ Answer = dict[str, Any]
 _PART = "study bytes text next? note?"
 _VERDICTS = "rows study state made_in_advance commands history next? note?"
 _SETTLE_SECONDS = 0.2
-"""After which a study whose process is gone counts as interrupted (`wait_for_study`)."""
+"""Seconds after which a study whose process is gone counts as interrupted (`wait_for_study`)."""
 _OF_TRIALS = ("number", "group_number", "state", "steps", "objective", "second_objective", "feasible", "seed", "error")
 
 
 def _look(caller: Caller, reader: Reader, study: str, name: str) -> dict[str, str]:
-    """Record a look at interim results of a study with a claim; `note` says so, where there is one."""
+    """Record a look at interim results of a study with a claim; return the note on it, if any."""
     note = note_look(reader, caller.settings.database, study, f"mcp {name}")
     return {"note": note} if note else {}
 
@@ -85,7 +85,8 @@ def _list(
         rows = [{"family": name, "names": packaged_names(name)} for name in FAMILIES]
         if family is not None:
             of_family = _read_family(caller, family)
-            rows = [*{row["name"]: {"name": row["name"], "about": row["about"]} for row in of_family}.values()]
+            about = {row["name"]: row["about"] for row in of_family}
+            rows = [{"name": name, "about": text} for name, text in about.items()]
         return list_rows(rows[cursor:], cursor)
     with caller.read() as reader:
         if what == "queue":
@@ -124,13 +125,14 @@ def _describe(
     rows = [row for row in _read_family(caller, kind) if row["name"] == own]
     if not rows:
         raise RefusalError(404, no_such(kind, own, packaged_names(kind)))
-    fields = [{key: row[key] for key in ("field", "rule", "default")} for row in rows if row["field"]]
+    keys = ("field", "rule", "default")
+    fields = [{key: row[key] for key in keys} for row in rows if row["field"]]
     return list_rows(fields[cursor:], cursor, {"name": name, "about": rows[0]["about"]})
 
 
 @tool("good study trials summary notes claims")
 def _check(caller: Caller, space: Space) -> Answer:
-    """Check a space, and say in a line what it would train; an error names the line and the rule."""
+    """Check a space, and say in a line what it would train; an error names line and rule."""
     found = caller.checker.ask(describe_space, (caller.submitted(space),), caller.client)
     return {"good": True, **digest(found)}
 
@@ -144,8 +146,8 @@ def _advise(
         int | None, Field(ge=3, le=100, description="Queue a study of so many other seeds, to advise by.")
     ] = None,
 ) -> Answer:
-    """Say what the seeds of a space's claim can find, by finished studies of the same arms; or what trials know of a
-    task: noise over seeds, best of N, ranges of the best tenth.
+    """Say what the seeds of a space's claim can find, by finished studies of the same arms; or what
+    trials know of a task: noise over seeds, best of N, ranges of the best tenth.
 
     `pilot` first queues one, of other seeds: watch it, then advise again.
     """
@@ -196,7 +198,7 @@ def _watch(
     study: Study,
     seconds: Annotated[float, Field(ge=0, le=50, description="Wait so long at most for its end.")] = 20.0,
 ) -> Answer:
-    """Wait for the end of a study: outcome finished, failed, stopped, interrupted, or timeout while it goes on.
+    """Wait for a study's end: outcome finished, failed, stopped, interrupted, or else timeout.
 
     Shows no result.
     """
@@ -232,7 +234,7 @@ def _query(
     with caller.read() as reader:
         stored = reader.study(study)
         note = _look(caller, reader, study, "query")
-        # By number the page after a cursor is exact, however the study changes; the cursor of the tool is the next one.
+        # By number the page after a cursor is exact; the cursor of the tool is the next trial.
         after = cursor if order else cursor - 1
         found = stored.trial_page(condition, order, after, limit + 1, LISTED)
         kept = {*_OF_TRIALS, *find_varying_params(stored)}
@@ -265,8 +267,8 @@ def _compare(
 
 @tool(_VERDICTS)
 def _claim(caller: Caller, study: Study) -> Answer:
-    """Decide the claims of a study: confirmed, refuted or undecided, with gain, interval, power and the seeds still
-    needed; and their history.
+    """Decide the claims of a study: confirmed, refuted or undecided, with gain, interval, power and
+    the seeds still needed; and their history.
     """
     with caller.read() as reader:
         note = _look(caller, reader, study, "claim")
@@ -292,7 +294,7 @@ def _reveal(caller: Caller, study: Study) -> Answer:
 
 @tool("rows study number state steps config replay next? note?")
 def _show(caller: Caller, study: Study, number: Annotated[int, Field(ge=0, lt=MOST_TRIALS)]) -> Answer:
-    """Show one trial: configuration, metrics (lowest, highest, last), and the command that replays it."""
+    """Show one trial: configuration, metrics (lowest, highest, last), and its replay command."""
     with caller.read() as reader:
         note = _look(caller, reader, study, "show")
         row, metrics = read_trial(reader, study, number)
@@ -314,7 +316,7 @@ def _export(
     cursor: Cursor = 0,
     bytes: Size = LARGEST // 2,  # noqa: A002 - the name that programs know
 ) -> Answer:
-    """Give a table (CSV), the claim report (JSON) or the space of a study, whole, a part at a time."""
+    """Give a table (CSV), the claim report (JSON) or the space of a study, a part at a time."""
     with caller.read() as reader, tempfile.TemporaryFile() as table:
         stored = reader.study(study)
         note = {} if what == "space" else _look(caller, reader, study, "export")

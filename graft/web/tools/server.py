@@ -30,9 +30,9 @@ from spaces.messages import no_such, one_line, shorten
 
 LOG = logging.getLogger("graft.web.tools")
 LOOK_SECONDS = 1.0
-"""Between two looks of `watch` at the database."""
+"""Seconds between two looks of `watch` at the database."""
 LONGEST_ERROR = 600
-"""Characters of an error: what is sent may be quoted in it."""
+"""Characters of an error, at most: what is sent may be quoted in it."""
 _INSTRUCTIONS = (
     "Graft trains many tiny transformers at once, and decides claims about them. A space is YAML. From a question to a "
     "verdict: describe a space that is near; write arms, seeds and claim into it; check; advise; submit; watch until "
@@ -78,7 +78,7 @@ def make_server(find_caller: Callable[[Any], Caller]) -> Server[Any]:
 
 
 async def _wait(caller: Caller, tool: Tool, arguments: BaseModel) -> dict[str, Any]:
-    """Return a tool's answer; one that waits for a study looks again until that has ended, and keeps no thread."""
+    """Return a tool's answer; `watch` looks until its study has ended, and keeps no thread."""
     ends_at = anyio.current_time() + getattr(arguments, "seconds", 0.0)
     while True:
         answer = await to_thread.run_sync(tool.call, caller, arguments)
@@ -89,14 +89,15 @@ async def _wait(caller: Caller, tool: Tool, arguments: BaseModel) -> dict[str, A
 
 
 def _read_arguments(tool: Tool, given: dict[str, Any]) -> BaseModel:
-    """Return the arguments of a call; refused with the name, the value and the rule of the first that is wrong."""
+    """Return the arguments of a call; refused with name, value and rule of the first wrong one."""
     try:
         return tool.arguments(**given)
     except ValidationError as error:
         # An unknown name is more telling than the one that it was meant to be, which is missing.
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         place = ".".join(map(str, first["loc"]))
-        known = f"; it takes {', '.join(tool.arguments.model_fields)}" if first["type"] == "extra_forbidden" else ""
+        is_unknown = first["type"] == "extra_forbidden"
+        known = f"; it takes {', '.join(tool.arguments.model_fields)}" if is_unknown else ""
         value = "" if first["type"] == "missing" else f", not {shorten(repr(first['input']), 80)}"
         raise RefusalError(422, f"{tool.name}: {shorten(place, 60)}: {first['msg']}{value}{known}") from None
 
@@ -113,9 +114,10 @@ def _explain(error: Exception, caller: Caller | None) -> str:
 
 
 async def answer_http(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request over HTTP that the guard has let through; each is whole, and no session is kept."""
+    """Answer a request over HTTP that the guard has passed; each is whole, without a session."""
     caller = Caller.of(scope)
-    manager = StreamableHTTPSessionManager(make_server(lambda _: caller), json_response=True, stateless=True)
+    server = make_server(lambda _: caller)
+    manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
     async with manager.run():
         await manager.handle_request(scope, receive, send)
 
@@ -123,8 +125,8 @@ async def answer_http(scope: Scope, receive: Receive, send: Send) -> None:
 def serve_stdio(settings: Settings, token: str | None) -> None:
     """Answer a program on stdin and stdout until it closes them.
 
-    It may do what the holder of the token may; without a token what the person may who starts it. Each call looks the
-    token up, which may have been revoked.
+    It may do what the token's holder may, or without a token the person who starts it. Each call
+    looks the token up, which may have been revoked.
     """
     checker = Checker(settings.check_seconds)
 
@@ -136,7 +138,8 @@ def serve_stdio(settings: Settings, token: str | None) -> None:
 
     async def answer() -> None:
         async with stdio_server() as (received, sent):
-            warm_up()  # only here: processes that are forked must not have the stdout of the protocol
+            # Only here: processes that are forked must not have the stdout of the protocol.
+            warm_up()
             server = make_server(find_caller)
             await server.run(received, sent, server.create_initialization_options())
 

@@ -1,4 +1,4 @@
-"""A tool for programs: a function whose docstring says what it does, and whose signature says what it takes."""
+"""A tool for programs: a function whose docstring and signature say what it does and takes."""
 
 from __future__ import annotations
 
@@ -43,20 +43,22 @@ class Tool:
     arguments: type[BaseModel]
 
     def input_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments, without titles, which repeat names, and without defaults of null."""
+        """Return the JSON Schema of the arguments, without titles and defaults of null."""
         schema = self.arguments.model_json_schema()
         fields = {
             name: {key: value for key, value in field.items() if key != "title" and (key, value) != ("default", None)}
             for name, field in schema.get("properties", {}).items()
         }
-        rest = {name: schema[name] for name in ("type", "required", "additionalProperties") if name in schema}
+        keys = ("type", "required", "additionalProperties")
+        rest = {name: schema[name] for name in keys if name in schema}
         return {**rest, "properties": fields}
 
     def output_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the answer."""
         names = self.answers.split()
         fields = {name: _SCHEMAS[name] for name in self.answers.replace("?", "").split()}
-        return {"type": "object", "properties": fields, "required": [name for name in names if name[-1] != "?"]}
+        required = [name for name in names if name[-1] != "?"]
+        return {"type": "object", "properties": fields, "required": required}
 
     def call(self, caller: Caller, arguments: BaseModel) -> dict[str, Any]:
         """Return the tool's answer; raises RefusalError or another GraftError, one line."""

@@ -4,9 +4,9 @@ from transformers import PreTrainedConfig
 
 
 class GraftConfig(PreTrainedConfig):
-    """`network`: the classes of `network_graft` and their fields; `shapes`: of its parameters, by name.
+    """`network`: the classes of `network_graft` and their fields; `shapes`: of parameters by name.
 
-    `own_vocabulary`: how many tokens the network knows, where the tokenizer has others beside them; else None.
+    `own_vocabulary`: number of tokens that the network knows, if the tokenizer has others; or None.
     """
 
     model_type = "graft"

@@ -30,25 +30,27 @@ class GraftForCausalLM(PreTrainedModel, GenerationMixin):
                 module = module.get_submodule(folder)
             module.register_parameter(last, nn.Parameter(torch.empty(shape)))
         if config.own_vocabulary is not None:
-            # The network's number for each token of the tokenizer; `own_vocabulary` where it knows none.
+            # The network's number for each token; `own_vocabulary` for a token that it lacks.
             self.register_buffer("own_tokens", torch.zeros(config.vocab_size, dtype=torch.int64))
         self.post_init()
 
     def forward(self, input_ids, attention_mask=None, labels=None, **_):
-        """`labels` [N, s]: the loss is of each but the first after those before it; -100 leaves one out.
+        """Return logits and, with `labels` [N, s], the loss of all but the first; -100 skips one.
 
         `attention_mask` [N, s]: 0 for padding, which may stand at either end of a sequence.
         """
         longest = getattr(self.config, "learned_positions", None)
         if longest and input_ids.shape[1] > longest:
             raise ValueError(f"{input_ids.shape[1]} tokens are more than the {longest} positions that were learned")
-        if attention_mask is not None and attention_mask.ndim == 2 and not attention_mask[:, 0].all():
+        is_padded = attention_mask is not None and attention_mask.ndim == 2
+        if is_padded and not attention_mask[:, 0].all():
             logits = self._without_padding_before(input_ids, attention_mask)
         else:
             logits = self._logits(input_ids)
         loss = None
         if labels is not None:
-            loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
+            guesses = logits[:, :-1].flatten(0, 1).float()
+            loss = nn.functional.cross_entropy(guesses, labels[:, 1:].flatten())
         return CausalLMOutput(loss=loss, logits=logits)
 
     def prepare_inputs_for_generation(self, input_ids, attention_mask=None, **_):
@@ -58,13 +60,14 @@ class GraftForCausalLM(PreTrainedModel, GenerationMixin):
         own = self.config.own_vocabulary
         if own is None:
             return self.plan.outputs(self._parameters_by_name(), {"inputs": input_ids}, {})
-        tokens = self.own_tokens[input_ids].clamp(max=own - 1)  # what it does not know it reads as the end of a text
+        # A token that the network lacks is read as the end of a text.
+        tokens = self.own_tokens[input_ids].clamp(max=own - 1)
         logits = self.plan.outputs(self._parameters_by_name(), {"inputs": tokens}, {})
         unknown = logits.new_full((*logits.shape[:-1], 1), UNREACHED)
         return torch.cat([logits, unknown], -1)[..., self.own_tokens]
 
     def _without_padding_before(self, input_ids, attention_mask):
-        """Each sequence moved to the start, where it sees no padding, and its logits moved back."""
+        """Return the logits of each sequence moved to the start, where it sees no padding."""
         length = input_ids.shape[1]
         before = attention_mask.argmax(-1, keepdim=True)
         place = torch.arange(length, device=input_ids.device)
