@@ -76,7 +76,7 @@ class Traced(Algorithm):
 
 
 class Keyed(Algorithm):
-    """An algorithm over keys, uniform on 0 .. 0.999; it answers with a place where it says no more.
+    """An algorithm over keys, uniform on 0 .. 0.999; its answer is a place by default.
 
     The first key and the others decide the split.
     """
@@ -157,7 +157,7 @@ class Quickselect(Keyed):
 
 @dataclass(frozen=True, kw_only=True)
 class BinarySearch(Algorithm):
-    """The first of sorted keys that is not below the target; the last one if all are. The target decides the split."""
+    """The first of sorted keys not below the target, else the last; the target's split counts."""
 
     asked: str = "return"
 
@@ -185,10 +185,10 @@ class BinarySearch(Algorithm):
 
 @dataclass(frozen=True, kw_only=True)
 class MaximumSubarray(Keyed):
-    """First and last place of the part with the largest sum, keys uniform on -0.999 .. 0.999, by Kadane's algorithm
-    (Bentley 1984).
+    """First and last place of the part with the largest sum, by Kadane's algorithm (Bentley 1984).
 
-    Of equal sums the one that ends first, of these the longest. The first key and the others decide the split.
+    Keys are uniform on -0.999 .. 0.999. Of equal sums the one that ends first, of these the
+    longest. The first key and the others decide the split.
     """
 
     asked: str = "start, end"
@@ -225,7 +225,7 @@ def redraw_first(numbers: Tensor, fraction: Tensor, sizes: Tensor, choices: int,
 
 
 BLOCK = 20
-"""Neighbouring values among which one that is not uniform decides the split: a divisor of `THOUSAND`, at least 16."""
+"""Size of a block of neighbours in which `move_first` draws: at least 16, divides `THOUSAND`."""
 
 
 def move_first(numbers: Tensor, fraction: Tensor, sizes: Tensor, split: Split) -> Tensor:

@@ -22,10 +22,11 @@ LETTERS = 4
 class LongestCommonSubsequence(Algorithm):
     """The table of directions from which the longest common subsequence of two strings is read.
 
-    The first half of the letters (and the middle one), uniform on 0 .. 3, are one string, the others are the second. A
-    cell is 0 where its two letters are equal, else 1 or 2: the first or the second string can do without its last
-    letter, the first if both can. The answer is a square matrix over all letters, -1 wherever the row is not of the
-    first or the column not of the second string. The first two letters and the others decide the split.
+    The first half of the letters (and the middle one), uniform on 0 .. 3, are the first string. A
+    cell is 0 where its two letters are equal, else 1 or 2: the first or the second string can do
+    without its last letter, the first if both can. The answer is a square matrix over all letters,
+    -1 outside the first string's rows and the second's columns. The first two letters and the
+    others decide the split.
     """
 
     asked: str = "b"
@@ -65,11 +66,8 @@ class MatrixChainOrder(Keyed):
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         def cost(length: int, left: int) -> Tensor:
             count = example.shape[-1] - 1 - length
-            return (
-                example[..., :count]
-                * example[..., left + 1 : left + 1 + count]
-                * example[..., length + 1 : length + 1 + count]
-            )
+            first, middle, last = (example[..., at : at + count] for at in (0, left + 1, length + 1))
+            return first * middle * last
 
         single = torch.zeros_like(example[..., 1:])
         splits = torch.nn.functional.pad(_best_splits(single, cost, first=1), (1, 0, 1, 0))
@@ -84,11 +82,12 @@ class MatrixChainOrder(Keyed):
 
 @dataclass(frozen=True, kw_only=True)
 class OptimalSearchTree(Algorithm):
-    """The root of the best search tree over each range of keys, of equally good ones the first (section 15.5).
+    """The root of the best search tree over each range of keys, of equals the first (section 15.5).
 
-    A search ends at key i with probability p_i and between two keys, before the first, or after the last one with q_i.
-    These 2 n + 1 are uniform numbers over their sum, cut to three decimals; p is written with a 0 at its end. q_0, of
-    its block of twenty thousandths, and the others decide the split. Entry i, j is the root over keys i .. j - 1.
+    A search ends at key i with probability p_i, and beside keys with q_i. These 2 n + 1 are uniform
+    numbers over their sum, cut to three decimals; p is written with a 0 at its end. q_0 in its
+    block of twenty thousandths and the others decide the split. Entry i, j is the root over keys i
+    .. j - 1.
     """
 
     asked: str = "root"
@@ -121,7 +120,7 @@ class OptimalSearchTree(Algorithm):
 
 
 def write_strings(letters: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
-    """Write of which string each letter [..., n] is, `first` [..., 1] of the first, and the letters."""
+    """Write each letter's string [..., n], 0 for the first `first`, else 1, and the letters."""
     second = (torch.arange(letters.shape[-1], device=letters.device) >= first).long()
     return write_fields({"string": second[..., None], "key": letters[..., None]}, sizes)
 
@@ -153,20 +152,17 @@ def _directions(letters: Tensor, first: Tensor) -> Tensor:
 def _best_splits(single: Tensor, cost: Callable[[int, int], Tensor], first: int) -> Tensor:
     """Return the last item of the left part of each range i .. j, items from `first`, [..., n, n].
 
-    A range costs what its two parts do and `cost(j - i, k - i)`, for all i at once; one item alone costs `single`
-    [..., n]. Of equally good splits the first; 0 where there is no range, and in the diagonal.
+    A range costs what its two parts do and `cost(j - i, k - i)`, for all i at once; an item alone
+    `single` [..., n]. Of equal splits the first; 0 in the diagonal and where there is no range.
     """
     best, table = [single], torch.zeros_like(torch.diag_embed(single))
     for length in range(1, single.shape[-1]):
         count = single.shape[-1] - length
-        costs = torch.stack(
-            [
-                best[left][..., :count] + best[length - 1 - left][..., left + 1 : left + 1 + count] + cost(length, left)
-                for left in range(length)
-            ],
-            -1,
-        )
-        least, split = costs.min(-1)
+        costs = list[Tensor]()
+        for left in range(length):
+            right = best[length - 1 - left][..., left + 1 : left + 1 + count]
+            costs.append(best[left][..., :count] + right + cost(length, left))
+        least, split = torch.stack(costs, -1).min(-1)
         best.append(least)
         split = split + torch.arange(first, first + count, device=split.device)
         table = table + torch.diag_embed(split, offset=length)
@@ -174,5 +170,5 @@ def _best_splits(single: Tensor, cost: Callable[[int, int], Tensor], first: int)
 
 
 def _longest_splits(size: int, first: int) -> str:
-    """Return a matrix [size, size] in which every range from `first` is split before its last item."""
+    """Return a matrix in which each range from `first` is split before its last item."""
     return matrix_text([str(max(j - 1, 0)) if first <= i < j else "0" for j in range(size)] for i in range(size))

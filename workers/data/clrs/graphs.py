@@ -21,7 +21,7 @@ from workers.data.splits import Split, below
 
 @dataclass(frozen=True, kw_only=True)
 class OverGraph(Algorithm):
-    """An algorithm over a random graph, its example the source, 0 if there is none, and the matrix row by row."""
+    """An algorithm over a random graph: its source, 0 if there is none, and the matrix's rows."""
 
     graph: RandomGraph
     sourced: bool = False

@@ -80,12 +80,12 @@ def write_fields(fields: Mapping[str, Tensor], count: Tensor) -> Tensor:
 
 
 def write_matrix(items: Tensor, count: Tensor) -> Tensor:
-    """Return a list of lists, the first `count` [..., 1] rows and columns of items [..., n, n, w]: `[[0 1], [1 0]]`."""
+    """Return the first `count` [..., 1] rows and columns of items [..., n, n, w]: `[[0], [1]]`."""
     return write_list(write_list(items, count[..., None]), count, ", ")
 
 
 def compact(text: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the text without its blanks, anything after it, [..., w]; and its length [..., 1]."""
+    """Return the text without its blanks, its length [..., 1] beside it; anything may follow it."""
     there = text != BLANK
     place = there.cumsum(-1)
     target = torch.where(there, place, 0)  # what is blank goes to column 0, which is cut off
