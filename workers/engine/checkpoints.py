@@ -1,8 +1,9 @@
-"""Checkpoints: the states of a pack's trials in one file, from which each goes on in any pack of its structure.
+"""Checkpoints: files of trials' states, from which each resumes in any pack of its structure.
 
-A file is a safetensors file whose header has one more JSON text: format, structure, and how far each trial was. It gets
-a name that no file had before, and is never changed; on a disk it is written aside, flushed, moved into place, and its
-folder flushed. Who reads it knows its SHA-256, so that a file that is cut short or changed by a bit counts as none.
+A safetensors file, whose header has one more JSON text: format, structure, and each trial's
+progress. It has a name that no file had before, and is never changed; on a disk it is written
+aside, flushed, moved into place, and its folder flushed. Readers know its SHA-256, so that a
+damaged file is none.
 
 Legend: L trials in a file.
 """
@@ -29,9 +30,9 @@ from spaces.records import Checkpoint
 
 FORMAT = 1
 _NOTES = "graft"
-"""Where our text stands in the header."""
+"""Key of our text in the header."""
 _LATER_OPTIONS = {"accumulate": 1, "autocast": "none"}
-"""Of `training`, which came after the first release, with what was done before."""
+"""Options of `training` that came after the first release, with their values before."""
 _ASIDE = ".part"
 _NAME = re.compile(rf"(?P<worker>.+)-(?P<sequence>\d{{6,}})-[0-9a-f]{{16}}\.safetensors(?P<aside>{re.escape(_ASIDE)})?")
 
@@ -61,7 +62,7 @@ class Snapshot(NamedTuple):
     """Name -> [L, ...] on the CPU, in the order of `trials`."""
 
     def is_of(self, structure: str) -> bool:
-        """Return whether its trials have this structure; older versions may lack newer options."""
+        """Return True if the trials have this structure; older ones may lack newer options."""
         if self.structure == structure:
             return True
         with suppress(ValueError, TypeError, KeyError):  # a text that is no structure of ours
@@ -70,7 +71,7 @@ class Snapshot(NamedTuple):
         return False
 
     def state(self, checkpoint: Checkpoint) -> SavedState | None:
-        """Return the state that a checkpoint names; None if that row is another trial's, start's or step's."""
+        """Return the state that a checkpoint names; None if its row is of another trial or step."""
         if not 0 <= checkpoint.row < len(self.trials):
             return None
         trial = self.trials[checkpoint.row]
@@ -81,15 +82,15 @@ class Snapshot(NamedTuple):
 
 @final
 class Archive:
-    """The checkpoints of one study, in a folder on a disk or under a URL of an object store that fsspec knows.
+    """A study's checkpoints, in a folder on a disk or under a URL of a store that fsspec knows.
 
-    Several processes may write to one folder and read from it; a file outside it is not read, whatever a row says.
+    Several processes may write to one folder and read from it; files outside it are never read.
     """
 
     def __init__(self, url: str, study: str) -> None:
-        """`url`: a folder, or a URL such as `s3://bucket/checkpoints`; each study has a folder of its own in it.
+        """Open a folder, or a URL such as `s3://bucket/checkpoints`, with a folder per study.
 
-        Raises StudyError if the folder cannot be made, if the URL is of an unknown kind, or if a package is missing.
+        Raises StudyError if the folder cannot be made, its kind is unknown, or a package missing.
         """
         _safetensors()
         url = url.removeprefix("file://")
@@ -97,10 +98,10 @@ class Archive:
         self._written = 0
 
     def write(self, worker: str, snapshot: Snapshot) -> tuple[Checkpoint, ...]:
-        """Write one file, and say where each trial of it lies, in the order of `snapshot.trials`.
+        """Write one file, and return the checkpoint of each trial, in their order.
 
-        Raises OSError if that cannot be, and then leaves nothing under the file's name. What could not be flushed to
-        the disk once counts as lost: a second attempt could succeed without it.
+        Raises OSError if that fails, and then leaves no file. Data that could not be flushed once
+        count as lost: a second attempt could succeed without them.
         """
         self._written += 1
         name = f"{quote(worker, safe='')}-{self._written:06d}-{secrets.token_hex(8)}.safetensors"
@@ -113,7 +114,7 @@ class Archive:
         )
 
     def read(self, path: str, sha256: str) -> Snapshot | None:
-        """Read a file of states; None if it is missing, incomplete or cannot be understood."""
+        """Return a file of states; None if it is missing, incomplete or cannot be understood."""
         name = path.rpartition("/")[2]  # in our own folder, which may have been moved since
         found = _NAME.fullmatch(name)
         if found is None or found["aside"]:
@@ -127,11 +128,11 @@ class Archive:
             return None
 
     def tidy(self, keep: Collection[str], alive: Collection[str]) -> None:
-        """Remove the files that nobody needs: not those with a path in `keep`, nor the last of each worker in `alive`.
+        """Remove all files but those in `keep`, and the last of each worker in `alive`.
 
-        A worker tells of a file once it is written, so that its last may be on record a moment later. What a worker
-        that is not alive has left half written goes, too. What cannot be removed stays. Every worker that may write has
-        to be in `alive`, and no worker's name is used again.
+        A worker reports a file once it is written, so its last one may be on record a moment later.
+        Half-written files of workers that are not alive go, too, and files that cannot be removed
+        stay. Every worker that may write has to be in `alive`, and no worker's name is used again.
         """
         kept = {path.rpartition("/")[2] for path in keep}
         spared = {quote(worker, safe="") for worker in alive}
@@ -161,7 +162,7 @@ def _encode(snapshot: Snapshot) -> bytes:
 
 
 def _decode(data: bytes) -> Snapshot | None:
-    """None for another format; raises anything for bytes that are none of ours."""
+    """Return None for another format; raises any error for bytes that are none of ours."""
     size = int.from_bytes(data[:8], "little")
     notes = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_NOTES])
     if notes["format"] != FORMAT:
@@ -184,7 +185,7 @@ def _safetensors() -> Any:
 
 
 class _Files(ABC):
-    """Files of one study, by name; what cannot be done raises OSError."""
+    """A study's files by name; methods raise OSError if they fail."""
 
     @abstractmethod
     def path(self, name: str) -> str:
@@ -256,7 +257,7 @@ class _Folder(_Files):
 
 
 def _flush(folder: Path) -> None:
-    """Put the names of a folder's files on the disk."""
+    """Flush the names of a folder's files to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -38,14 +38,14 @@ ACTIVATIONS: Mapping[type[Activation], str] = {
     ReluSquared: "relu2",
     Tanh: "tanh",
 }
-"""Ours -> theirs, of those that are the same function."""
+"""Our activation -> the name of the same function in transformers."""
 UNREACHED = 1e4
-"""How far below zero the logit of a token is that a trial never saw."""
+"""How far below zero the logit of a token is that the trial never saw."""
 ROUNDING = 1e-5
-"""Difference of outputs, relative to the largest, that a compiled spline may have from one of torch's operations."""
+"""Largest difference of outputs, relative to the largest, of a compiled spline and torch's."""
 COMPARED = 8
 POSITIONS = ("learned", "none", "sinusoidal")
-"""Positions that are added to embeddings, and so are a table."""
+"""Positions that are added to embeddings, and are therefore a table."""
 
 
 def write_safetensors(path: Path, weights: Arrays, metadata: Mapping[str, str] | None = None) -> None:
@@ -55,27 +55,27 @@ def write_safetensors(path: Path, weights: Arrays, metadata: Mapping[str, str] |
 
 
 def check_package() -> None:
-    """Raise StudyError if the package that writes weights is not there."""
+    """Raise StudyError if the package that writes weights is missing."""
     _serialiser()
 
 
 def check_variant(config: Mapping[str, Any], variant: str) -> None:
-    """Raise StudyError with the choices if a trial of this configuration has no such variant of its parameters."""
+    """Raise StudyError with the choices if such a trial has no such variant of its parameters."""
     known = [one.label for one in (RAW, *Recipe.of(config).averaging.variants)]
     if variant not in known:
         raise StudyError(f"--variant: {no_such('variant of this trial', variant, known)}")
 
 
 def check_gpt2(config: Mapping[str, Any]) -> None:
-    """Raise StudyError that names everything in which the architecture of a trial is not GPT-2's."""
+    """Raise StudyError with every difference of a trial's architecture from GPT-2's."""
     if reasons := list(_obstacles(Recipe.of(config))):
         raise StudyError("the trial is no GPT-2: " + "; ".join(reasons))
 
 
 def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None:
-    """Write a folder that `transformers.GPT2LMHeadModel.from_pretrained` reads, of a trial that `check_gpt2` lets pass.
+    """Write a folder for `transformers.GPT2LMHeadModel.from_pretrained`, after `check_gpt2`.
 
-    A trial of the language task with byte pairs goes with its tokenizer, as lm-evaluation-harness needs it.
+    A trial of the language task gets its tokenizer beside it, as lm-evaluation-harness needs it.
     """
     check_package()
     recipe = Recipe.of(config)
@@ -95,9 +95,9 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
 
 @torch.no_grad()
 def largest_difference(trained: TrainedModel, network: Any) -> float:
-    """Between an output of a trained model and of `network`, which has its `outputs`, on sequences of its validation.
+    """Return the largest difference from `network.outputs` on some validation sequences.
 
-    Raises StudyError where it is more than rounding makes.
+    Raises StudyError if it is more than rounding makes.
     """
     inputs, parameters = trained.batch()["inputs"][:COMPARED], dict(trained.named_parameters())
     expected, found = trained(inputs), network.outputs(parameters, {"inputs": inputs}, {})
@@ -108,7 +108,7 @@ def largest_difference(trained: TrainedModel, network: Any) -> float:
 
 
 def _serialiser() -> Any:
-    """Return safetensors' function that serialises to bytes: its errors while it writes a file are no OSErrors."""
+    """Return safetensors' function to bytes: when it writes files, its errors are no OSErrors."""
     try:
         from safetensors.numpy import save
     except ImportError as error:
@@ -135,11 +135,11 @@ def _gpt2(recipe: Recipe, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any]
 
 
 def _widen(tensors: dict[str, Tensor], kept: Sequence[int], size: int) -> None:
-    """Give embedding and unembedding a row for each of `size` tokens of the encoder, then one for the end of a text.
+    """Give both embeddings a row for each of `size` tokens of the encoder, and one for the end.
 
-    A token that the trial has dropped gets a logit that nothing else reaches: LayerNorm's output z has the sum 0, so
-    that the product of g z + b with 1 / g is always the sum of b / g; a row is that vector, scaled to -UNREACHED. Where
-    b is 0 there is no such row, and its logit is 0.
+    A dropped token gets a logit that nothing else reaches: LayerNorm's output z has the sum 0, so
+    that the product of g z + b with 1 / g is always the sum of b / g; a row is that vector, scaled
+    to -UNREACHED. If b is 0 there is no such row, and its logit is 0.
     """
     gain, bias = tensors["transformer.ln_f.weight"].double(), tensors["transformer.ln_f.bias"].double()
     level = (bias / gain).sum()
@@ -168,7 +168,7 @@ def _layer(model: Transformer, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _with_bias(theirs: str, own: Mapping[str, Tensor], ours: str, outputs: int) -> dict[str, Tensor]:
-    """Return a map or a norm; without a bias it has one of zeros."""
+    """Return a map or a norm, with a bias of zeros if it has none."""
     bias = own[f"{ours}_bias"] if f"{ours}_bias" in own else torch.zeros(outputs)
     return {f"{theirs}.weight": own[ours].clone(), f"{theirs}.bias": bias.clone()}
 
@@ -196,7 +196,7 @@ def _settings(model: Transformer, *, tokens: int, length: int) -> dict[str, Any]
 
 
 def _obstacles(recipe: Recipe) -> Iterator[str]:
-    """Yield each way in which the trial's architecture is not GPT-2's, with what it would have to be."""
+    """Yield each difference from GPT-2's architecture, with the value that it needs."""
     model = recipe.model
     if not isinstance(model, Transformer):
         yield f"model.name is {name_of(model)}, must be transformer"

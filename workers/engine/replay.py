@@ -1,4 +1,4 @@
-"""One trial trained again, alone: the numbers that it gives do not depend on where it trained before."""
+"""One trial trained again, alone: its numbers do not depend on where it trained before."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Watch = Callable[[int], None]
 
 
 def retrain(trial: Trial, *, steps: int, device: str, watch: Watch) -> list[Report]:
-    """Train a trial from its step 0 for `steps` steps, fewer if it ends before, in a pack that it has for itself.
+    """Train a trial for `steps` steps from step 0, or to its end, in a pack of its own.
 
-    Returns its reports in the order of steps; the last one tells of its divergence, if it diverges.
+    Returns its reports in the order of steps; the last one may tell of its divergence.
     """
     return _train_alone(trial, steps, device, watch)[1]
 
@@ -46,10 +46,9 @@ def refit_temperature(
 ) -> tuple[dict[str, float], BestTemperatures]:
     """Fit coefficients a4 .. a0 of adaptive temperature to the last layer (paper 001, App. F).
 
-    All heads count together. Returned with what they are fitted to.
-
-    From the validation set, or the set of a condition, of a task that says which item is to be found. Raises StudyError
-    if it does not, if the model shows no attention, or if too few queries miss.
+    All heads count together, on the validation set or that of a condition. Returns them with what
+    they are fitted to. Raises StudyError if the task does not say which item is to be found, the
+    model shows no attention, or too few queries miss.
     """
     recipe = Recipe.of(trial.config)
     sets = draw_sets_of(recipe, evaluation_seed_of(trial))
@@ -77,7 +76,7 @@ def refit_temperature(
 
 
 def _train_alone(trial: Trial, steps: int, device: str, watch: Watch) -> tuple[Pack, list[Report]]:
-    """Train the trial, which is in lane 0."""
+    """Train the trial in lane 0 of a pack of its own."""
     prepare()
     pack = Pack(trial, width=NARROWEST, device=device)
     pack.fill([trial])

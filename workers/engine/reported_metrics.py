@@ -18,7 +18,7 @@ from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets
 
 LARGEST_EVALUATED = 300_000_000
-"""Multiplications, about, of an evaluation that is made to see what it reports; a tenth of a second."""
+"""Most multiplications, about, of an evaluation with numbers, which takes a tenth of a second."""
 
 
 def variants_of(config: Mapping[str, Any]) -> list[str]:
@@ -27,10 +27,11 @@ def variants_of(config: Mapping[str, Any]) -> list[str]:
 
 
 def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
-    """Return name, variant and condition of what a trial reports each time, of whatever size its model is.
+    """Return name, variant and condition of all that a trial reports each time.
 
-    Found by an evaluation on sets of two sequences. The tensors of a large one have shapes and no numbers; of a small
-    one they have, as torch takes a second of processor time to get ready for shapes alone.
+    Found by an evaluation on sets of two sequences. A large model's tensors have shapes and no
+    numbers; a small one's have, as torch takes a second of processor time to get ready for shapes
+    alone.
     """
     recipe = Recipe.of(trial.config)
     seeds = torch.tensor([trial.seed])

@@ -1,4 +1,4 @@
-"""Whether a trial's test set is one that its validation does not show."""
+"""The share of a trial's test set that its validation shows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from workers.training.recipe import Recipe, evaluation_sets
 
 
 def share_seen(trial: Trial) -> float | None:
-    """Return which share, 0 to 1, of the sequences of a trial's test set is in its validation set, too.
+    """Return the share, 0 to 1, of a trial's test sequences that are in its validation set, too.
 
-    None for a task whose sequences are no things of their own, as windows of one text, which may overlap.
+    None if sequences are not apart, as windows of one text, which may overlap.
     """
     recipe = Recipe.of(trial.config)
     if not recipe.task.has_identities:

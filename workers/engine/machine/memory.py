@@ -1,4 +1,4 @@
-"""Memory: what a device has free, what a lane of a pack needs, and how to tell that there was too little."""
+"""Memory: what a device has free, what a lane needs, and errors that say it ran out."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ _PHRASES = (
     "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasLtCreate",
     "CUSOLVER_STATUS_ALLOC_FAILED",
 )
-"""How torch's plain RuntimeErrors say it. Its CUDA allocator's have a class of their own, which is lost on the way out
-of a replayed step; cuBLAS says that it is not initialized when there was no room for its handle."""
+"""Texts of torch's plain RuntimeErrors. Its CUDA allocator's have a class of their own, which a
+replayed step loses; cuBLAS says that it is not initialized if there was no room for its handle.
+"""
 SMALL = 100_000
-"""Parameters up to which a trial's state is made to see how large it is."""
+"""Largest number of parameters for which a trial's state is made to measure it."""
 HELD = 12
-"""Bytes at a traced step's peak by bytes that autograd keeps: 9 to 14 measured on a CPU, validation included."""
+"""Bytes at a traced step's peak per byte that autograd keeps: 9 to 14 on a CPU, with validation."""
 _CGROUP_FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
-"""Controller -> files of limit and usage: of the one hierarchy of version 2, and of version 1."""
+"""Controller -> files of limit and usage: version 2's one hierarchy, and version 1's."""
 
 
 Result = TypeVar("Result")
@@ -71,14 +72,14 @@ def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory ran out."""
+    """Return True if an error says that memory ran out."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
     )
 
 
 def free_bytes(device: str) -> int:
-    """Return the bytes that this process could still allocate; on a CPU cgroups limit them, too."""
+    """Return the bytes that this process could still allocate, on a CPU within its cgroups."""
     if torch.device(device).type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -90,9 +91,9 @@ def free_bytes(device: str) -> int:
 
 
 def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
-    """Yield the bytes left below the limit of each memory cgroup that this process is in.
+    """Yield the bytes left below the limit of each memory cgroup of this process.
 
-    `membership` has lines `number:controllers:path` as /proc/self/cgroup has; `mount` holds the hierarchies.
+    `membership` has lines `number:controllers:path`, as /proc/self/cgroup; `mount` the hierarchies.
     """
     with suppress(OSError):
         for line in membership.read_text().splitlines():
@@ -110,9 +111,9 @@ def count_parameters(config: Mapping[str, Any]) -> int:
 
 
 def least_bytes(config: Mapping[str, Any]) -> int:
-    """Return a lower bound of the bytes that a trial of this configuration needs.
+    """Return a lower bound of the bytes of such a trial, without activations.
 
-    Parameters, their gradient, what the optimizer keeps of them, and averages; no activation is counted.
+    Parameters, their gradient, what the optimizer keeps of them, and averages.
     """
     recipe = Recipe.of(config).pad()
     layout = layout_of(recipe, "meta")  # tensors without memory, for which torch first loads a second's worth of code
@@ -132,10 +133,9 @@ def estimate_lane_bytes(config: Mapping[str, Any]) -> int:
 
 
 def lane_bytes(recipe: Recipe) -> int:
-    """Estimate the most bytes that training and validation need for each lane: activations, and the state before and
-    after a step.
+    """Estimate the most bytes of a lane: activations, and the state before and after a step.
 
-    Activations are what autograd keeps of one trial's forward pass on the CPU, times what a step holds beyond that.
+    Activations are what autograd keeps of one trial's forward pass on the CPU, times HELD.
     """
     sizes = {path: torch.tensor([value], dtype=torch.float64) for path, value in recipe.knobs().items()}
     recipe = recipe.pad()
@@ -152,7 +152,7 @@ def lane_bytes(recipe: Recipe) -> int:
     kept: dict[int, UntypedStorage] = {}  # alive until they are counted, as a freed one's address may be another's
 
     def keep(tensor: Tensor) -> None:
-        """Note the memory alone: a node of autograd that held a tensor made by itself would never be freed."""
+        """Note the memory alone: a node that held a tensor of its own would never be freed."""
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
 
     def give_back(_: None) -> Tensor:

@@ -1,6 +1,7 @@
-"""How the trials of a pack are evaluated: every variant of their parameters, on every set, with every evaluation model.
+"""The evaluation of a pack: every variant of trials' parameters, on every set, by every model.
 
-A model that computes its own gradient computes its own outputs, too, lane by lane; metrics are traced. All else is.
+A model that computes its own gradient computes its own outputs, too, lane by lane. All else is
+traced.
 
 Legend: L lanes, P parameters.
 """
@@ -27,11 +28,11 @@ from workers.training.averaging import RAW, Variant
 from workers.training.recipe import Recipe, average, evaluate, evaluation_keys, metrics_key, update_key
 
 LEAST_POSITIONS = 1 << 13
-"""Positions that are evaluated together however few a training batch has: where validation has longer inputs."""
+"""Positions evaluated together, even if a training batch has fewer, for longer inputs."""
 
 
 def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
-    """Describe how trials of this configuration are evaluated on this device: `native`, or what is `traced` and why."""
+    """Describe how such trials are evaluated on this device: `native`, or `traced` and why."""
     recipe = Recipe.of(config).pad()
     reasons = {label: find_obstacle(recipe, label, torch.device(device)) for label in recipe.model.evaluations()}
     found = [f"{label}: {reason}" if label else reason for label, reason in reasons.items() if reason]
@@ -39,7 +40,7 @@ def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
 
 
 def find_obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
-    """Return why this evaluation of the recipe's model is traced on this device; None if its outputs are native."""
+    """Return why this evaluation of the recipe's model is traced here; None if it is native."""
     if not recipe.learning.is_plain:
         return "the native outputs are those of one model"
     if recipe.training.diagnostics:
@@ -51,13 +52,13 @@ class EvaluateLanes(Protocol):
     """Metrics of L lanes with one of the evaluation models."""
 
     def __call__(self, knobs: Batch, flat: Tensor, batch: Batch, /) -> dict[str, Tensor]:
-        """Metric -> values [L, N], of parameters [L, P] on sets [L, N, ...]."""
+        """Return metric -> values [L, N], of parameters [L, P] on sets [L, N, ...]."""
         ...
 
 
 @final
 class NativeEvaluation:
-    """Outputs by the model's own code, lane by lane, and metrics of them, traced."""
+    """Outputs by the model's own code, lane by lane, and their metrics, which are traced."""
 
     def __init__(self, recipe: Recipe, label: str, computed: NativeModel, device: torch.device) -> None:
         self._recipe, self._label, self._outputs = recipe, label, computed.outputs
@@ -86,7 +87,7 @@ class Evaluation:
         self._evaluations = {label: self._evaluation(label, key) for label, key in keys.items()}
 
     def _evaluation(self, label: str, key: str) -> EvaluateLanes:
-        """Return the fastest evaluation with the model of this label; traced ones of equal keys share recordings."""
+        """Return the fastest evaluation with this label's model; traced ones share recordings."""
         recipe, device = self._recipe, self._device
         if find_obstacle(recipe, label, device) is None:
             computed = native_model(recipe.model.evaluations()[label], recipe.task, recipe.dtype, device)
@@ -100,7 +101,7 @@ class Evaluation:
         return Traced(("evaluate", label, key, str(device)), vmap(evaluate_one))
 
     def metrics(self, tensors: LaneTensors, sets: Mapping[str, Batch]) -> list[tuple[Metric, ...]]:
-        """Metrics of each lane on its sets, by condition; under the empty one the validation set."""
+        """Return metrics of each lane on its sets, by condition; the validation set has none."""
         found: list[list[Metric]] = [[] for _ in tensors.seeds]
         for variant, flat in self.variants(tensors):
             for (condition, whole), (label, evaluated) in itertools.product(sets.items(), self._evaluations.items()):
@@ -110,13 +111,13 @@ class Evaluation:
         return [tuple(metrics) for metrics in found]
 
     def variants(self, tensors: LaneTensors) -> Iterator[tuple[Variant, Tensor]]:
-        """Yield each variant and its parameters [L, P]; one after the other, since a grid of averages has a hundred."""
+        """Yield each variant and its parameters [L, P] in turn, as grids have a hundred."""
         yield RAW, tensors.state.parameters
         for index, variant in enumerate(self._recipe.averaging.variants):
             yield variant, self._average(tensors.knobs, tensors.state, torch.tensor(index, device=self._device))
 
     def _means(self, evaluated: EvaluateLanes, knobs: Batch, flat: Tensor, whole: Batch) -> list[Mapping[str, float]]:
-        """Return each lane's metrics of a set: means over its sequences, as the task summarises."""
+        """Return each lane's metrics of a set: the task's summary of means over sequences."""
         count, length = whole["inputs"].shape[1:3]
         # A set is evaluated in chunks that need no more memory than a training batch does, or longer inputs would take
         # a pack of the right width out of memory. Groups of sequences that belong together stay in one chunk.
