@@ -1,4 +1,4 @@
-"""A worker's heartbeat, sent from a thread of its own, so that a long compilation or a long step does not delay it."""
+"""A worker's heartbeat, from a thread of its own, which no long compilation or step delays."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import final
 
 BEAT_SECONDS = 10.0
 SELF_STOP_SECONDS = 45.0
-"""Less than a lease lasts: a worker that cannot reach the controller stops before its trials are given to others."""
+"""Less than a lease: a worker without its controller stops before its trials go to others."""
 
 
 @final
 class Heartbeat:
-    """Renews the worker's lease every ten seconds while it is open, and reports whether the lease is still held."""
+    """Renews the worker's lease every ten seconds, and reports whether the lease is still held."""
 
     def __init__(self, renew: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
-        """`renew` returns whether the lease is still held; it raises if the controller does not answer."""
+        """`renew` returns whether the lease is held, and raises if there is no answer."""
         self._renew = renew
         self._clock = clock
         self._sent = clock()
@@ -34,7 +34,7 @@ class Heartbeat:
         self._closed.set()
 
     def alive(self) -> bool:
-        """Return whether the lease is held. If no renewal of the last 45 seconds was accepted, one is tried first.
+        """Return True if the lease is held; after 45 seconds without renewal one is tried first.
 
         Raises what `renew` raises if the controller does not answer.
         """

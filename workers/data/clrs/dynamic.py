@@ -23,10 +23,9 @@ class LongestCommonSubsequence(Algorithm):
     """The table of directions from which the longest common subsequence of two strings is read.
 
     The first half of the letters (and the middle one), uniform on 0 .. 3, are the first string. A
-    cell is 0 where its two letters are equal, else 1 or 2: the first or the second string can do
-    without its last letter, the first if both can. The answer is a square matrix over all letters,
-    -1 outside the first string's rows and the second's columns. The first two letters and the
-    others decide the split.
+    cell is 0 where its letters are equal, else 1 or 2: the first or the second string can do
+    without its last letter, the first if both can. The matrix is square, -1 outside the first
+    string's rows and the second's columns. The first two letters and the others decide the split.
     """
 
     asked: str = "b"
@@ -84,10 +83,9 @@ class MatrixChainOrder(Keyed):
 class OptimalSearchTree(Algorithm):
     """The root of the best search tree over each range of keys, of equals the first (section 15.5).
 
-    A search ends at key i with probability p_i, and beside keys with q_i. These 2 n + 1 are uniform
-    numbers over their sum, cut to three decimals; p is written with a 0 at its end. q_0 in its
-    block of twenty thousandths and the others decide the split. Entry i, j is the root over keys i
-    .. j - 1.
+    A search ends at key i with probability p_i, and beside keys with q_i: 2 n + 1 uniform numbers
+    over their sum, cut to three decimals; p ends with a 0. q_0 in its block of twenty thousandths
+    and the others decide the split. Entry i, j is the root over keys i .. j - 1.
     """
 
     asked: str = "root"

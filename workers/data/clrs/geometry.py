@@ -22,8 +22,7 @@ class SegmentsIntersect(Algorithm):
     """The test whether two segments meet (section 33.1); an example has four ends at any size.
 
     Ends are uniform on the unit square. Half of the examples intersect: each is the first of 32
-    that does, or does not. The first x in its block of twenty thousandths and the others decide the
-    split.
+    that does, or does not. The first x in its block of twenty and the others decide the split.
     """
 
     asked: str = "intersect"

@@ -58,8 +58,8 @@ class TaskScheduling(Algorithm):
     """The tasks of unit length that are done in time, the largest penalty first (section 16.5).
 
     As in CLRS-Text a task is done only if fewer than its deadline are done. Deadlines are uniform
-    on 1 .. n, penalties on 0 .. 0.999, the first of equals first. The first penalty and the others
-    decide the split.
+    on 1 .. n, penalties on 0 .. 0.999, equals in order. The first penalty and the others decide the
+    split.
     """
 
     asked: str = "selected"

@@ -80,8 +80,8 @@ def dag_shortest_paths(weights: Tensor, source: Tensor, sizes: Tensor) -> Tensor
 def floyd_warshall(weights: Tensor) -> Tensor:
     """Return each column's predecessor on the shortest path from each row, [..., n, n].
 
-    It is the row if there is no path. As in CLRS-Text a node's loop is a path to itself, unless a
-    round trip is shorter.
+    It is the row if there is none. As in CLRS-Text a loop is a path, unless a round trip is
+    shorter.
     """
     index = torch.arange(weights.shape[-1], device=weights.device)
     distance = torch.where((weights == 0) & (index == index[:, None]), 0, _lengths(weights))

@@ -1,11 +1,9 @@
 """The random graphs of CLRS-Text as matrices of weights, 0 where two nodes are not linked.
 
-Four bits, uniform whatever the rest is, decide the split: whether the first four nodes have loops,
-or, in a graph without cycles, whether four pairs of nodes are linked.
-
-Legend: L lanes, N sequences, n nodes of the largest graph, `sizes` [L, N, 1], `...` is L, N;
-`planes` [..., 3, n, n] are fractions of 2^32: the first of links, the others of weights or an
-order.
+Four bits, uniform whatever the rest is, decide the split: the loops of the first four nodes, or,
+without cycles, the links of four pairs. Legend: L lanes, N sequences, n nodes of the largest graph,
+`sizes` [L, N, 1], `...` is L, N; `planes` [..., 3, n, n] are fractions of 2^32, the first for
+links, the others for weights or an order.
 """
 
 from __future__ import annotations

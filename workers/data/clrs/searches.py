@@ -1,7 +1,6 @@
 """Searches of graphs (CLRS, chapter 22), for many graphs at once.
 
-Legend: L lanes, N sequences, n nodes of the largest graph, `sizes` [L, N, 1]; `linked` [L, N, n,
-n].
+Legend: L lanes, N sequences, n nodes of the largest, `sizes` [L, N, 1]; `linked` [L, N, n, n].
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ class _Cut(NamedTuple):
 def without_python_comments(source: str) -> str:
     """Return the source without comments and docstrings, with the same syntax tree but for those.
 
-    A docstring that is alone in its block becomes `pass`; lines that become empty go. Raises
-    SyntaxError.
+    Where a block has nothing else, `pass` stays. Lines that become empty go. Raises SyntaxError.
     """
     lines = StringIO(source).readlines()  # of line ends alone, as the tokens count them
     try:

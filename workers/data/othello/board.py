@@ -3,9 +3,7 @@
 The square in row r and column c is bit 8 r + c of an int64. Without the four in the centre, squares
 in ascending order are tokens 1 .. 60; 0 is no move. Black moves first and starts on squares 28 and
 35, white on 27 and 36; `own` are the discs of the side to move. A side that cannot move passes,
-without a token; a game ends when neither can.
-
-Legend: G games, P plies.
+without a token; a game ends when neither can. Legend: G games, P plies.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from workers.numerics.randomness import Streams
 from workers.numerics.tensors import IMPOSSIBLE, cross_entropy, cut, mean_unpadded
 
 Batch = dict[str, Tensor]
-"""Named tensors. A model reads `inputs`, and if there are any `lengths` (positions of a sequence,
-or items of a set, before padding) and `query` (of a set). The others are the task's own.
+"""Named tensors. A model reads `inputs`, and if they are there `lengths` (positions, or items,
+before the padding) and `query` (of a set). The others are the task's own.
 """
 
 
@@ -66,10 +66,10 @@ class Task(ABC):
         """
 
     def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        """Return a minibatch that an architecture is learned on (`workers.training.learning`).
+        """Return a minibatch that an architecture is learned on: like `training`, or wider inputs.
 
-        Either like `training`, of which it gets a share that the weights never see, or of wider
-        inputs, to which the architecture should generalise.
+        It gets a share of `training`'s data that the weights never see
+        (`workers.training.learning`).
         """
         return self.training(streams, batch, step)
 
@@ -113,7 +113,7 @@ class Task(ABC):
     def position_loss(self) -> str | None:
         """The loss of a position, if `loss` is a weighted sum over positions, else None.
 
-        `cross_entropy` of a token, `squared` error of a number, or `margin`: log(1 + e^-(number *
+        `cross_entropy` of a token, `squared` error of a number, or `margin`: log(1 + e^-(number
         target)).
         """
         return None
@@ -145,7 +145,7 @@ class Task(ABC):
     def kin(self) -> Mapping[str, Scalar] | None:
         """Return a key that tasks without knobs share if only their data differ, else None.
 
-        They have the same shapes, conditions, loss and metrics, so that their trials share a pack.
+        Their trials share a pack: shapes, conditions, loss and metrics are the same.
         """
         return None
 

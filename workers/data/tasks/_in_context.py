@@ -24,9 +24,9 @@ class InContext(VectorTask):
     all.
 
     These are the steps of the public code, which goes on to 41 points. Paper 000 has 40, and starts
-    at 1 (section 3, Figure 7) or 3 (Appendix A.1). A start of `points` trains without a curriculum.
-    The prediction of y_i sees x_1 y_1 ... x_i. An `input_scale` of 10 or 100 trains on wider
-    numbers (paper 000, section 5.3).
+    at 1 (section 3, Figure 7) or 3 (Appendix A.1). A start of `points` is no curriculum. The
+    prediction of y_i sees x_1 y_1 ... x_i. An `input_scale` of 10 or 100 trains on wider numbers
+    (paper 000, section 5.3).
     """
 
     points: int = size(40, low=3)

@@ -160,9 +160,8 @@ class LanguageTask(TokenTask):
     def facts(self) -> Params:
         """Return facts about the text, and the scores of guesses by tokens' frequencies.
 
-        `chance` is an accuracy, `dropped` the share of tokens of the training part that were too
-        rare. Raises PluginError if the corpus or the probes are missing, or a part is shorter than
-        a window.
+        `chance` is an accuracy, `dropped` the share of tokens that were too rare. Raises
+        PluginError if the corpus or the probes are missing, or a part is shorter than a window.
         """
         list(self.contents())
         known, places = self.tokenised, {split: self._places(split) for split in Split}

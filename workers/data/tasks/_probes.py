@@ -3,9 +3,7 @@
 Files are in the format of Zorro (Huebner et al. 2021), tests like BLiMP's (Warstadt et al. 2020):
 one paradigm a file, two lines a pair. A pair is a run of rows, first those of the good sentence,
 then as many of the bad one; each is a question to the model, and a sentence's score comes from all
-its rows.
-
-Legend: R rows, s positions.
+its rows. Legend: R rows, s positions.
 """
 
 from __future__ import annotations
@@ -143,7 +141,7 @@ def _pad(values: Sequence[int], length: int) -> list[int]:
 def told_right(losses: Tensor, scored: Tensor, rows: int, score: str) -> Tensor:
     """Return 1 [R] for rows of pairs whose good sentence scores higher, else 0, in ties too.
 
-    `losses` [R, s] are negative log-probabilities; `scored` [R, s] ones count; a pair has `rows`
+    `losses` [R, s] are negative log-probabilities; `scored` [R, s] ones count; pairs have `rows`
     rows.
     """
     assert len(losses) % rows == 0, "sets are evaluated in whole pairs"

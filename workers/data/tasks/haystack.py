@@ -22,10 +22,10 @@ class Haystack(Completion):
     (Zhong and Andreas 2024 have distinct markers, and other tokens for the question.) c_1 and the
     rest decide the split.
 
-    No separator: the answer follows m_u, as in Table 1 and Zhong and Andreas, though section 3 of
-    the paper has one in every task. It decides whether small models learn the task: with 4 pairs,
-    16 markers, width 32, batch 128 and rates .003 and .005 they reach 100 % within 2,000 steps;
-    with a separator they still guess after 2,500 (52 to 59 %; post- or pre-norm, one seed each).
+    No separator: the answer follows m_u, as in Table 1 and Zhong and Andreas, though section 3 has
+    one in every task. Small models learn without one: with 4 pairs, 16 markers, width 32, batch 128
+    and rates .003 and .005 they reach 100 % within 2,000 steps; with one they still guess after
+    2,500 (52 to 59 %; post- or pre-norm, one seed each).
     """
 
     pairs: int = size(10)

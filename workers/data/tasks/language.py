@@ -18,10 +18,10 @@ class Language(LanguageTask, NextToken):
     """Each token of a window of text from those before it (paper 002, section 4).
 
     The loss is the mean over all positions; `nll`, `perplexity` and `accuracy` are those of the
-    second half of the window, so that predictions have a context (Appendix B). The paper's
-    perplexity, of the training data and all positions, is exp(`loss`). Tokens' frequencies alone
-    give `task.chance` (accuracy) and `task.unigram_perplexity`. A sentence of a probe is read after
-    the end of a document.
+    second half of the window, which has a context (Appendix B). The paper's perplexity, of the
+    training data and all positions, is exp(`loss`). Tokens' frequencies alone give `task.chance`
+    (accuracy) and `task.unigram_perplexity`. A sentence of a probe is read after the end of a
+    document.
     """
 
     @property

@@ -22,10 +22,9 @@ class Memorize(Completion):
     """A fixed random table from keys, two integers in 1 .. n, to a third (paper 002, Table 1).
 
     Integer i is token i - 1 everywhere; Zhong and Andreas 2024 have other tokens for the parts of a
-    key. Training draws keys with replacement. There is nothing to generalise to: validation is the
-    whole table, whatever `training.validation_batch` is, so that accuracy is that of the training
-    set. All trials have the same table. Of the 1,024 keys the most frequent value is right for 4.3
-    %.
+    key. Training draws keys with replacement. Validation is the whole table, whatever
+    `training.validation_batch` is: nothing is generalised. All trials have the same table, whose
+    most frequent value is right for 4.3 %.
     """
 
     integers: int = size(32, low=2)

@@ -25,18 +25,18 @@ class Othello(SomeTokens):
     """Random legal games, trained on their first moves and evaluated on all (paper 003, section 6).
 
     Each move is uniform among the legal ones. A game is the list of its squares: tokens 1 .. 60 are
-    the squares in ascending order without the four in the centre, which are never played; a pass
-    has no token, and token 0 follows the end of a game. Every prefix predicts the next move, from
-    the second on. (Li et al. 2023, "Emergent world representations", and its code; 1 % of the games
-    have fewer than 60 moves.)
+    the squares in ascending order without the four in the centre; a pass has no token, and token 0
+    follows the end of a game. Every prefix predicts the next move, from the second on. (Li et al.
+    2023, "Emergent world representations", and its code; 1 % of the games have fewer than 60
+    moves.)
 
     Training reads the first `length` moves s and predicts those after each; validation reads 59, so
-    that the generalisation gap is 59 - s. A game's first 12 moves decide by a hash whether it is
+    that the generalisation gap is 59 - s. A hash of a game's first 12 moves decides whether it is
     for training or validation: no game that is evaluated begins as one that was trained on.
 
     `games`: 0 draws fresh games at every step, as in the paper's one epoch of 10,000,000. A number:
-    as many different ones, the same for all trials, drawn with replacement. They are made once (a
-    million in 2 s, 20 without a compiler) and kept on disk, 60 bytes each.
+    as many different ones, the same for all trials, drawn with replacement, made once (a million in
+    2 s, 20 without a compiler) and kept on disk, 60 bytes each.
     """
 
     length: int = size(MOVES - 1, high=MOVES - 1)
@@ -78,8 +78,8 @@ class Othello(SomeTokens):
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return TVD, ITP, ITR (paper 003, eq. 16-18), averaged over prefixes with a legal move.
 
-        The truth is uniform over the legal moves; token 0 is illegal. Of equal logits the lowest
-        token's counts.
+        The truth is uniform over legal moves; token 0 is illegal. The lowest of equal logits
+        counts.
         """
         squares = torch.tensor(SQUARES, device=outputs.device)
         legal = ((batch["legal"][..., None] >> squares) & 1).to(outputs.dtype)

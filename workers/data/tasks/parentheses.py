@@ -23,14 +23,14 @@ class Parentheses(Completion):
     """Is a string of ( and ), tokens 0 and 1, balanced? Token 3: yes, 2: no (paper 002, Table 1).
 
     Trained on lengths 1 .. `length`, evaluated on `length` + 1 .. 2 `length`: 1-20 and 21-40.
-    Validation and test sets are alike, and disjoint from training by length.
+    Validation and test sets are alike.
 
     After the generator of Zhong and Andreas 2024: a third of the strings are random, of a uniform
     length; the others are balanced, of a uniform number of pairs, and half of these then change
     three times: two places swap (1/4), or one flips (1/4), or nothing happens. Balanced strings are
-    uniform among those of their length here (Arnold and Sleep, "Uniform Random Generation of
-    Balanced Parenthesis Strings", 1980), where theirs come from a grammar. The result's label: 46 %
-    are balanced in training and in validation.
+    uniform among those of their length (Arnold and Sleep, "Uniform Random Generation of Balanced
+    Parenthesis Strings", 1980), where theirs come from a grammar. The result's label: 46 % are
+    balanced.
     """
 
     length: int = size(20, low=2)

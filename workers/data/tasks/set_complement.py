@@ -20,11 +20,11 @@ from workers.numerics.tensors import IMPOSSIBLE, cut, mean_unpadded, one_hot
 class SetComplement(NextToken):
     """Sequences without repetition, trained on short ones, evaluated on the longest.
 
-    Training sequences have `length` + 1 tokens out of `vocabulary`, drawn uniformly: each prefix of
-    length 1 .. s predicts the next token (paper 003, 4.4; its loss, 5.3, is the mean over
-    prefixes). Validation sequences have v - 1 tokens; every prefix is compared with the exact
-    answer, 1 / (v - s') on each absent token (5.2, 5.3). The generalisation gap is v - 1 - s (5.5).
-    s: `length`, v: `vocabulary`, s': a prefix's.
+    Training sequences have s + 1 tokens of v, drawn uniformly, s = `length` and v = `vocabulary`:
+    each prefix of length 1 .. s predicts the next token (paper 003, 4.4; its loss, 5.3, is the mean
+    over prefixes). Validation sequences have v - 1 tokens; a prefix of s' is compared with the
+    exact answer, 1 / (v - s') on each absent token (5.2, 5.3). The generalisation gap is v - 1 - s
+    (5.5).
     """
 
     EXAMPLES: ClassVar[Examples] = ({"length": 5, "vocabulary": 9},)

@@ -19,11 +19,11 @@ from workers.pool.ray.cluster import Cluster
 
 KNOCK_SECONDS = 10.0
 CONNECT_SECONDS = "5"
-"""The seconds for which Ray may try where something listens; Ray reads them from a variable."""
+"""Seconds for which Ray may try where something listens; Ray reads them from a variable."""
 
 
 def connect(cluster: Cluster) -> None:
-    """Attach to a cluster, or start one here; raises StudyError, one line, for one that cannot be used."""
+    """Attach to a cluster, or start one here; raises StudyError if it cannot be used."""
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
     check_access(cluster.address)
     environment = _environment(cluster)
@@ -46,7 +46,7 @@ def connect(cluster: Cluster) -> None:
 
 
 def _environment(cluster: Cluster) -> RuntimeEnv:
-    """Return the requested environment with our own packages as they are here: all nodes run what this one runs."""
+    """Return the requested environment with our own packages, so that all nodes run this code."""
     root = Path(__file__).parents[3]
     try:
         return RuntimeEnv(**cluster.environment, py_modules=[str(root / package) for package in cluster.packages])

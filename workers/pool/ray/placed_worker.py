@@ -1,4 +1,4 @@
-"""The pack worker of one study on a device of a cluster. It reaches nobody: it is asked for its questions."""
+"""The pack worker of one study on a device of a cluster; its questions are fetched."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _LOG = logging.getLogger("graft.pool")
 
 @final
 class PlacedWorker:
-    """Trains in a thread of its own; what that thread asks is fetched, in the event loop of an actor."""
+    """Trains in a thread of its own, whose questions an actor's event loop fetches."""
 
     _lines: Mapping[str, Line]
 
     async def begin(self, slot: int, instructions: StudyInstructions) -> None:
-        """Start to train, in a slot; to be called once, before anything is fetched."""
+        """Start to train in a slot; called once, before anything is fetched."""
         loop = asyncio.get_running_loop()
         self._lines = {"exchange": Line(loop), "renew": Line(loop)}
         threading.Thread(target=self._work, args=(slot, instructions), daemon=True).start()
 
     async def fetch(self, line: str, *answer: object) -> Question | WorkerEnded:
-        """Return the next question of a line, with the answer to the one before; see `Line`.
+        """Return the next question of a line, with the answer to the one before (`Line`).
 
-        `exchange`: those that may have to wait for the database; `renew`: those that are answered at once.
+        Those of `exchange` may have to wait for the database, and those of `renew` never do.
         """
         return await self._lines[line].fetch(*answer)
 
@@ -56,7 +56,7 @@ class PlacedWorker:
         self._lines["exchange"].end(reason)
 
     def _train(self, slot: int, instructions: StudyInstructions) -> None:
-        """Run one worker after the other, as leases run out, until the controller says that the study is done."""
+        """Run workers in turn, as leases run out, until the study is done."""
         exchanges, renewals = self._lines["exchange"], self._lines["renew"]
         node, code = ray.get_runtime_context().get_node_id(), Path(__file__).parents[3]
         done = False
