@@ -148,9 +148,6 @@ class Archive:
                     self._files.remove(one.string)
 
 
-# -- what is in a file -----------------------------------------------------------------------------------------------
-
-
 def _encode(snapshot: Snapshot) -> bytes:
     notes = {
         "format": FORMAT,
@@ -179,9 +176,6 @@ def _safetensors() -> Any:
     except ImportError as error:
         raise StudyError("checkpoints need the package safetensors: pip install safetensors") from error
     return safetensors.torch
-
-
-# -- where files are -------------------------------------------------------------------------------------------------
 
 
 class _Files(ABC):
@@ -228,8 +222,8 @@ class _Folder(_Files):
     def put(self, name: str, data: bytes) -> None:
         final, aside = self._folder / name, self._folder / f"{name}{_ASIDE}"
         self._folder.mkdir(parents=True, exist_ok=True)  # somebody may have tidied up
-        # A crash at any moment leaves the old files and at most a .part: data reach the disk before the name does, and
-        # the folder is flushed last, or the renaming itself could be lost with the power.
+        # A crash at any moment leaves the old files and at most a .part: data reach the disk before
+        # the name does, and the folder is flushed last, or a power cut could undo the renaming.
         try:
             with aside.open("xb") as file:
                 file.write(data)
@@ -279,7 +273,7 @@ class _Bucket(_Files):
 
             self._url = f"{url}{'' if url.endswith('/') else '/'}{study}"
             self._system, self._root = url_to_fs(self._url)
-        except Exception as error:  # fsspec says which package it needs; its stores connect, and raise what they like
+        except Exception as error:  # fsspec names the package that it needs; stores raise anything
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise StudyError(f"{url}: no checkpoints can be put there: {reason[0]}") from error
 

@@ -81,9 +81,8 @@ def find_difference(recipe: Recipe, device: torch.device, fused: FusedStep, tole
     traced = TracedStep(recipe.pad(), repr(recipe), device)
     bound = recipe.pad().bind(knobs)
     for _ in range(STEPS):
-        batch = bound.task.training(
-            Streams.of(seeds, Purpose.TRAINING_DATA, expected.step), recipe.training.batch, expected.step
-        )
+        streams = Streams.of(seeds, Purpose.TRAINING_DATA, expected.step)
+        batch = bound.task.training(streams, recipe.training.batch, expected.step)
         expected = traced(knobs, seeds, expected, batch)
     found, made = fused.advance(knobs, seeds, state, STEPS)
     if made != STEPS or found.step.tolist() != expected.step.tolist():
@@ -139,14 +138,13 @@ def compare_rates(
 ) -> dict[str, float]:
     """Return both steps' model-steps per second, at `lanes` or as many as memory allows."""
     config = json.loads(configuration)
-    trial = Trial(
-        number=0, group=0, seed=1, draws={}, params={}, config=config, structure=plugins.canonical_json(config)
-    )
+    structure = plugins.canonical_json(config)
+    trial = Trial(number=0, group=0, seed=1, draws={}, params={}, config=config, structure=structure)
     steps: dict[str, MakeStep] = {"fused": lambda recipe, _, where: make(recipe, where), "traced": TracedStep}
     prepare()
     while True:
         found: dict[str, float] = {"lanes": lanes}
-        # Twice each: a GPU's clock rises as it warms up. The traced step's recordings keep memory, so it comes last.
+        # Twice each, as a GPU's clock rises when it warms up; the traced step keeps memory: last.
         for name, step in sorted(2 * [*steps.items()], key=lambda item: item[0]):
             rate = attempt(functools.partial(step_rate, trial, width=lanes, device=device, make=step), device)
             if isinstance(rate, Shortage):

@@ -145,7 +145,7 @@ class TracedStep:
         what, of_one = ("gradient", gradient_of) if self._update else ("step", advance)
         stacked = vmap(lambda knobs, *others: of_one(recipe.bind(knobs), self._layout, *others))
         self._traced = Traced((what, structure, str(device)), stacked)
-        # A GPU draws by operations that are better recorded, too; a CPU draws by native code, which is no operation.
+        # A GPU draws by operations that are better recorded, too; a CPU draws by native code.
         draw = functools.partial(draw_masks, recipe)
         self._draw = Traced(("masks", structure, str(device)), draw) if fuses_on(device) else draw
         self.kind = f"traced {instruction_set(device)}"
@@ -219,9 +219,8 @@ class NativeStep:
             self._bound = knobs, used, self._recipe.bind(_first(knobs, used))
         _, _, recipe = self._bound
         streams = SiteStreams(seeds[:used], state.step[:used], self._sites)
-        gradient, loss = self._gradient(
-            recipe.model, recipe.task, state.parameters[:used], _first(batch, used), streams
-        )
+        own = state.parameters[:used], _first(batch, used)
+        gradient, loss = self._gradient(recipe.model, recipe.task, *own, streams)
         left_out = len(seeds) - len(loss)
         if left_out and not isinstance(self._update, NativeUpdate):
             gradient, loss = (torch.cat([one, one.new_zeros(left_out, *one.shape[1:])]) for one in (gradient, loss))

@@ -45,7 +45,7 @@ class Heartbeat:
     def beat(self) -> None:
         """Renew now; a lease that is lost stays lost."""
         with self._turn:
-            # The lease is as old as the request, not as the answer: that may have been on its way for a long time.
+            # The lease is as old as the request, not as the answer, which may have taken long.
             sent = self._clock()
             if self._lost or not self._renew():
                 self._lost = True

@@ -53,7 +53,7 @@ def run(
         alone = StudyDevice(is_beside=count > 1 and torch.device(device).type == "cuda")
         study_device = study_devices(slot) if study_devices else alone
         settings = WorkerSettings(device=device, width=width, saving=saving, study_device=study_device)
-        # With the context of this thread: the plug-ins from outside that the study has are looked up in it.
+        # With the context of this thread, in which the study's plug-ins from outside are looked up.
         employ = functools.partial(contextvars.copy_context().run, shared.employ, slot, settings)
         threads.append(threading.Thread(target=employ, daemon=True))
     for thread in threads:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, final
 
@@ -127,7 +128,7 @@ class _WorkerProcesses:
         theirs = [other.fileno() for _, other in pipes]
         found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
         command = [sys.executable, "-c", _PROGRAM, *map(str, theirs)]
-        # A session of its own: a terminal's Ctrl-C is for the launcher, which stops workers in its own time.
+        # A session of its own: a terminal's Ctrl-C is for the launcher, which stops workers itself.
         process = subprocess.Popen(command, pass_fds=theirs, env={**os.environ, **found}, start_new_session=True)
         self._processes.add(process)
         for _, other in pipes:
@@ -210,9 +211,6 @@ class _Ending:
     reason: str = ""
 
 
-# -- in a worker's process ---------------------------------------------------------------------------------------------
-
-
 def main() -> None:
     """Run the worker whose pipes the command line names."""
     exchanges, renewals = (_Line(Connection(int(number))) for number in sys.argv[1:3])
@@ -232,18 +230,13 @@ def _work(instructions: _Instructions, exchanges: _Line, renewals: _Line) -> Non
     """Run workers in turn, as leases run out, to the end of the study."""
     install(instructions.outside)
     prepare()
+    exchange = log_exchange(partial(exchanges.ask, "exchange"))
     done = False
     while not done:
         name = name_worker("process", instructions.slot)
         exchanges.ask("attach", name)
-
-        def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
-            return exchanges.ask("exchange", list(reports), offer)
-
-        def renew(name: str = name) -> bool:
-            return renewals.ask("renew", name)
-
-        done = make_worker(name, instructions.settings, log_exchange(exchange), renew).run()
+        renew = partial(renewals.ask, "renew", name)
+        done = make_worker(name, instructions.settings, exchange, renew).run()
 
 
 @final

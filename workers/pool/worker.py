@@ -95,37 +95,33 @@ class Worker:
 
     def run(self) -> bool:
         """Train until the study is done, then free all lanes; False if the lease was lost."""
+        reports: list[Report] = []
+        saves = False
         try:
-            return self._run()
+            with Exchanger(self.exchange) as exchanger, Heartbeat(self.renew) as heartbeat:
+                while heartbeat.alive():
+                    offer = self._offer(reports, saves=saves)
+                    sent = time.monotonic()
+                    exchanger.send(reports, offer)
+                    directives, reports = self._await_answer(exchanger, heartbeat)
+                    if offer.saved:  # the lanes wait for an answer no longer than this
+                        self._timer.add_cost(min(time.monotonic() - sent, EXCHANGE_SECONDS))
+                    if directives is None or directives.lease_lost:
+                        break
+                    if directives.done:
+                        return True
+                    self._waiting_per_running = directives.waiting_per_running
+                    with self.study_device.turns.briefly():
+                        reports += self._apply(directives)
+                        saves = self._should_save(asked=directives.save)
+                    if not (reports or directives.save or saves):
+                        reports = self._train()
+                    if self.lanes is None and offer.structure is None and not reports:
+                        self.wait_for_work()
+            return False
         finally:
             with self.study_device.turns.briefly():
                 self._leave()
-
-    def _run(self) -> bool:
-        """Train until the study is done or the lease is lost; `run` frees the lanes afterwards."""
-        reports: list[Report] = []
-        saves = False
-        with Exchanger(self.exchange) as exchanger, Heartbeat(self.renew) as heartbeat:
-            while heartbeat.alive():
-                offer = self._offer(reports, saves=saves)
-                sent = time.monotonic()
-                exchanger.send(reports, offer)
-                directives, reports = self._await_answer(exchanger, heartbeat)
-                if offer.saved:  # the lanes wait for an answer no longer than this
-                    self._timer.add_cost(min(time.monotonic() - sent, EXCHANGE_SECONDS))
-                if directives is None or directives.lease_lost:
-                    break
-                if directives.done:
-                    return True
-                self._waiting_per_running = directives.waiting_per_running
-                with self.study_device.turns.briefly():
-                    reports += self._apply(directives)
-                    saves = self._should_save(asked=directives.save)
-                if not (reports or directives.save or saves):
-                    reports = self._train()
-                if self.lanes is None and offer.structure is None and not reports:
-                    self.wait_for_work()
-        return False
 
     def _await_answer(self, exchanger: Exchanger, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
         """Return the controller's answer, or None if the lease was lost, and reports until then."""
@@ -150,8 +146,8 @@ class Worker:
         holds: tuple[TrialStart, ...] = ()
         snapshot, seconds = None, 0.0
         if self.lanes:
-            # In one turn, because other workers may train these lanes between turns: an offer goes with all
-            # reports up to its checkpoints, and a trial that it does not hold must have sent all of its own.
+            # In one turn, because other workers may train these lanes between turns: an offer goes with
+            # all reports up to its checkpoints, and a trial that it lacks must have sent all of its own.
             with self.study_device.turns.briefly():
                 self._max_width = self._find_width(self._sample)
                 if saves:
@@ -250,15 +246,12 @@ class Worker:
 
     def _join(self, trials: Sequence[Trial]) -> bool:
         """Start trials in a pack of other studies; False if none has room."""
-        lanes = self.study_device.join(trials[0].structure, self.archive)
-        if lanes is None:
-            return False
-        self.lanes = lanes
-        self._fill(lanes, trials)
-        if lanes.trials:
-            return True
-        self._leave()
-        return False
+        self.lanes = self.study_device.join(trials[0].structure, self.archive)
+        if self.lanes:
+            self._fill(self.lanes, trials)
+            if not self.lanes.trials:
+                self._leave()
+        return self.lanes is not None
 
     def _make_fitting_pack(self, trials: Sequence[Trial]) -> list[Report]:
         """Make a pack of as many trials as fit in memory; return failures if none do."""
@@ -268,9 +261,8 @@ class Worker:
             lanes = self._halve_limit(lanes)
             pack = self._make_pack(trials[:lanes])
         if isinstance(pack, Shortage):
-            return [
-                _report_failure(trial.start, trial.parent_step, _describe_shortage(pack)) for trial in trials[:lanes]
-            ]
+            error = _describe_shortage(pack)
+            return [_report_failure(one.start, one.parent_step, error) for one in trials[:lanes]]
         self.lanes = self.study_device.open(pack, self.archive)
         return []
 

@@ -59,11 +59,11 @@ def _timing_of(recipe: Recipe, lanes: int) -> Timing:
     parts = {section: getattr(recipe, section) for section in SECTIONS if section != "training"}
     training = asdict(recipe.training)
     shared = {name: value for name, value in training.items() if name not in ("steps", "validate_every")}
+    structures = {name: plugins.structure_of(part) for name, part in parts.items()}
+    configs = {name: plugins.config_of(part) for name, part in parts.items()}
     return Timing(
-        structure=plugins.canonical_json({name: plugins.structure_of(part) for name, part in parts.items()} | shared),
-        configuration=plugins.canonical_json(
-            {**{name: plugins.config_of(part) for name, part in parts.items()}, "training": training}
-        ),
+        structure=plugins.canonical_json(structures | shared),
+        configuration=plugins.canonical_json(configs | {"training": training}),
         lanes=min(TIMED, key=lambda timed: abs(math.log(timed / lanes))),
     )
 

@@ -137,7 +137,7 @@ def lay_out(sizes: Sizes, limits: Limits, *, occurrences: bool) -> Workspace | N
         for sequences in range(most, 0, -1):
             found = _arrange(sizes, sequences, occurrences=occurrences, weights_in_shared=weights_in_shared)
             if found.shared_bytes <= min(room, limits.block):
-                # A block whose threads have too few rows waits most of the time: fewer blocks are then better.
+                # Threads with too few rows wait most of the time: fewer blocks are then better.
                 if sequences * sizes.length * 4 >= most * sizes.length or room == limits.block:
                     return found
                 break

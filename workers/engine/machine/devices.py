@@ -26,8 +26,9 @@ def default_device() -> str:
 def gpus() -> int:
     """Count the GPUs of this machine that torch sees."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a driver too old, in several lines: `describe_unused_gpu` has one
-        return torch.cuda.device_count() if torch.cuda.is_available() else 0  # the count alone includes cards of no use
+        warnings.simplefilter("ignore")  # of a driver too old: `describe_unused_gpu` has one line
+        # The count alone includes cards of no use.
+        return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def describe_gpus() -> list[str]:

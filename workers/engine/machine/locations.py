@@ -33,10 +33,8 @@ def locations_of(device: str) -> list[Location]:
     kind, _, index = device.partition(":")
     if kind != "cuda" or index:
         return [Location(device=device, name=f"{device}: {device_name(device)}")]
-    if instances := find_instances():
-        return [
-            Location(device="cuda", name=name, environment={"CUDA_VISIBLE_DEVICES": own}) for name, own in instances
-        ]
+    if instances := [(name, {"CUDA_VISIBLE_DEVICES": own}) for name, own in find_instances()]:
+        return [Location(device="cuda", name=name, environment=own) for name, own in instances]
     found = (f"cuda:{number}" for number in range(gpus()))
     return [Location(device=one, name=f"{one}: {device_name(one)}") for one in found]
 

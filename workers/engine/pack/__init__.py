@@ -150,7 +150,7 @@ class Pack:
             return
         occupied = [index for index, _ in self._lanes.occupied]
         assert len(occupied) <= width, "running trials must fit"
-        # `select` makes all new tensors before any is replaced: if memory runs out, the pack is unchanged.
+        # `select` makes all new tensors first: if memory runs out, the pack is unchanged.
         self._tensors = self._tensors.select((occupied + [0] * width)[:width])
         self._lanes.resize(width)
 
@@ -228,7 +228,7 @@ class Pack:
         counted = 0
         for study, count in lanes.items():
             self._model_steps[study] += steps * count
-            # Rounded running totals are subtracted, so that the studies' parts add up to the whole exactly.
+            # Rounded running totals are subtracted, so that the studies' parts add up exactly.
             capacity = steps * self.width
             before, after = capacity * counted // lanes.total(), capacity * (counted + count) // lanes.total()
             self._capacity[study] += after - before
@@ -250,7 +250,6 @@ class Pack:
             if not learning.resets_at(step):
                 continue
             state, seed = self._tensors.state_of(index), int(self._tensors.seeds[index])
-            parameters, moments = learning.reset(
-                running.recipe.optimizer, running.layout, state.parameters, state.moments, seed, step
-            )
+            own = running.recipe.optimizer, running.layout, state.parameters, state.moments
+            parameters, moments = learning.reset(*own, seed, step)
             self._tensors.set_state(index, state._replace(parameters=parameters, moments=moments))

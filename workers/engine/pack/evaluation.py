@@ -119,8 +119,8 @@ class Evaluation:
     def _means(self, evaluated: EvaluateLanes, knobs: Batch, flat: Tensor, whole: Batch) -> list[Mapping[str, float]]:
         """Return each lane's metrics of a set: the task's summary of means over sequences."""
         count, length = whole["inputs"].shape[1:3]
-        # A set is evaluated in chunks that need no more memory than a training batch does, or longer inputs would take
-        # a pack of the right width out of memory. Groups of sequences that belong together stay in one chunk.
+        # Chunks need no more memory than a training batch, or longer inputs would exhaust it in a
+        # pack of the right width. Groups of sequences that belong together stay in one chunk.
         batch, together = self._recipe.training.batch, self._recipe.task.evaluated_together
         size = max(together, min(batch, max(batch * self._recipe.task.context, LEAST_POSITIONS) // length))
         size -= size % together

@@ -48,9 +48,7 @@ class Reporting:
     def report_due(self, lanes: Lanes, tensors: LaneTensors, *, without: Collection[int]) -> dict[int, Report]:
         """Return lane index -> due report, validated now, without lanes that diverged."""
         every = self._recipe.training.validate_every
-        due = [
-            (index, running) for index, running in lanes.occupied if index not in without and running.report_due(every)
-        ]
+        due = [(at, one) for at, one in lanes.occupied if at not in without and one.report_due(every)]
         if not due:
             return {}
         loss_sums: list[float] = tensors.state.loss_sum.tolist()

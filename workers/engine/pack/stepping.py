@@ -230,7 +230,7 @@ class CudaGraph:
         with CAPTURING:
             torch.cuda.current_stream(self._device).synchronize()
             torch.cuda.empty_cache()  # what steps held so far is not for the graph, which has a pool of its own
-            # Other threads train on, and allocate, meanwhile: only what this one does is the capture's concern.
+            # Other threads train on, and allocate, meanwhile: only this one's work is captured.
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 act()

@@ -83,10 +83,7 @@ class StepCost:
     def of_lanes(self, lanes: int) -> StepCost:
         """Estimate the cost of another number of lanes, to which kernels are in proportion."""
         share = lanes / self.lanes
-        kernels = [
-            Kernel(one.operation, int(one.bytes * share), int(one.flops * share), int(one.size * share))
-            for one in self.kernels
-        ]
+        kernels = [Kernel(one[0], *(int(count * share) for count in one[1:])) for one in self.kernels]
         return StepCost(lanes=lanes, kernels=kernels)
 
     def seconds(self, gpu: Gpu) -> float:

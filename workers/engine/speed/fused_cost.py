@@ -60,7 +60,7 @@ class FusedCost:
     def rate(self, gpu: Gpu, lanes: int | None = None) -> float:
         """Return model-steps per second of packs of so many lanes; None: as many as fit."""
         room = self.lanes_at_once(gpu)
-        # A pack of lanes a little more than the GPU holds takes two turns, as the last lanes wait for a block.
+        # A few lanes more than the GPU holds take two turns, as the last ones wait for a block.
         lanes = lanes or room
         turns, at_once = -(-lanes // room), min(lanes, room)
         held = 4 * self.workspace.scratch_floats * at_once <= gpu.cache

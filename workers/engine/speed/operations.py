@@ -70,7 +70,7 @@ class KernelList(TorchDispatchMode):
                 return ours(*args, **keywords)
         results = func(*args, **keywords)
         given, made = _tensors((args, keywords)), _tensors(results)
-        # What is computed of single numbers of the processor's is done there, and before the GPU needs it.
+        # Single numbers of the processor's are computed there, and before the GPU needs them.
         if is_kernel(func) and any(one.device == self._device for one in (*given, *made)):
             moved, written = sum(map(stored_bytes, (*given, *made))), sum(one.numel() for one in made)
             count = flop_registry.get(func.overloadpacket)

@@ -108,9 +108,8 @@ def rates_in_turns(loops: Sequence[Trains], device: str) -> list[float]:
     for loop in loops:
         loop.train(WARM_UP_STEPS)  # records the step, which torch plans when it is first replayed
         bursts.append(max(1, int(BURST_SECONDS / _seconds_a_step(loop, WARM_UP_STEPS, clock))))
-    turns = [
-        [_seconds_a_step(loop, burst, clock) for loop, burst in zip(loops, bursts, strict=True)] for _ in range(TURNS)
-    ]
+    pairs = [*zip(loops, bursts, strict=True)]
+    turns = [[_seconds_a_step(loop, burst, clock) for loop, burst in pairs] for _ in range(TURNS)]
     return [1 / statistics.median(seconds) for seconds in zip(*turns, strict=True)]
 
 

@@ -65,7 +65,7 @@ def next_width(rates: Rates, most: int, first: int = NARROWEST) -> int | None:
     if not rates:
         return min(first, most) if most >= NARROWEST else None
     widest = max(rates)
-    # Two doublings without a gain, not one: a single measurement on a busy machine may come out low.
+    # Two doublings without a gain, not one: a single measurement may be low on a busy machine.
     before = [rate for width, rate in rates.items() if 4 * width <= widest]
     flat = bool(before) and max(rates.values()) < (1 + TOLERANCE) * max(before)
     return None if flat or 2 * widest > most else 2 * widest
@@ -110,7 +110,7 @@ class FoundWidths:
             width = self._next_to_try(trial, key)
             # Twice as wide may take twice as long as the last try did.
             affords = self._purse >= 2 * self._cost.get(key, FIRST_SECONDS / 2)
-            # A worker that finds another one measuring trains on instead of waiting: it asks again at its next offer.
+            # While another worker measures, this one trains on, and asks again at its next offer.
             if width and affords and _ONE_AT_A_TIME.acquire(blocking=False):
                 try:
                     self._try(trial, key, width)
@@ -148,7 +148,7 @@ class FoundWidths:
         self._purse -= self._cost[key]
         self._tried.add((key, width))
         if isinstance(rate, Shortage):
-            # Kept in this process alone: how much memory is free is another matter at the next launch.
+            # Kept in this process alone: the next launch may have more free memory.
             self._most[key] = width // 2
         else:
             self.rate_file.add(key, width, rate)

@@ -148,7 +148,7 @@ class _Agent:
             renewals = asyncio.create_task(self._carry(worker, "renew", actor))
             reason = await self._carry(worker, "exchange", actor)
         except Exception as error:
-            # Ray's RuntimeEnvSetupError, of which Tune keeps the text; later it is the fault of one node.
+            # Ray's RuntimeEnvSetupError, of which Tune keeps the text; later it is one node's fault.
             if "set up runtime environment" in str(error) and not self._has_begun:
                 _fail(self._pipe, f"--ray-env: the cluster cannot prepare it: {last_line(error)}")
             reason = last_line(error)

@@ -30,7 +30,7 @@ def connect(cluster: Cluster) -> None:
     try:
         if cluster.address is None:
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray would write one to a file that others can read
-            # "local": without it Ray looks for a cluster that was started here once, and waits for it for minutes.
+            # "local": without it Ray waits for minutes for a cluster that was started here once.
             ray.init(address="local", include_dashboard=False, **quiet)
         else:
             host, _, port = cluster.address.rpartition(":")

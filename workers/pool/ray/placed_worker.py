@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -13,7 +14,6 @@ import ray
 
 from spaces.plugins.active import install
 from spaces.plugins.files import place_contents
-from spaces.records import Directives, Offer, Report
 from workers.engine.machine.devices import default_device, describe_unused_gpu, device_name
 from workers.engine.machine.process import prepare
 from workers.pool.logs import begin_log, last_line, log_exchange, log_file
@@ -58,6 +58,7 @@ class PlacedWorker:
     def _train(self, slot: int, instructions: StudyInstructions) -> None:
         """Run workers in turn, as leases run out, until the study is done."""
         exchanges, renewals = self._lines["exchange"], self._lines["renew"]
+        exchange = log_exchange(partial(exchanges.ask, "exchange"))
         node, code = ray.get_runtime_context().get_node_id(), Path(__file__).parents[3]
         done = False
         while not done:
@@ -69,12 +70,6 @@ class PlacedWorker:
             settings = WorkerSettings(
                 device=device, width=instructions.width, saving=instructions.saving, log=log_file()
             )
-
-            def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
-                return exchanges.ask("exchange", list(reports), offer)
-
-            def renew(name: str = name) -> bool:
-                return renewals.ask("renew", name)
-
-            done = make_worker(name, settings, log_exchange(exchange), renew).run()
+            renew = partial(renewals.ask, "renew", name)
+            done = make_worker(name, settings, exchange, renew).run()
             _LOG.info("%s %s", name, "is done" if done else "lost its lease; what it held is trained again")

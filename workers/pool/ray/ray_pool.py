@@ -62,7 +62,7 @@ class RayPool:
         self._folder = tempfile.TemporaryDirectory(prefix="graft-tune-", ignore_cleanup_errors=True)
         self._pipe, theirs = Pipe()
         found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        # A session of its own: a terminal's Ctrl-C is for the service, which stops workers in its own time.
+        # A session of its own: a terminal's Ctrl-C is for the service, which stops workers itself.
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
             pass_fds=[theirs.fileno()], env={**os.environ, **found}, start_new_session=True,
@@ -154,9 +154,8 @@ class RayPool:
         with self._turn, suppress(OSError):
             self._pipe.send(message)
 
-    # ---------------------------------------------------------------------------- in the thread that hears the process
-
     def _read(self, pipe: Connection) -> None:
+        """Handle the messages of the process that speaks to Ray, in a thread, until it ends."""
         reason = "its process ended, as Ray ends one whose head has gone"
         try:
             while True:
@@ -228,7 +227,9 @@ class StudyServer:
                 self._requeue_if_cluster_gone()
                 if not self._begun:  # no worker asks, so that none would learn of the error that ended the run
                     self.proxy.progress()
-                self._employ()
+                for slot in {*self._pool.slots} - {*self._slots.values()}:
+                    if not self.is_stopping and self._ended is None and self._is_usable(slot):
+                        self._slots[self._pool.employ(self, slot)] = slot
                 with suppress(queue.Empty):
                     self._take(*self.inbox.get(timeout=WATCH_SECONDS))
                 if time.monotonic() > swept + SWEEP_CALL_SECONDS:
@@ -267,14 +268,6 @@ class StudyServer:
 
     def _is_usable(self, slot: int) -> bool:
         return self._crashes[slot] < MOST_CRASHES
-
-    def _employ(self) -> None:
-        """Start a worker in each free slot."""
-        if self.is_stopping or self._ended is not None:
-            return
-        for slot in {*self._pool.slots} - {*self._slots.values()}:
-            if self._is_usable(slot):
-                self._slots[self._pool.employ(self, slot)] = slot
 
     def _take(self, worker: int, message: Question | WorkerEnded) -> None:
         """Answer a question, or note an end."""

@@ -65,7 +65,7 @@ class TunedSlots(ClusterSlots):
 
     def _fit(self) -> None:
         os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-        # A trial whose node was taken away has ended like any other; Tune would start it again, with nobody to ask it.
+        # A trial whose node was taken away has ended; Tune would start it again, unasked.
         os.environ["RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"] = "1"
         os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "200")  # as for Tune's own searchers; one at a time else
         try:
