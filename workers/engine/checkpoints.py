@@ -15,7 +15,6 @@ import json
 import os
 import re
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -149,11 +148,8 @@ class Archive:
 
 
 def _encode(snapshot: Snapshot) -> bytes:
-    notes = {
-        "format": FORMAT,
-        "structure": snapshot.structure,
-        "lanes": [trial._asdict() for trial in snapshot.trials],
-    }
+    lanes = [trial._asdict() for trial in snapshot.trials]
+    notes = {"format": FORMAT, "structure": snapshot.structure, "lanes": lanes}
     tensors = {name: stacked.contiguous() for name, stacked in snapshot.tensors.items()}
     return _safetensors().save(tensors, metadata={_NOTES: json.dumps(notes)})
 
@@ -178,33 +174,9 @@ def _safetensors() -> Any:
     return safetensors.torch
 
 
-class _Files(ABC):
-    """A study's files by name; methods raise OSError if they fail."""
-
-    @abstractmethod
-    def path(self, name: str) -> str:
-        """Return the path or URL by which other processes know the file."""
-
-    @abstractmethod
-    def put(self, name: str, data: bytes) -> None:
-        """Write a file, all of it or none."""
-
-    @abstractmethod
-    def get(self, name: str) -> bytes:
-        """Return all of a file."""
-
-    @abstractmethod
-    def names(self) -> Sequence[str]:
-        """List the names of all files in the folder."""
-
-    @abstractmethod
-    def remove(self, name: str) -> None:
-        """Forget a file."""
-
-
 @final
-class _Folder(_Files):
-    """A folder on a disk."""
+class _Folder:
+    """A folder on a disk with a study's files, by name; methods raise OSError if they fail."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -217,9 +189,11 @@ class _Folder(_Files):
             raise StudyError(f"{folder}: no folder for checkpoints can be made there: {error.strerror}") from error
 
     def path(self, name: str) -> str:
+        """Return the path by which other processes know a file."""
         return str(self._folder / name)
 
     def put(self, name: str, data: bytes) -> None:
+        """Write a file, all of it or none."""
         final, aside = self._folder / name, self._folder / f"{name}{_ASIDE}"
         self._folder.mkdir(parents=True, exist_ok=True)  # somebody may have tidied up
         # A crash at any moment leaves the old files and at most a .part: data reach the disk before
@@ -260,8 +234,8 @@ def _flush(folder: Path) -> None:
 
 
 @final
-class _Bucket(_Files):
-    """An object store, which shows whole files only."""
+class _Bucket:
+    """An object store, which shows whole files only, with the methods of `_Folder`."""
 
     def __init__(self, url: str, study: str) -> None:
         if "@" in url.partition("://")[2].partition("/")[0]:

@@ -123,11 +123,9 @@ def _gpt2(recipe: Recipe, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any]
     length = weights["position.table"].shape[0] if "position.table" in weights else recipe.task.longest
     positions = model.position.add_to(torch.zeros(length, model.width), within("position", weights))
     tensors = {"transformer.wte.weight": weights["embedding"], "transformer.wpe.weight": positions}
-    for layer in range(model.depth):
-        tensors |= {
-            f"transformer.h.{layer}.{name}": tensor
-            for name, tensor in _layer(model, within(f"layers.{layer}", weights)).items()
-        }
+    for number in range(model.depth):
+        layer = _layer(model, within(f"layers.{number}", weights))
+        tensors |= {f"transformer.h.{number}.{name}": tensor for name, tensor in layer.items()}
     tensors |= _with_bias("transformer.ln_f", weights, "norm", model.width)
     if not model.tied:
         tensors["lm_head.weight"] = weights["unembedding"].mT

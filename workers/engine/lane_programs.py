@@ -171,9 +171,8 @@ class LaneGradient:
 
     def _record_program(self, arguments: Arguments) -> LaneProgram:
         leaves, spec = pytree.tree_flatten(arguments)
-        return LaneProgram(
-            lambda *lane: self._compute(*pytree.tree_unflatten([*lane], spec)), [leaf[0] for leaf in leaves]
-        )
+        first = [leaf[0] for leaf in leaves]
+        return LaneProgram(lambda *lane: self._compute(*pytree.tree_unflatten([*lane], spec)), first)
 
     def _compute(self, knobs: Knobs, parameters: Tensor, batch: Batch, masks: Batch) -> tuple[Tensor, Tensor]:
         recipe = self._recipe.bind({**self._recipe.knobs(), **knobs})
@@ -232,9 +231,8 @@ def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | 
     parts = [plugins.structure_of(getattr(recipe, section)) for section in SECTIONS if section not in skipped]
     training = recipe.training
     knobs = [path for path in recipe.knobs() if not path.startswith(_UPDATE_PREFIXES)]
-    key = plugins.canonical_json(
-        [*parts, training.batch, training.dtype, training.accumulate, training.pad_shapes, knobs]
-    )
+    own = training.batch, training.dtype, training.accumulate, training.pad_shapes
+    key = plugins.canonical_json([*parts, *own, knobs])
     with _lock_of(key):
         if key not in _GRADIENTS:
             gradient = LaneGradient(recipe, key)

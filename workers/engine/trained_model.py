@@ -107,11 +107,8 @@ class TrainedModel(nn.Module):
         found = self.recipe.learning.evaluate(self._layout, flat, attend)
         if not found:
             raise StudyError(f"model.name: {name_of(self.recipe.model)!r} has no weights of attention to show")
-        return AttentionMaps(
-            layers=[found[name].numpy() for name in sorted(found, key=int)],
-            inputs=batch["inputs"].numpy(),
-            given=is_given(batch).numpy(),
-        )
+        layers = [found[name].numpy() for name in sorted(found, key=int)]
+        return AttentionMaps(layers, batch["inputs"].numpy(), is_given(batch).numpy())
 
     def _model(self) -> Model:
         """Return the model that is validated, whose scorers may differ from training's."""

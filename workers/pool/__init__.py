@@ -32,11 +32,9 @@ class Steering(Protocol):
 
     def handle_crash(self, worker: str) -> None:
         """Rescue the trials of a worker whose process crashed; one of them may be the cause."""
-        ...
 
     def handle_departure(self, worker: str) -> None:
         """Release the trials of a worker whose machine is gone; none of them is the cause."""
-        ...
 
     def renew(self, worker: str) -> bool:
         """Renew a worker's lease; False if it has expired."""
@@ -44,11 +42,9 @@ class Steering(Protocol):
 
     def sweep(self) -> None:
         """Requeue trials whose workers' leases have expired; called about every second."""
-        ...
 
     def request_stop(self) -> None:
         """Dismiss every worker that exchanges from now on, and queue its trials again."""
-        ...
 
     def progress(self) -> Progress:
         """Return the progress of the study."""
@@ -56,4 +52,3 @@ class Steering(Protocol):
 
     def close(self) -> None:
         """Write how the run ended, and give the study back."""
-        ...

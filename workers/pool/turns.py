@@ -45,7 +45,6 @@ class StudyTurns(Protocol):
 
     def wake(self) -> None:
         """Announce a change that may make the training turns of other studies needless."""
-        ...
 
 
 @final

@@ -44,11 +44,9 @@ class WidthFinder(Protocol):
 
     def find(self, trial: Trial) -> int | None:
         """Return the most lanes for a pack of this trial's structure, if they are known."""
-        ...
 
     def add_training_time(self, seconds: float) -> None:
         """Note seconds of training, which the search for a width is paid by."""
-        ...
 
 
 @dataclass(kw_only=True)

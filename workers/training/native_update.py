@@ -145,14 +145,8 @@ class NativeUpdate:
         if self._function(ctypes.byref(plan)):
             raise MemoryError("the native update")
         self._scalars.note_step(step)
-        return State(
-            parameters=moved,
-            moments=after,
-            shadow={**state.shadow, "ema": shadow_after} if shadow_after is not None else state.shadow,
-            step=step,
-            loss_sum=loss_sum,
-            diverged_at=diverged_at,
-        )
+        shadows = state.shadow if shadow_after is None else {**state.shadow, "ema": shadow_after}
+        return State(moved, after, shadows, step, loss_sum, diverged_at)
 
 
 def _place_after(before: Tensor) -> Tensor:

@@ -136,14 +136,9 @@ def layout_of(recipe: Recipe, device: torch.device | str = "cpu") -> Layout:
 def initial_state(recipe: Recipe, layout: Layout, parameters: Tensor) -> State:
     """Return the state before the first step, from the initial parameters [P]."""
     zero = torch.zeros((), dtype=torch.int64, device=parameters.device)
-    return State(
-        parameters=parameters,
-        moments=recipe.learning.start(recipe.optimizer, layout, parameters),
-        shadow=recipe.averaging.start(parameters),
-        step=zero,
-        loss_sum=zero.double(),
-        diverged_at=zero,
-    )
+    moments = recipe.learning.start(recipe.optimizer, layout, parameters)
+    shadow = recipe.averaging.start(parameters)
+    return State(parameters, moments, shadow, step=zero, loss_sum=zero.double(), diverged_at=zero)
 
 
 def advance(recipe: Recipe, layout: Layout, state: State, batch: Batch, masks: Masks) -> State:
@@ -204,15 +199,9 @@ def apply_gradient(recipe: Recipe, layout: Layout, state: State, gradient: Tenso
     gradient = gradient if layout.learns is None else gradient * layout.learns
     descent = Descent(state.parameters, gradient, state.moments, state.step, steps)
     parameters, moments = recipe.learning.update(recipe.optimizer, layout, descent)
-    after, loss_sum, diverged_at = progress(state.step, loss, state.loss_sum, state.diverged_at)
-    return State(
-        parameters=parameters,
-        moments=moments,
-        shadow=recipe.averaging.update(state.shadow, parameters, state.step),
-        step=after,
-        loss_sum=loss_sum,
-        diverged_at=diverged_at,
-    )
+    counted = progress(state.step, loss, state.loss_sum, state.diverged_at)
+    shadow = recipe.averaging.update(state.shadow, parameters, state.step)
+    return State(parameters, moments, shadow, *counted)
 
 
 def progress(step: Tensor, loss: Tensor, loss_sum: Tensor, diverged_at: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -41,10 +41,8 @@ class LongestCommonSubsequence(Algorithm):
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         first = sizes - sizes // 2  # [..., 1] length of the first string
-        return Parts(
-            given=write_strings(example, first, sizes),
-            answer=write_matrix(places(_directions(example, first)), sizes),
-        )
+        given = write_strings(example, first, sizes)
+        return Parts(given=given, answer=write_matrix(places(_directions(example, first)), sizes))
 
     def longest(self, size: int) -> Parts[str]:
         first, second = size - size // 2, size // 2
@@ -70,10 +68,8 @@ class MatrixChainOrder(Keyed):
 
         single = torch.zeros_like(example[..., 1:])
         splits = torch.nn.functional.pad(_best_splits(single, cost, first=1), (1, 0, 1, 0))
-        return Parts(
-            given=write_fields({"p": thousandths(example)}, sizes),
-            answer=write_matrix(places(splits), sizes),
-        )
+        given = write_fields({"p": thousandths(example)}, sizes)
+        return Parts(given=given, answer=write_matrix(places(splits), sizes))
 
     def longest(self, size: int) -> Parts[str]:
         return Parts(given=f"p: {list_of('0.111', size)}", answer=_longest_splits(size, first=1))
@@ -107,10 +103,8 @@ class OptimalSearchTree(Algorithm):
             return ends - upto[..., ::2][..., : ends.shape[-1]]
 
         fields = {"p": thousandths(torch.nn.functional.pad(keys, (0, 1))), "q": thousandths(between)}
-        return Parts(
-            given=write_fields(fields, sizes + 1),
-            answer=write_matrix(places(_best_splits(between, weight, first=0)), sizes + 1),
-        )
+        given, roots = write_fields(fields, sizes + 1), _best_splits(between, weight, first=0)
+        return Parts(given=given, answer=write_matrix(places(roots), sizes + 1))
 
     def longest(self, size: int) -> Parts[str]:
         keys = f"[{' '.join(['0.111'] * size)} 0.0]"

@@ -134,7 +134,8 @@ class LanguageTask(TokenTask):
         found = {"test": self._held_out(Split.TEST, streams, batch)}
         for name, rows in self._probes.sets.items() if self.probes else ():
             here = {key: tensor.to(streams.state.device) for key, tensor in rows.items()}
-            found[f"probe={name}"] = {key: tensor.expand(streams.lanes, *tensor.shape) for key, tensor in here.items()}
+            lanes = {key: one.expand(streams.lanes, *one.shape) for key, one in here.items()}
+            found[f"probe={name}"] = lanes
         return found
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:

@@ -114,11 +114,9 @@ class ClrsText(Completion):
         if self.hints and isinstance(self._algorithm, Traced):
             trace = self._algorithm.trace(numbers, sizes)
         question, length = compact(write(self._question(parts, trace), sizes))
-        answer, answer_length = compact(write(self._answer(parts, trace), sizes))
+        answer, count = compact(write(self._answer(parts, trace), sizes))
         [asking] = encode("\n")
-        return Examples(
-            input=question, output=answer, input_length=length - 1, output_length=answer_length, asking=asking
-        )
+        return Examples(question, answer, input_length=length - 1, output_length=count, asking=asking)
 
     def _longest(self, size: int) -> int:
         """Return the positions of the longest text of examples of this size."""

@@ -103,10 +103,8 @@ class MaxRetrieval(SetTask):
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return `accuracy`, 1 if the most likely class is right, and `cross_entropy` in nats."""
         right = (outputs.argmax(-1) == batch["target"]).to(outputs.dtype)
-        return {
-            "accuracy": right + nan_if_not_finite(outputs),
-            "cross_entropy": cross_entropy(outputs, batch["target"]),
-        }
+        losses = cross_entropy(outputs, batch["target"])
+        return {"accuracy": right + nan_if_not_finite(outputs), "cross_entropy": losses}
 
     def facts(self) -> Params:
         return {"chance": 1 / self.classes}

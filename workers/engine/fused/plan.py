@@ -101,12 +101,8 @@ def row_arrays(sizes: Sizes, sequences: int, *, occurrences: bool) -> dict[str, 
     drawn = {"KEYS": 2 * sequences * v, "TOKENS": sequences * (s + 1), "PLACES": sequences * v}
     masked = {"KEPT_EMBEDDING": masks if occurrences else 0, "KEPT_ROWS": masks}
     of_width, of_key_width = rows * odd(d), rows * odd(k) if occurrences else 0
-    streams = {
-        "STREAM": of_width,
-        "NORMED_ROWS": of_width if occurrences else 0,
-        "ROWS": of_width,
-        "STREAM_G": of_width,
-    }
+    normed = of_width if occurrences else 0
+    streams = {"STREAM": of_width, "NORMED_ROWS": normed, "ROWS": of_width, "STREAM_G": of_width}
     keys = dict.fromkeys(("QUERIES", "KEYS_OF_ROWS", "QUERIES_G", "KEYS_OF_ROWS_G"), of_key_width)
     weights = {"WEIGHTS": rows * odd(s), "WEIGHTS_G": rows * odd(s), "OUTPUTS": rows * odd(v)}
     return {**drawn, **masked, **streams, **keys, **weights, "ROW_FACTORS": rows, "ROW_LOSSES": rows}

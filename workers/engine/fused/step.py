@@ -94,11 +94,8 @@ class FusedStep:
         self._dropped = on + _WHOLE_TOKENS * (model.dropout_unit == "token")
         shapes = [parameter.shape for parameter in layout_of(recipe).parameters.values()]
         ends = itertools.accumulate(map(math.prod, shapes))
-        self._arrays = {
-            "starts": [0, *ends][:-1],
-            "columns": [shape[-1] for shape in shapes],
-            "places": workspace.places,
-        }
+        starts, columns = [0, *ends][:-1], [shape[-1] for shape in shapes]
+        self._arrays = {"starts": starts, "columns": columns, "places": workspace.places}
 
     @property
     def setup_seconds(self) -> float:

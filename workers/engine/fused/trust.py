@@ -75,7 +75,7 @@ def find_fault(name: str, architecture: str, device: str) -> str | None:
 
     Logs the fault once in a process.
     """
-    answer = _ask(["check", device], _key(name, architecture))
+    answer = _ask(["check", device], name, architecture)
     if fault := answer.failure or answer.value:
         _LOG.warning("the fused step is not used on %s, training goes on with the traced one: %s", name, fault)
         return fault
@@ -86,10 +86,8 @@ def find_rates(timing: Timing, name: str, architecture: str, device: str) -> Rat
     """Return both steps' rates for a structure; None if they could not be timed."""
     about = timing.structure, timing.lanes, name, device
     if about not in _RATES:
-        key = _key(name, architecture)
-        if isinstance(key, str):
-            key += timing.key
-        answer = _ask(["rates", device, str(timing.lanes), timing.configuration], key, timing.lanes)
+        asked = ["rates", device, str(timing.lanes), timing.configuration]
+        answer = _ask(asked, name, architecture, timing)
         _RATES[about] = None if answer.failure else Rates(**answer.value)
         if answer.failure:
             words = "the fused step was not timed beside the traced one on %s, and trains: %s"
@@ -113,19 +111,16 @@ def kept_rates(timing: Timing, name: str) -> list[Rates]:
     return sorted(found, key=lambda one: one.lanes)
 
 
-def _key(name: str, architecture: str) -> str | CompilerError:
+def _ask(arguments: Sequence[str], name: str, architecture: str, timing: Timing | None = None) -> Answer:
+    """Return the answer of a check on this GPU, or of a timing."""
     try:
         driver = find_driver()
-        return f"{name}; driver {driver.version if driver else ''}; kernel {minimal.key(architecture)}"
+        key = f"{name}; driver {driver.version if driver else ''}; kernel {minimal.key(architecture)}"
     except CompilerError as error:
-        return error
-
-
-def _ask(arguments: Sequence[str], key: str | CompilerError, lanes: int | None = None) -> Answer:
-    if isinstance(key, CompilerError):
-        return Answer(failure=str(key))
+        return Answer(failure=str(error))
     command = [sys.executable, "-m", "workers.engine.fused_check", *arguments]
-    return kept_or_found(cache_folder(), key, lambda: run_check(command, SECONDS), lanes)
+    suffix, lanes = (timing.key, timing.lanes) if timing else ("", None)
+    return kept_or_found(cache_folder(), key + suffix, lambda: run_check(command, SECONDS), lanes)
 
 
 def kept_or_found(folder: Path, key: str, check: Callable[[], Answer], lanes: int | None = None) -> Answer:
@@ -145,9 +140,8 @@ def kept_or_found(folder: Path, key: str, check: Callable[[], Answer], lanes: in
 
 def run_check(command: Sequence[str], seconds: float) -> Answer:
     """Run a check for at most so many seconds and return the answer in its last line."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     try:
         said, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:

@@ -73,9 +73,8 @@ def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
 
 def out_of_memory(error: BaseException) -> bool:
     """Return True if an error says that memory ran out."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
-    )
+    says_so = isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
+    return says_so or isinstance(error, torch.OutOfMemoryError | MemoryError)
 
 
 def free_bytes(device: str) -> int:

@@ -9,8 +9,8 @@ Legend: L lanes, P parameters.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -48,12 +48,8 @@ def find_obstacle(recipe: Recipe, label: str, device: torch.device) -> str | Non
     return find_native_obstacle(recipe.model.evaluations()[label], recipe.task, recipe.dtype, device)
 
 
-class EvaluateLanes(Protocol):
-    """Metrics of L lanes with one of the evaluation models."""
-
-    def __call__(self, knobs: Batch, flat: Tensor, batch: Batch, /) -> dict[str, Tensor]:
-        """Return metric -> values [L, N], of parameters [L, P] on sets [L, N, ...]."""
-        ...
+EvaluateLanes = Callable[[Batch, Tensor, Batch], dict[str, Tensor]]
+"""From knobs, parameters [L, P] and sets [L, N, ...] to metric -> values [L, N]."""
 
 
 @final

@@ -53,9 +53,8 @@ class LaneTensors:
         index = torch.tensor(indices, device=self.seeds.device)
         state = tree_map(lambda tensor: tensor[index], self.state)
         knobs = {path: values[index] for path, values in self.knobs.items()}
-        return LaneTensors(
-            knobs=knobs, seeds=self.seeds[index], evaluation_seeds=self.evaluation_seeds[index], state=state
-        )
+        seeds, others = self.seeds[index], self.evaluation_seeds[index]
+        return LaneTensors(knobs=knobs, seeds=seeds, evaluation_seeds=others, state=state)
 
     def bind(self, recipe: Recipe) -> Recipe:
         """Return the recipe of all lanes with their knobs, which `assign` changes in it, too."""

@@ -83,11 +83,8 @@ class Reporting:
     def report_diverged(self, lanes: Lanes, tensors: LaneTensors) -> dict[int, Report]:
         """Return lane index -> report of trials whose training loss was not finite."""
         diverged_at: list[int] = tensors.state.diverged_at.tolist()
-        return {
-            index: self._diverged(running, diverged_at[index], "the training loss")
-            for index, running in lanes.occupied
-            if diverged_at[index]
-        }
+        bad = [(at, running) for at, running in lanes.occupied if diverged_at[at]]
+        return {at: self._diverged(one, diverged_at[at], "the training loss") for at, one in bad}
 
     def _diverged(self, running: LaneTrial, step: int, what: str, metrics: tuple[Metric, ...] = ()) -> Report:
         return Report(

@@ -52,15 +52,12 @@ class Graph(Protocol):
 
         Raises RuntimeError if it cannot be captured, or memory runs out.
         """
-        ...
 
     def replay(self) -> None:
         """Repeat the work at the same addresses, whatever they hold now."""
-        ...
 
     def forget(self) -> None:
         """Free what is held for replays."""
-        ...
 
 
 class Stepper(Protocol):

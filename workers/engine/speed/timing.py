@@ -95,7 +95,6 @@ class Trains(Protocol):
 
     def train(self, steps: int, /) -> object:
         """Make this many steps."""
-        ...
 
 
 def rates_in_turns(loops: Sequence[Trains], device: str) -> list[float]:

@@ -67,9 +67,8 @@ class PlacedWorker:
             _LOG.info("%s begins on node %s: %s; code in %s", name, node, device_name(device), code)
             if unused := describe_unused_gpu():
                 _LOG.warning(unused)
-            settings = WorkerSettings(
-                device=device, width=instructions.width, saving=instructions.saving, log=log_file()
-            )
+            width, saving = instructions.width, instructions.saving
+            settings = WorkerSettings(device=device, width=width, saving=saving, log=log_file())
             renew = partial(renewals.ask, "renew", name)
             done = make_worker(name, settings, exchange, renew).run()
             _LOG.info("%s %s", name, "is done" if done else "lost its lease; what it held is trained again")

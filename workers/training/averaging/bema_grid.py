@@ -32,10 +32,8 @@ class BemaGrid(Averaging):
 
     @property
     def variants(self) -> Sequence[Variant]:
-        kappas, etas = (
-            [f"{name}={index / count:.3g}" for index in range(1, count + 1)]
-            for name, count in (("kappa", self.kappas), ("eta", self.etas))
-        )
+        kappas = [f"kappa={index / self.kappas:.3g}" for index in range(1, self.kappas + 1)]
+        etas = [f"eta={index / self.etas:.3g}" for index in range(1, self.etas + 1)]
         corrected = [Variant("bema", f"{kappa} {eta}") for kappa, eta in product(kappas, etas)]
         return [*corrected, *(Variant("ema", kappa) for kappa in kappas)]
 

@@ -202,7 +202,5 @@ def _is_form(parameter: Parameter) -> bool:
 def _layouts(layout: Layout) -> _Layouts:
     dtype, device = layout.decays.dtype, layout.decays.device
     form = {name: parameter for name, parameter in layout.parameters.items() if _is_form(parameter)}
-    return _Layouts(
-        weights=Layout.of(within(f"{_MODEL}.0", layout.parameters), dtype, device),
-        form=Layout.of(form, dtype, device),
-    )
+    weights = within(f"{_MODEL}.0", layout.parameters)
+    return _Layouts(Layout.of(weights, dtype, device), Layout.of(form, dtype, device))

@@ -65,11 +65,9 @@ class Muon(TwoMoments):
         buffer = moments["buffer"] + (1 - momentum) * (gradient - moments["buffer"])
         direction = gradient + momentum * (buffer - gradient) if self.nesterov else buffer
         decayed = layout.split(parameters * (1 - rate * decay).to(kind))
-        turned = self._turn(layout, direction)
-        named = {
-            name: decayed[name] - rate.to(kind) * turned[name] if name in turned else tensor
-            for name, tensor in layout.split(moved).items()
-        }
+        named = layout.split(moved)
+        for name, turned in self._turn(layout, direction).items():
+            named[name] = decayed[name] - rate.to(kind) * turned
         return layout.join(named), {**two, "buffer": buffer}
 
     def matrices_of(self, layout: Layout) -> Iterator[tuple[int, int, int, int, float]]:
