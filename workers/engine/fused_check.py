@@ -66,7 +66,7 @@ def _configuration(
     return {
         "task": {"name": "set_complement", "length": length, "vocabulary": vocabulary},
         "model": {"name": "minimal", **sizes, **dropout},
-        "optimizer": {"name": "adamw", "epsilon": 1e-4},  # so that a gradient of nothing but rounding moves nothing
+        "optimizer": {"name": "adamw", "epsilon": 1e-4},  # a gradient of rounding moves nothing
         "averaging": {"name": "bema"},
         "training": {"steps": 100, "batch": batch, "validate_every": 100, "validation_batch": 8, "pad_shapes": pad},
     }

@@ -147,8 +147,8 @@ class LaneGradient:
         # Noise: a parameter that starts at zero would hide errors in whatever it is multiplied by.
         noise = torch.randn(parameters.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         arguments = knobs, (parameters + 0.1 * noise).to(parameters.dtype), batch, masks
-        # A program would repeat at every step a number that the function reads past torch's operations,
-        # as by numpy. Tensors under vmap have no memory, so such a read fails here.
+        # A program would repeat at every step a number that the function reads past torch, as by
+        # numpy. Tensors under vmap have no memory, so such a read fails here.
         expected = torch.func.vmap(self._compute)(*arguments)
         for _ in range(2):
             results = program(pytree.tree_leaves(arguments), spoil=True)

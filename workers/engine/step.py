@@ -215,7 +215,7 @@ class NativeStep:
         return self._update.seconds
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
-        if self._bound[0] is not knobs or self._bound[1] != used:  # a trial that takes a lane writes into the knobs
+        if self._bound[0] is not knobs or self._bound[1] != used:  # a new trial writes into the knobs
             self._bound = knobs, used, self._recipe.bind(_first(knobs, used))
         _, _, recipe = self._bound
         streams = SiteStreams(seeds[:used], state.step[:used], self._sites)

@@ -54,5 +54,5 @@ class Heartbeat:
 
     def _beat_on(self) -> None:
         while not self._closed.wait(BEAT_SECONDS) and not self._lost:
-            with suppress(Exception):  # no answer is a missed renewal; the next exchange raises what is wrong
+            with suppress(Exception):  # a missed renewal; the next exchange raises the error
                 self.beat()

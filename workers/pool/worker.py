@@ -144,8 +144,8 @@ class Worker:
         holds: tuple[TrialStart, ...] = ()
         snapshot, seconds = None, 0.0
         if self.lanes:
-            # In one turn, because other workers may train these lanes between turns: an offer goes with
-            # all reports up to its checkpoints, and a trial that it lacks must have sent all of its own.
+            # In one turn, because other workers may train these lanes between turns: an offer goes
+            # with all reports up to its checkpoints, and a trial that it lacks has sent all its own.
             with self.study_device.turns.briefly():
                 self._max_width = self._find_width(self._sample)
                 if saves:
@@ -320,7 +320,7 @@ class Worker:
             return
         lanes.shared.limit = width = self._halve_limit(lanes.pack.width)
         lanes.drop(sorted(trials, key=lambda running: -running.step)[width:])
-        if attempt(lambda: lanes.pack.resize(width), self.device):  # no memory even for that: drop all
+        if attempt(lambda: lanes.pack.resize(width), self.device):  # no memory even for that
             lanes.drop(trials)
 
     def _halve_limit(self, width: int) -> int:

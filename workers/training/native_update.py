@@ -119,7 +119,7 @@ class NativeUpdate:
         progress = {name: getattr(state, name).contiguous() for name in ("step", "loss_sum", "diverged_at")}
         step, loss_sum, diverged_at = (tensor.clone() for tensor in progress.values())
         assert gradient.dtype == state.parameters.dtype, "a gradient is of the parameters' precision"
-        gradient, loss = gradient.contiguous(), loss.to(gradient.dtype).contiguous()  # a task's may be double
+        gradient, loss = gradient.contiguous(), loss.to(gradient.dtype).contiguous()  # may be double
         tensors = {
             **progress,
             "step_after": step,
@@ -200,7 +200,7 @@ class Scalars:
         optimizer, averaging = recipe.optimizer, recipe.averaging
         rate = optimizer.learning_rate * optimizer.schedule.factor(step, steps)
         scalars = [exact(optimizer.clip_norm), *_of_optimizer(optimizer, rate, step)]
-        weights = torch.zeros(0, dtype=torch.float64, device=step.device)  # [k], one of each average
+        weights = torch.zeros(0, dtype=torch.float64, device=step.device)  # [k]
         if isinstance(averaging, Ema | Bema):
             weights = decay_weight(averaging.rho, averaging.kappa, step).reshape(1)
         elif isinstance(averaging, BemaGrid):

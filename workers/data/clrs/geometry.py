@@ -71,9 +71,9 @@ class ConvexHull(Algorithm):
         x, y = example[..., ::2], example[..., 1::2]
         index = torch.arange(x.shape[-1], device=x.device)
         missing, corners = index >= sizes, list[Tensor]()
-        for point in range(x.shape[-1]):  # a corner has all others to the left of one of them, or behind it
+        for point in range(x.shape[-1]):  # all others are left of one of them, or behind
             right, up = x - x[..., point : point + 1], y - y[..., point : point + 1]
-            turn = right[..., :, None] * up[..., None, :] - up[..., :, None] * right[..., None, :]  # [..., through, to]
+            turn = right[..., :, None] * up[..., None, :] - up[..., :, None] * right[..., None, :]
             ahead = right[..., :, None] * right[..., None, :] + up[..., :, None] * up[..., None, :]
             left = (turn > 0) | ((turn == 0) & (ahead > 0)) | (missing | (index == point))[..., None, :]
             corners.append((left.all(-1) & ~missing & (index != point)).any(-1))

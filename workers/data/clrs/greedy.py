@@ -26,7 +26,7 @@ class ActivitySelector(Algorithm):
         return 2 * size
 
     def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
-        times = within(below(fractions, THOUSAND), 2 * sizes, 0)  # start and end, start and end, ...
+        times = within(below(fractions, THOUSAND), 2 * sizes, 0)  # start, end, start, end, ...
         one, others = times[..., :1], times[..., 2:].unflatten(-1, (-1, 2)).sort(-1).values.flatten(-2)
         total = draw_in_split(fractions[..., 1], torch.cat([sizes, others], -1), THOUSAND, split)
         pair = torch.cat([one, (total[..., None] - one) % THOUSAND], -1).sort(-1).values

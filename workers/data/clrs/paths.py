@@ -70,7 +70,7 @@ def dag_shortest_paths(weights: Tensor, source: Tensor, sizes: Tensor) -> Tensor
     lengths, (index, distance, parent) = _lengths(weights), _start(weights, source)
     order = depth_first(weights > 0, sizes, source).ended.argsort(-1, descending=True)
     for rank in range(len(index)):
-        node = order[..., rank : rank + 1]  # one that the source does not reach is far and moves nothing
+        node = order[..., rank : rank + 1]  # one that is not reached moves nothing
         offered = distance.gather(-1, node) + _row(lengths, node)
         better = offered < distance
         distance, parent = torch.where(better, offered, distance), torch.where(better, node, parent)

@@ -66,7 +66,7 @@ class Tokens:
     @property
     def sizes(self) -> Mapping[Split, int]:
         """Tokens of each part."""
-        return {split: len(numbers) for split, numbers in zip(Split, self.stored.arrays, strict=True)}
+        return dict(zip(Split, map(len, self.stored.arrays), strict=True))
 
     def part(self, split: Split, device: torch.device) -> Tensor:
         """Return a part's tokens [n], integers, on a CPU from the disk when they are read."""
@@ -76,7 +76,7 @@ class Tokens:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, dropped ones left out."""
         text = text.lower() if self.source.lower_case else text
-        return [place for token in self.encoder.encode(text) if (place := self._places.get(token)) is not None]
+        return [self._places[one] for one in self.encoder.encode(text) if one in self._places]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens below v."""
@@ -163,8 +163,8 @@ def _on(device: torch.device, tokens: Tokens, split: Split) -> Tensor:
 
 
 def _make(source: Source) -> Stored:
-    documents = [document.lower() if source.lower_case else document for document in source.corpus.documents()]
-    pieces = parts([document for document in documents if document])
+    documents = filter(None, source.corpus.documents())
+    pieces = parts([text.lower() if source.lower_case else text for text in documents])
     if not pieces[Split.TEST]:
         raise PluginError("task.corpus: it has too little text to be cut into training, validation and test")
     learned = source.tokenizer.learn(pieces[Split.TRAINING])

@@ -63,7 +63,7 @@ class File(Corpus):
         if path.is_file():
             return [path]
         endings = (self.ending,) if self.ending else _SUFFIXES
-        found = sorted(inner for inner in path.rglob("*") if inner.suffix in endings and inner.is_file())
+        found = sorted(one for one in path.rglob("*") if one.suffix in endings and one.is_file())
         if not found:
             kinds = ", ".join(endings)
             raise PluginError(

@@ -55,7 +55,7 @@ class HuggingFace(Corpus):
                 continue  # Python 2, of which CodeSearchNet has some
 
     def content(self) -> str:
-        if Path(self.dataset).is_dir():  # the package would read it, and its tokens would be kept by its name alone
+        if Path(self.dataset).is_dir():  # its tokens would be kept by its name alone
             raise PluginError(
                 f"task.corpus.dataset: {self.dataset!r} is a folder of this machine: name it as {{file: {{path: "
                 f"{self.dataset}}}}}, so that its changes are noticed"

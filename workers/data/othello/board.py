@@ -9,6 +9,7 @@ without a token; a game ends when neither can. Legend: G games, P plies.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -103,35 +104,33 @@ def after(position: Position, move: Tensor) -> Position:
 def legal_moves(own: Tensor, other: Tensor) -> Tensor:
     """Return the empty squares from which a straight line of `other` leads to a disc of `own`."""
     found = torch.zeros_like(own)
-    for distance, columns in _DIRECTIONS:
-        through = other & columns
-        for shift in (distance, -distance):
-            found |= _shift(_runs(own, through, shift), shift)
+    for _, behind in _runs(own, other):
+        found |= behind
     return found & ~(own | other)
 
 
 def find_flips(own: Tensor, other: Tensor, move: Tensor) -> Tensor:
     """Return the discs of `other` that a move turns over."""
     found = torch.zeros_like(own)
-    for distance, columns in _DIRECTIONS:
-        through = other & columns
-        for shift in (distance, -distance):
-            run = _runs(move, through, shift)
-            found |= torch.where(_shift(run, shift) & own != 0, run, 0)
+    for run, behind in _runs(move, other):
+        found |= torch.where(behind & own != 0, run, 0)
     return found
 
 
-def _runs(sources: Tensor, through: Tensor, shift: int) -> Tensor:
-    """Return the runs of up to six bits of `through` next to a bit of `sources`, in one direction.
+def _runs(sources: Tensor, discs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each direction's runs of `discs` next to a bit of `sources`, and the squares behind.
 
-    By doubling (Kogge and Stone 1973), as chess programs do it.
+    Runs have up to six discs; by doubling (Kogge and Stone 1973), as chess programs do it.
     """
-    found = through & _shift(sources, shift)
-    found |= through & _shift(found, shift)
-    through = through & _shift(through, shift)
-    found |= through & _shift(found, 2 * shift)
-    found |= through & _shift(found, 2 * shift)
-    return found
+    for distance, columns in _DIRECTIONS:
+        for shift in (distance, -distance):
+            through = discs & columns
+            found = through & _shift(sources, shift)
+            found |= through & _shift(found, shift)
+            through = through & _shift(through, shift)
+            found |= through & _shift(found, 2 * shift)
+            found |= through & _shift(found, 2 * shift)
+            yield found, _shift(found, shift)
 
 
 def _shift(boards: Tensor, shift: int) -> Tensor:

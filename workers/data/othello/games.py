@@ -43,7 +43,7 @@ def _games(states: Tensor, places: range) -> Games:
     set of games. On the meta device, where a step's cost is estimated, only the shapes are right.
     """
     device = states.device
-    if states.is_meta and type(states) is Tensor:  # what pretends to be a GPU computes, and plays them
+    if states.is_meta and type(states) is Tensor:  # a pretended GPU computes
         tokens = torch.zeros(len(states), MOVES, dtype=torch.uint8, device=device)
         return Games(tokens, torch.zeros_like(tokens, dtype=torch.int64))
     states = states.cpu() if library("othello") else states

@@ -29,7 +29,7 @@ class Forms:
     bounds: Tensor  # [F - 1] upper ends of the forms' probabilities, cumulated, in units of 2^-32
     text: Tensor  # [F, a] places in the palette
     lengths: Tensor  # [F] tokens of the text before padding
-    steps: Tensor  # [F, m, 2] operators' left and right: a number, or m + 1 + the operator of a result
+    steps: Tensor  # [F, m, 2] operators' sides: a number, or m + 1 + the operator of a result
     results: Tensor  # [F] the place of the value in numbers [m + 1] and results [m]
 
     @property

@@ -69,7 +69,7 @@ def whole(sentence: Sequence[int], end: int) -> Sequence[Row]:
 def one_masked(sentence: Sequence[int], end: int) -> Sequence[Row]:
     """Ask for each token behind the mask end + 1: pseudo-log-likelihood (Salazar et al. 2020)."""
     framed = [end, *sentence, end]
-    hidden = [[*framed[:place], end + 1, *framed[place + 1 :]] for place in range(1, len(framed) - 1)]
+    hidden = [[*framed[:at], end + 1, *framed[at + 1 :]] for at in range(1, len(framed) - 1)]
     return [Row(inputs, framed, [token == end + 1 for token in inputs]) for inputs in hidden]
 
 
@@ -86,7 +86,7 @@ def pairs_of(folder: str | FilePath, *, good_first: bool) -> Mapping[str, Sequen
 
 def _pairs(file: Path, good_first: bool) -> Sequence[Pair]:
     try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+        lines = [*filter(None, map(str.strip, file.read_text(encoding="utf-8-sig").split("\n")))]
     except (OSError, UnicodeDecodeError) as error:
         raise PluginError(f"{file}: this is not a text that can be read") from error
     if not lines or len(lines) % 2:

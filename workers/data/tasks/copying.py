@@ -69,7 +69,7 @@ class Copying(Completion):
         lengths = SHORTEST + below(drawn[..., :1], longest - SHORTEST + 1)
         rest = below(drawn[..., 3:], self.integers)
         unread = torch.arange(SHORTEST, longest, device=drawn.device) >= lengths
-        key = torch.cat([lengths, rest.masked_fill(unread, 0)], -1)  # zeros at its end change no hash
+        key = torch.cat([lengths, rest.masked_fill(unread, 0)], -1)  # zeros change no hash
         pair = draw_in_split(drawn[..., 1], key, self.integers**2, split)
         return self._repeat(torch.cat([split_pair(pair, self.integers), rest], -1), lengths)
 

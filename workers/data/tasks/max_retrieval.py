@@ -139,7 +139,7 @@ class MaxRetrieval(SetTask):
         """
         features, priority, kind = (of[:, : query.shape[1] * size].unflatten(1, (-1, size)) for of in drawn)
         place = torch.arange(size, device=query.device)
-        ranks = (priority * size + place).masked_fill(place >= lengths[..., None], -1)  # all different
+        ranks = (priority * size + place).masked_fill(place >= lengths[..., None], -1)  # no ties
         winner = ranks.amax(-1, keepdim=True) % size
         target = kind.gather(-1, winner)[..., 0]
         asked = _unit(query >> (64 - _PRIORITY_BITS) & _HIGHEST)[..., None]

@@ -86,7 +86,7 @@ class SetComplement(NextToken):
         """
         tokens = self.actual_tokens
         logits = cut(outputs, tokens, IMPOSSIBLE)
-        seen = one_hot(batch["inputs"], self.vocabulary, logits.dtype).cumsum(-2)  # [N, s, v] 1 where illegal
+        seen = one_hot(batch["inputs"], self.vocabulary, logits.dtype).cumsum(-2)  # [N, s, v]
         absent = cut(1 - seen, tokens, 0)
         probabilities = logits.softmax(-1)
         exact = absent / absent.sum(-1, keepdim=True)

@@ -147,7 +147,7 @@ def run_check(command: Sequence[str], seconds: float) -> Answer:
     except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):  # a process that waits for a GPU may not even be killed
+        with suppress(subprocess.TimeoutExpired):  # not even killed, if it waits for a GPU
             process.communicate(timeout=10)
         return Answer(failure=f"its check did not end within {seconds:g} seconds")
     lines = said.strip().splitlines()

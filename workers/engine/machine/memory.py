@@ -65,7 +65,7 @@ def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
         telling = (line for line in str(error).splitlines() if any(phrase in line for phrase in _PHRASES))
         line = re.sub(r"^(\w+Error: )+", "", next(telling, str(error)).strip())
         reason = shorten(line or type(error).__name__, 200)
-    if torch.device(device).type == "cuda":  # only now is the error gone, and with it what its frames held
+    if torch.device(device).type == "cuda":  # now what the error's frames held is gone
         with CAPTURING:
             torch.cuda.empty_cache()
     return Shortage(reason)
@@ -82,7 +82,7 @@ def free_bytes(device: str) -> int:
     if torch.device(device).type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # not Linux: take half of it as free
+    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # not Linux: half of it
     with suppress(OSError):
         lines = (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())
         free = next((int(value.split()[0]) * 1024 for key, _, value in lines if key == "MemAvailable"), free)

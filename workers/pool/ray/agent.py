@@ -111,7 +111,7 @@ class _Agent:
         except (EOFError, OSError):
             pass  # it was killed
         finally:  # also where a message could not be read: nobody hears this process any more
-            threading.Timer(EXIT_SECONDS, os._exit, [1]).start()  # Ray may wait for a cluster that is gone
+            threading.Timer(EXIT_SECONDS, os._exit, [1]).start()  # Ray may wait for ever
             loop.call_soon_threadsafe(self._is_over.set)
 
     def _on_open(self, study: int, instructions: StudyInstructions) -> None:
@@ -148,7 +148,7 @@ class _Agent:
             renewals = asyncio.create_task(self._carry(worker, "renew", actor))
             reason = await self._carry(worker, "exchange", actor)
         except Exception as error:
-            # Ray's RuntimeEnvSetupError, of which Tune keeps the text; later it is one node's fault.
+            # RuntimeEnvSetupError, of which Tune keeps the text; later it is one node's fault.
             if "set up runtime environment" in str(error) and not self._has_begun:
                 _fail(self._pipe, f"--ray-env: the cluster cannot prepare it: {last_line(error)}")
             reason = last_line(error)
@@ -160,7 +160,7 @@ class _Agent:
         has_left = False
         try:
             if reason is not None:
-                slots = await self._report_slots()  # so that no worker is asked for where there is no room any more
+                slots = await self._report_slots()  # so that no worker is asked for without room
                 has_left = await asyncio.to_thread(self._slots.has_left, node) if node else slot not in slots
         finally:
             self._send("end", worker, reason, has_left)

@@ -29,12 +29,12 @@ def connect(cluster: Cluster) -> None:
     environment = _environment(cluster)
     try:
         if cluster.address is None:
-            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray would write one to a file that others can read
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray's own file could be read by others
             # "local": without it Ray waits for minutes for a cluster that was started here once.
             ray.init(address="local", include_dashboard=False, **quiet)
         else:
             host, _, port = cluster.address.rpartition(":")
-            if host and port.isdigit() and "/" not in host:  # where nothing listens, Ray itself would try for minutes
+            if host and port.isdigit() and "/" not in host:  # Ray itself would try for minutes
                 socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
             os.environ.setdefault("RAY_gcs_server_port_wait_time_s", CONNECT_SECONDS)
             ray.init(address=cluster.address, runtime_env=environment, **quiet)

@@ -225,7 +225,7 @@ class StudyServer:
         try:
             while not self._is_over():
                 self._requeue_if_cluster_gone()
-                if not self._begun:  # no worker asks, so that none would learn of the error that ended the run
+                if not self._begun:  # no worker would learn of the error that ended the run
                     self.proxy.progress()
                 for slot in {*self._pool.slots} - {*self._slots.values()}:
                     if not self.is_stopping and self._ended is None and self._is_usable(slot):

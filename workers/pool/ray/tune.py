@@ -67,7 +67,7 @@ class TunedSlots(ClusterSlots):
         os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
         # A trial whose node was taken away has ended; Tune would start it again, unasked.
         os.environ["RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"] = "1"
-        os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "200")  # as for Tune's own searchers; one at a time else
+        os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "200")  # as for its own; else one at a time
         try:
             tune.Tuner(
                 PackTrial,
@@ -76,7 +76,7 @@ class TunedSlots(ClusterSlots):
                     name="packs",
                     storage_path=self._folder,
                     verbose=0,
-                    failure_config=tune.FailureConfig(max_failures=0),  # a worker that died is followed by another one
+                    failure_config=tune.FailureConfig(max_failures=0),  # another worker follows
                     callbacks=[_Notices(self._placing)],
                 ),
             ).fit()
