@@ -45,7 +45,7 @@ class Step(Protocol):
 
     @property
     def kind(self) -> str:
-        """Its kind, as far as bits depend on it: `native AVX2`, `traced cuda 9.0`."""
+        """The kind, as far as bits depend on it: `native AVX2`, `traced cuda 9.0`."""
         ...
 
     @property

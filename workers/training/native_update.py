@@ -36,7 +36,7 @@ from workers.training.recipe import Recipe, State, update_key
 
 _LIBRARIES = {torch.float32: "update_float32", torch.float64: "update_float64"}
 _OPTIMIZERS: tuple[type[Optimizer], ...] = (AdamW, Adam, StochasticGradientDescent, Muon)
-"""In the order of update.hpp."""
+"""The optimizers, in the order of update.hpp."""
 _AVERAGINGS: tuple[type[Averaging], ...] = (NoAveraging, Ema, Bema, BemaGrid)
 
 _SIZES = ("lanes", "parameters", "averages", "optimizer", "nesterov", "iterations", "matrices")

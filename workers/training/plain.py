@@ -44,7 +44,7 @@ class Trained(NamedTuple):
 
     metrics: Mapping[Key, float]
     divergence: str | None
-    """How the trial diverged; `None` if it did not."""
+    """A description of the divergence; `None` if there was none."""
 
 
 def train(

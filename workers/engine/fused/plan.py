@@ -20,7 +20,7 @@ TILE_LIMITS = {"length": 8, "vocabulary": 24, "width": 32}
 _DEAD_IN_TILES = ("KEYS", "PLACES", "USED", "TOKEN_ROWS", "NORMED_G", "TOKEN_QUERY_G", "TOKEN_KEY_G")
 """Arrays that nothing reads while the sums of warps exist: they share their memory."""
 _ALIGNMENT = 4
-"""In floats: an array of words starts at a multiple of it."""
+"""Alignment of arrays of words, in floats."""
 _TILES = ("TILE_USED", "TILE_ROWS", "TILE_OUT", "TILE_BACK", "WARP_SUMS")
 MATRICES = 7
 MOST_ROWS = 128

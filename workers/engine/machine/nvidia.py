@@ -39,7 +39,7 @@ class TorchBuild(NamedTuple):
     cuda: str | None
     """The CUDA that it was built for, `13.0`, or None."""
     error: str
-    """Its error when it was asked to compute on a card; empty if it sees none."""
+    """Torch's error when asked to compute on a card; empty if it sees none."""
 
 
 def find_driver(proc: Path = PROC) -> Driver | None:

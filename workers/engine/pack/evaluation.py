@@ -49,7 +49,7 @@ def find_obstacle(recipe: Recipe, label: str, device: torch.device) -> str | Non
 
 
 EvaluateLanes = Callable[[Batch, Tensor, Batch], dict[str, Tensor]]
-"""From knobs, parameters [L, P] and sets [L, N, ...] to metric -> values [L, N]."""
+"""Takes knobs, parameters [L, P] and sets [L, N, ...]; returns metric -> values [L, N]."""
 
 
 @final

@@ -200,7 +200,7 @@ class StudyServer:
     def __init__(self, pool: RayPool, proxy: ControllerProxy, study: int) -> None:
         self.proxy = proxy
         self.study = study
-        """Its number in the pool."""
+        """The study's number in the pool."""
         self.inbox: queue.SimpleQueue[tuple[int, Question | WorkerEnded]] = queue.SimpleQueue()
         """Pairs of a worker and its question, or its end."""
         self.failure: BaseException | None = None

@@ -17,7 +17,7 @@ class Variant(NamedTuple):
     name: str
     """The name in metrics: `ema`, `bema`."""
     condition: str = ""
-    """Which one of several of that name, in metrics' conditions: `kappa=0.5 eta=0.2`."""
+    """The one of several of that name, as in metrics' conditions: `kappa=0.5 eta=0.2`."""
 
     @property
     def label(self) -> str:
