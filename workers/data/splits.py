@@ -1,7 +1,4 @@
-"""Whole numbers out of a lane's stream, and examples that belong to one split by construction.
-
-Legend: L lanes.
-"""
+"""Whole numbers of a lane's stream, and examples of one split by construction. L: lanes."""
 
 from __future__ import annotations
 

@@ -73,10 +73,7 @@ def check_gpt2(config: Mapping[str, Any]) -> None:
 
 
 def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None:
-    """Write a folder for `transformers.GPT2LMHeadModel.from_pretrained`, after `check_gpt2`.
-
-    A trial of the language task gets its tokenizer beside it, as lm-evaluation-harness needs it.
-    """
+    """Write a folder for GPT2LMHeadModel, after `check_gpt2`; with a language task's tokenizer."""
     check_package()
     recipe = Recipe.of(config)
     settings, tensors = _gpt2(recipe, {name: torch.tensor(array) for name, array in weights.items()})
@@ -95,10 +92,7 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
 
 @torch.no_grad()
 def largest_difference(trained: TrainedModel, network: Any) -> float:
-    """Return the largest difference from `network.outputs` on some validation sequences.
-
-    Raises StudyError if it is more than rounding makes.
-    """
+    """Return the largest difference from `network`'s outputs; StudyError beyond rounding."""
     inputs, parameters = trained.batch()["inputs"][:COMPARED], dict(trained.named_parameters())
     expected, found = trained(inputs), network.outputs(parameters, {"inputs": inputs}, {})
     difference = float((found - expected).abs().max())

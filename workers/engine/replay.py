@@ -25,10 +25,7 @@ Watch = Callable[[int], None]
 
 
 def retrain(trial: Trial, *, steps: int, device: str, watch: Watch) -> list[Report]:
-    """Train a trial for `steps` steps from step 0, or to its end, in a pack of its own.
-
-    Returns its reports in the order of steps; the last one may tell of its divergence.
-    """
+    """Train a trial alone for `steps` steps, or to its end, and return its reports in order."""
     return _train_alone(trial, steps, device, watch)[1]
 
 

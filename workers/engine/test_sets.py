@@ -11,10 +11,7 @@ from workers.training.recipe import Recipe, evaluation_sets
 
 
 def share_seen(trial: Trial) -> float | None:
-    """Return the share, 0 to 1, of a trial's test sequences that are in its validation set, too.
-
-    None if sequences are not apart, as windows of one text, which may overlap.
-    """
+    """Return the share of test sequences that are in validation, too; None for windows of text."""
     recipe = Recipe.of(trial.config)
     if not recipe.task.has_identities:
         return None

@@ -34,10 +34,7 @@ class Heartbeat:
         self._closed.set()
 
     def alive(self) -> bool:
-        """Return True if the lease is held; after 45 seconds without renewal one is tried first.
-
-        Raises what `renew` raises if the controller does not answer.
-        """
+        """Return True if the lease is held; after 45 seconds without an answer, beat first."""
         if not self._lost and self._clock() > self._sent + SELF_STOP_SECONDS:
             self.beat()
         return not self._lost

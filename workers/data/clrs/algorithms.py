@@ -76,10 +76,7 @@ class Traced(Algorithm):
 
 
 class Keyed(Algorithm):
-    """An algorithm over keys, uniform on 0 .. 0.999; its answer is a place by default.
-
-    The first key and the others decide the split.
-    """
+    """An algorithm over uniform keys, 0 .. 0.999; the first and the others decide the split."""
 
     def numbers(self, size: int) -> int:
         return size

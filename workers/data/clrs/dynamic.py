@@ -1,7 +1,4 @@
-"""Dynamic programming of CLRS-Text: subsequences, chains of matrices, search trees.
-
-Legend: as in `algorithms`.
-"""
+"""Dynamic programming of CLRS-Text: subsequences, chains, search trees. Legend: `algorithms`."""
 
 from __future__ import annotations
 

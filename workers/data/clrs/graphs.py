@@ -1,7 +1,4 @@
-"""The algorithms of CLRS-Text over graphs: how their examples and answers are written.
-
-Legend: as in `algorithms`.
-"""
+"""The text of CLRS-Text's algorithms over graphs. Legend: as in `algorithms`."""
 
 from __future__ import annotations
 

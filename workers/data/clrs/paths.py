@@ -95,10 +95,7 @@ def floyd_warshall(weights: Tensor) -> Tensor:
 
 
 def kruskal(weights: Tensor) -> Tensor:
-    """Return True at the links [..., n, n] of an undirected graph's smallest spanning forest.
-
-    No path of smaller links goes around these; of equal links the first is smaller.
-    """
+    """Return the links [..., n, n] that no path of smaller ones goes around; ties in order."""
     index = torch.arange(weights.shape[-1], device=weights.device)
     pair = torch.minimum(index[:, None], index) * len(index) + torch.maximum(index[:, None], index)
     rank = (weights * len(index) ** 2 + pair).masked_fill((weights == 0) | (index == index[:, None]), FAR)

@@ -92,10 +92,7 @@ class Directed(RandomGraph):
 
 @dataclass(frozen=True, kw_only=True)
 class Acyclic(RandomGraph):
-    """Half of all pairs of nodes are linked, from the one that comes first in a random order.
-
-    Weights are uniform on 0.001 .. 0.999.
-    """
+    """Half of all pairs are linked, in a random order; weights are uniform on 0.001 .. 0.999."""
 
     bits = FIRST_PAIRS
 

@@ -1,7 +1,4 @@
-"""A corpus as tokens, from which a language task draws its windows.
-
-Legend: v tokens that are kept, n tokens of a part.
-"""
+"""A corpus as tokens, for windows. Legend: v tokens that are kept, n tokens of a part."""
 
 from __future__ import annotations
 
@@ -147,7 +144,7 @@ def tokens_of(source: Source) -> Tokens:
 def edge_of(tokens: Tokens, one_in: int) -> int:
     """Return where the last one in `one_in` of the training part's tokens begins.
 
-    Moved back to the end of a piece; 0 where no piece ends before.
+    Moved back to the end of a piece; 0 if no piece ends before.
     """
     numbers = tokens.part(Split.TRAINING, torch.device("cpu")).numpy()
     before = len(numbers) - len(numbers) // one_in

@@ -1,7 +1,4 @@
-"""Random games of Othello by split, and pools of different ones that are kept on disk.
-
-Legend: G games.
-"""
+"""Random games of Othello by split, and pools of different ones on disk. Legend: G games."""
 
 from __future__ import annotations
 

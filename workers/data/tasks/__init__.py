@@ -60,10 +60,7 @@ class Task(ABC):
 
     @abstractmethod
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        """Return a training minibatch per lane: `inputs` [L, N, s, ...] and whatever `loss` reads.
-
-        `step` [L] int64 counts the steps of each lane, for a curriculum.
-        """
+        """Return a minibatch per lane, `inputs` [L, N, s, ...], for lanes at `step` [L] int64."""
 
     def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
         """Return a minibatch that an architecture is learned on: like `training`, or wider inputs.
@@ -127,10 +124,7 @@ class Task(ABC):
         """Return the validation metrics [N] of one trial's sequences; a set has their means."""
 
     def evaluated_positions(self, batch: Batch) -> Tensor | None:
-        """Return True at the positions whose outputs `metrics` reads, [L, N, s], of sets [L, N].
-
-        None stands for all. Outputs at others may be any finite number.
-        """
+        """Return True where `metrics` reads outputs, [L, N, s] or [L, N]; None: everywhere."""
         return None
 
     def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:

@@ -1,7 +1,4 @@
-"""The base of the language tasks: windows of a corpus' tokens, parts of a corpus, grammar probes.
-
-Legend: L lanes, N sequences, s positions of a window, v tokens that are kept.
-"""
+"""The base of language tasks. Legend: L lanes, N sequences, s positions, v tokens that are kept."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Quantifiers over numbers: whether every number, or some number, of a sequence is positive.
-
-Legend: L lanes, N sequences, n numbers.
-"""
+"""Is every number, or some number, positive? Legend: L lanes, N sequences, n numbers."""
 
 from __future__ import annotations
 

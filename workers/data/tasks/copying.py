@@ -84,10 +84,7 @@ class Copying(Completion):
         return sets
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return `accuracy`: 1 if all tokens of an output are the likeliest after the right ones.
-
-        Token-wise accuracy stays high on lengths that a model fails at (paper 002, Appendix B).
-        """
+        """Return `accuracy` of whole outputs; tokens' stays high on failures (paper 002, App. B)."""
         return {"accuracy": self.whole_accuracy(outputs, batch)}
 
     def facts(self) -> Params:

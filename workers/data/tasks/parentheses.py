@@ -69,10 +69,7 @@ class Parentheses(Completion):
         )
 
     def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        """Return lengths of validation, to which an architecture should generalise.
-
-        Few strings of validation come up here, the shortest balanced ones.
-        """
+        """Return strings of validation's lengths; few, short ones, come up there, too."""
         return self._batch(self.examples(streams, batch, Split.VALIDATION), self.longest)
 
     def facts(self) -> Params:

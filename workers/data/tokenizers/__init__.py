@@ -38,10 +38,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def learn(self, documents: Iterable[str]) -> str:
-        """Learn from a corpus' training part and return the result as text, always the same.
-
-        Raises PluginError, one line, if a package that it needs is missing.
-        """
+        """Return what is learned as text, always the same; PluginError for a missing package."""
 
     @abstractmethod
     def encoder(self, learned: str) -> Encoder:

@@ -71,10 +71,7 @@ class Timing(NamedTuple):
 
 @functools.cache
 def find_fault(name: str, architecture: str, device: str) -> str | None:
-    """Return why the kernel is not right on this GPU; None if it has passed its check.
-
-    Logs the fault once in a process.
-    """
+    """Return why the kernel is not right on this GPU, and log it once; None if it is right."""
     answer = _ask(["check", device], name, architecture)
     if fault := answer.failure or answer.value:
         _LOG.warning("the fused step is not used on %s, training goes on with the traced one: %s", name, fault)

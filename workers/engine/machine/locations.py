@@ -47,10 +47,7 @@ def describe(locations: Sequence[Location], workers: int) -> str:
 
 
 def find_instances(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """Return name and UUID of each MIG instance that this process may use, by nvidia-smi.
-
-    CUDA shows a process one instance at most: each needs a process of its own.
-    """
+    """Return name and UUID of each usable MIG instance, of which CUDA shows a process one."""
     allowed = environment.get("CUDA_VISIBLE_DEVICES")
     if not torch.cuda.is_available() or (allowed is not None and "MIG-" not in allowed):
         return []

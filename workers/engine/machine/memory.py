@@ -110,10 +110,7 @@ def count_parameters(config: Mapping[str, Any]) -> int:
 
 
 def least_bytes(config: Mapping[str, Any]) -> int:
-    """Return a lower bound of the bytes of such a trial, without activations.
-
-    Parameters, their gradient, what the optimizer keeps of them, and averages.
-    """
+    """Return a lower bound of a trial's bytes: parameters, gradient, optimizer and averages."""
     recipe = Recipe.of(config).pad()
     layout = layout_of(recipe, "meta")  # tensors without memory, for which torch first loads a second's worth of code
     if layout.total <= SMALL:

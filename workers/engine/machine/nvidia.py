@@ -43,10 +43,7 @@ class TorchBuild(NamedTuple):
 
 
 def find_driver(proc: Path = PROC) -> Driver | None:
-    """Return the driver and its cards; None if there is no card.
-
-    The kernel shows them, or nvidia-smi: under Windows' Linux /proc has nothing of a driver.
-    """
+    """Return driver and cards, by /proc or, as on Windows' Linux, nvidia-smi; None without any."""
     cards: list[str] = []
     for file in sorted(proc.glob("gpus/*/information")):
         with suppress(OSError):

@@ -47,10 +47,7 @@ class Pack:
     """
 
     def __init__(self, trial: Trial, *, width: int, device: str = "cpu", archive: Archive | None = None) -> None:
-        """Make a pack for the structure of `trial`; all its lanes, at least two, are free.
-
-        `archive`: where `fill` reads the checkpoints of trials by default.
-        """
+        """Make a pack with two or more free lanes; `fill` reads checkpoints from `archive`."""
         self.structure = trial.structure
         self.device = torch.device(device)
         use_device(self.device)
@@ -241,10 +238,7 @@ class Pack:
         self._tensors.state.loss_sum[index] = 0
 
     def _reset_where_due(self, lanes: Iterable[tuple[int, LaneTrial]], steps_made: int) -> None:
-        """Reset lanes whose learning rule asks for it at the next step.
-
-        `steps_made`: steps since `LaneTrial.step` was last updated.
-        """
+        """Reset lanes if it is due `steps_made` after `LaneTrial.step` was last updated."""
         for index, running in lanes:
             learning, step = running.recipe.learning, running.step + steps_made
             if not learning.resets_at(step):

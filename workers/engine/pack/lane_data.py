@@ -1,7 +1,4 @@
-"""The data of the lanes of a pack, each by its own task, knobs, seed and step.
-
-Legend: L lanes, N sequences.
-"""
+"""The data of a pack's lanes, by each one's task, knobs, seed and step; [L, N] are sequences."""
 
 from __future__ import annotations
 

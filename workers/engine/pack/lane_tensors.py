@@ -1,7 +1,4 @@
-"""The tensors that the lanes of a pack train with, stacked.
-
-Legend: L lanes, P parameters.
-"""
+"""The tensors of a pack's lanes, stacked. Legend: L lanes, P parameters."""
 
 from __future__ import annotations
 

@@ -48,10 +48,7 @@ class Graph(Protocol):
     """A record of the work of a device, which can be repeated at once."""
 
     def capture(self, act: Act) -> None:
-        """Record the work of `act` instead of what was recorded before; nothing is computed.
-
-        Raises RuntimeError if it cannot be captured, or memory runs out.
-        """
+        """Record the work of `act` anew, without computing; RuntimeError if that fails."""
 
     def replay(self) -> None:
         """Repeat the work at the same addresses, whatever they hold now."""

@@ -82,10 +82,7 @@ def _fastest(train: Callable[[int], float], seconds: float) -> float:
 
 
 def rates_beside(trials: Sequence[Trial], width: int, device: str) -> list[float]:
-    """Return optimizer steps of single models per second, of packs that take turns.
-
-    On a CPU seconds are those of this thread, and no validation is timed.
-    """
+    """Return model-steps per second of packs that take turns, on a CPU by this thread's time."""
     packs = [make_pack_of_copies(trial, width, device) for trial in trials]
     return [width * rate for rate in rates_in_turns(packs, device)]
 
@@ -98,10 +95,7 @@ class Trains(Protocol):
 
 
 def rates_in_turns(loops: Sequence[Trains], device: str) -> list[float]:
-    """Return the steps per second of loops that take turns: medians over the turns.
-
-    What else runs on the machine slows all of them alike, so that ratios of these rates repeat.
-    """
+    """Return loops' steps per second, medians over turns, whose ratios repeat on a busy machine."""
     clock = _clock_of(device)
     bursts: list[int] = []
     for loop in loops:

@@ -1,7 +1,4 @@
-"""The check of access to a Ray cluster, which must ask for a token, as it runs what it is sent.
-
-Imports no ray; the check is made before anything is connected.
-"""
+"""The check of access to a Ray cluster, before it is connected. Imports no ray."""
 
 from __future__ import annotations
 
@@ -45,10 +42,7 @@ def check_access(address: str | None, environment: Mapping[str, str] = os.enviro
 
 
 def stay_on_loopback() -> None:
-    """Make a cluster that starts here listen on 127.0.0.1 alone; call it before `import ray`.
-
-    Ray does so by default on macOS and Windows; this variable says whether it does.
-    """
+    """Make Ray's clusters here listen on 127.0.0.1 alone, as on macOS; call before `import ray`."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
 

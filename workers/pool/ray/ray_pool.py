@@ -254,10 +254,7 @@ class StudyServer:
             self._begun.clear()
 
     def _is_over(self) -> bool:
-        """Return True if no worker trains and none will be started.
-
-        A worker that has asked nothing yet can be cancelled.
-        """
+        """Return True if no worker trains; one that has asked nothing yet can be cancelled."""
         if self.is_stopping or self._ended is not None:
             late = self._ended is not None and time.monotonic() > self._ended + GRACE_SECONDS
             return late or not self._begun

@@ -1,7 +1,4 @@
-"""A share of the data that is held out by content: a sequence is always on the same side.
-
-Legend: L lanes, N sequences wanted, C sequences drawn.
-"""
+"""A share of the data, held out by content. L lanes, N sequences wanted, C sequences drawn."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ def draw_kept(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
 
 
 def draw_held_out(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
-    """Return sequences [L, N, ...] of the task that are held out, one in `one_in`.
-
-    Raises PluginError if there is none among many more than are wanted.
-    """
+    """Return held-out sequences [L, N, ...] of the task, one in `one_in`, or raise PluginError."""
     batch = drawn(math.ceil((_SLACK * count + _SPARE) * one_in))
     wanted = _is_held_out(task, batch, one_in)
     # A GPU would be waited for at each step: there it is asked once, as it is a matter of the task.
