@@ -87,10 +87,7 @@ class Archive:
     """
 
     def __init__(self, url: str, study: str) -> None:
-        """Open a folder, or a URL such as `s3://bucket/checkpoints`, with a folder per study.
-
-        Raises StudyError if the folder cannot be made, its kind is unknown, or a package missing.
-        """
+        """Open a folder or URL (`s3://bucket/checkpoints`) for a study; raises StudyError."""
         _safetensors()
         url = url.removeprefix("file://")
         self._files = _Bucket(url, study) if "://" in url else _Folder(Path(url, study).resolve())

@@ -103,10 +103,7 @@ class LaneGradient:
         return None
 
     def _make_program(self, arguments: Arguments) -> LaneProgram | None:
-        """Return a right program for other shapes than the example's, or None.
-
-        Raises GraftError if the compiler fails, which it did not do for the example.
-        """
+        """Return a right program for other shapes, or None; GraftError if the compiler fails."""
         lanes = len(arguments[1])
         example = pytree.tree_map(lambda tensor: tensor[torch.arange(_LANES) % lanes], arguments)
         try:
@@ -208,10 +205,7 @@ _TRACING = ContextVar("_TRACING", default=False)
 
 @contextmanager
 def as_trained_by(step_kind: str) -> Generator[None]:
-    """Trace all steps in this context if a trial's were traced; otherwise choose as usual.
-
-    `step_kind`: how the trial was trained, as in its reports, or the kind of device.
-    """
+    """Trace all steps in this context if a trial's `step_kind` says so; else choose as usual."""
     token = _TRACING.set(step_kind.startswith("traced"))
     try:
         yield

@@ -30,10 +30,7 @@ def retrain(trial: Trial, *, steps: int, device: str, watch: Watch) -> list[Repo
 
 
 def weights(trial: Trial, *, variant: str, steps: int, device: str, watch: Watch) -> dict[str, np.ndarray]:
-    """Return the trial's parameters by name after `steps` steps, trained again from its step 0.
-
-    `variant`: `raw`, or one of its averages (`bema`, `bema kappa=0.3 eta=0.1`).
-    """
+    """Return a variant's parameters (`raw`, `bema kappa=0.3 eta=0.1`) after `steps` steps."""
     pack, _ = _train_alone(trial, steps, device, watch)
     return {name: tensor.cpu().numpy() for name, tensor in pack.parameters_by_variant(0, trial)[variant].items()}
 

@@ -197,10 +197,7 @@ class GeneratedStep:
 
 
 class NativeStep:
-    """Loss and gradient in C++, lane by lane; the update is native, or traced.
-
-    The code works through a batch in blocks of its own, also if it may be taken in parts.
-    """
+    """Loss and gradient in C++, lane by lane and in blocks; the update is native, or traced."""
 
     def __init__(self, recipe: Recipe, computed: NativeModel) -> None:
         self._recipe = recipe

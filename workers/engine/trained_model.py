@@ -56,10 +56,7 @@ class TrainedModel(nn.Module):
             module.register_parameter(last, nn.Parameter(tensor.detach().clone().to(self.recipe.dtype)))
 
     def forward(self, batch: Tensor | Batch) -> Tensor:
-        """Return the outputs for a batch without lane axis, as `Model.outputs`.
-
-        A tensor [N, s, ...] stands for `{"inputs": tensor}`; sets need `lengths` and `query`, too.
-        """
+        """Return the outputs for a batch without lane axis, or for its `inputs` alone."""
         whole: Batch = {"inputs": batch} if isinstance(batch, Tensor) else dict(batch)
 
         def answer(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -84,7 +84,7 @@ class Copying(Completion):
         return sets
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return `accuracy` of whole outputs; tokens' stays high on failures (paper 002, App. B)."""
+        """Return `accuracy` of whole outputs; tokens' stays high on failures (paper 002, App B)."""
         return {"accuracy": self.whole_accuracy(outputs, batch)}
 
     def facts(self) -> Params:

@@ -133,10 +133,7 @@ class MaxRetrieval(SetTask):
 
     @staticmethod
     def _sets(drawn: _Items, query: Tensor, lengths: Tensor, size: int) -> tuple[Batch, Tensor]:
-        """Return the batch of the first items, `size` per query [L, N], and winners' places.
-
-        These are [L, N, 1]; of equal priorities the last item wins.
-        """
+        """Return the first items in sets of `size`, and winners [L, N, 1], the last of equals."""
         features, priority, kind = (of[:, : query.shape[1] * size].unflatten(1, (-1, size)) for of in drawn)
         place = torch.arange(size, device=query.device)
         ranks = (priority * size + place).masked_fill(place >= lengths[..., None], -1)  # no ties

@@ -65,10 +65,7 @@ def find_tile_obstacle(recipe: Recipe, limits: Limits) -> str | None:
 
 
 def arrange(recipe: Recipe, limits: Limits, *, tf32: bool = False) -> Workspace | None:
-    """Place the kernel's arrays for a recipe without an obstacle; None if they do not fit.
-
-    `tf32`: for products by tensor cores, in tiles. The recipe has padded sizes.
-    """
+    """Place the kernel's arrays, for `tf32` in tiles, of a padded recipe; None if too large."""
     model, task = recipe.model, recipe.task
     assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
     widths = model.width, model.key_width, model.value_width

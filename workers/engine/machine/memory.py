@@ -90,10 +90,7 @@ def free_bytes(device: str) -> int:
 
 
 def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
-    """Yield the bytes left below the limit of each memory cgroup of this process.
-
-    `membership` has lines `number:controllers:path`, as /proc/self/cgroup; `mount` the hierarchies.
-    """
+    """Yield the bytes left in the cgroups of `membership` (/proc/self/cgroup) below `mount`."""
     with suppress(OSError):
         for line in membership.read_text().splitlines():
             _, controller, path = line.split(":", 2)

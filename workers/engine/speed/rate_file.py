@@ -1,7 +1,4 @@
-"""Rates of training that were measured on this machine, in a small file of the user's cache.
-
-A file that is missing, broken or not writable costs a new measurement and nothing else.
-"""
+"""Measured rates of training, in a cache file that may be missing, broken or not writable."""
 
 from __future__ import annotations
 

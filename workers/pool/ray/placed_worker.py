@@ -37,10 +37,7 @@ class PlacedWorker:
         threading.Thread(target=self._work, args=(slot, instructions), daemon=True).start()
 
     async def fetch(self, line: str, *answer: object) -> Question | WorkerEnded:
-        """Return the next question of a line, with the answer to the one before (`Line`).
-
-        Those of `exchange` may have to wait for the database, and those of `renew` never do.
-        """
+        """Return the next question of a line, `exchange` or `renew`, and answer the last one."""
         return await self._lines[line].fetch(*answer)
 
     def _work(self, slot: int, instructions: StudyInstructions) -> None:

@@ -38,10 +38,7 @@ class Ema(Averaging):
 
 
 def update_average(ema: Tensor, parameters: Tensor, rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:
-    """Return the average after one update, float64 whatever the parameters are.
-
-    Weights are often below 1e-7, for millions of steps: float32 would round updates to nothing.
-    """
+    """Return the average after an update, float64, as float32 rounds weights below 1e-7 away."""
     return ema + decay_weight(rho, kappa, step) * (parameters.double() - ema)
 
 
