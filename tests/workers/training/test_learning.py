@@ -229,7 +229,7 @@ def test_a_share_of_a_text_is_its_last_documents_and_shares_no_token_with_the_re
     with pytest.MonkeyPatch.context() as patched:
         tokens = Tokens(source=task.tokenised.source, content="made", stored=stored)
         patched.setattr(Language, "tokenised", property(lambda self: tokens))
-        patched.setattr(Tokens, "edge", lambda self, one_in: 8_000)
+        patched.setattr("workers.data.tasks._language.edge_of", lambda tokens, one_in: 8_000)
         batch = Architecture(models=2).training(task, torch.tensor([1, 2]), 300, torch.tensor([0, 5]))
     kept, held = (torch.cat([batch[f"{side}inputs"], batch[f"{side}targets"]], -1) for side in ("", "held_out."))
     assert kept.shape[:2] == (2, 600)
