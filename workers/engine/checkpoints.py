@@ -3,9 +3,7 @@
 A safetensors file, whose header has one more JSON text: format, structure, and each trial's
 progress. It has a name that no file had before, and is never changed; on a disk it is written
 aside, flushed, moved into place, and its folder flushed. Readers know its SHA-256, so that a
-damaged file is none.
-
-Legend: L trials in a file.
+damaged file is none. Legend: L trials in a file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Dropout masks: the units that each site of the lanes of a pack keeps.
 
-Native steps draw their own masks in C++, from `SiteStreams`.
-
-Legend: L lanes.
+Native steps draw their own masks in C++, from `SiteStreams`. Legend: L lanes.
 """
 
 from __future__ import annotations

@@ -214,16 +214,15 @@ class _Ending:
 def main() -> None:
     """Run the worker whose pipes the command line names."""
     exchanges, renewals = (_Line(Connection(int(number))) for number in sys.argv[1:3])
+    launcher_gone = EOFError, BrokenPipeError, ConnectionResetError
     try:
-        try:
-            _work(exchanges.pipe.recv(), exchanges, renewals)
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise
-        except Exception as error:
+        _work(exchanges.pipe.recv(), exchanges, renewals)
+    except launcher_gone:  # nothing waits for what this worker trains
+        sys.exit(1)
+    except Exception as error:
+        with suppress(*launcher_gone):
             exchanges.ask("fail", last_line(error))
-            sys.exit(1)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        sys.exit(1)  # the launcher is gone: nobody waits for what this one trains
+        sys.exit(1)
 
 
 def _work(instructions: _Instructions, exchanges: _Line, renewals: _Line) -> None:

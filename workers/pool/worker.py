@@ -111,7 +111,9 @@ class Worker:
                     self._waiting_per_running = directives.waiting_per_running
                     with self.study_device.turns.briefly():
                         reports += self._apply(directives)
-                        saves = self._should_save(asked=directives.save)
+                        trained = self.lanes and any(one.has_trained for one in self.lanes.trials)
+                        is_due = directives.save or self._timer.is_due()
+                        saves = bool(self.archive and trained and is_due)
                     if not (reports or directives.save or saves):
                         reports = self._train()
                     if self.lanes is None and offer.structure is None and not reports:
@@ -177,11 +179,6 @@ class Worker:
         if lanes.shared.limit is not None:
             free = min(free, lanes.shared.limit - lanes.busy)
         return max(0, free)
-
-    def _should_save(self, *, asked: bool) -> bool:
-        """Return True if the next offer needs a checkpoint: by request, or as one is due."""
-        has_trained = self.lanes is not None and any(running.has_trained for running in self.lanes.trials)
-        return self.archive is not None and has_trained and (asked or self._timer.is_due())
 
     def _write(self, snapshot: Snapshot, seconds: float) -> tuple[Checkpoint, ...]:
         """Write a checkpoint; empty if that fails. `seconds`: the time of the snapshot."""

@@ -3,9 +3,8 @@
 The formulas are those of `workers.training.recipe.apply_gradient`, which makes some seventy kernels
 of them; cuda_update.cu says where its rounding differs. All others, and plug-ins from outside, are
 traced. Before its first use the kernel is compared with the traced update on the device; if it
-cannot be compiled, or differs, one line says so, and updates are traced.
-
-Legend: L lanes, P parameters, k averages.
+cannot be compiled, or differs, one line says so, and updates are traced. Legend: L lanes, P
+parameters, k averages.
 """
 
 from __future__ import annotations

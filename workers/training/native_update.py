@@ -2,9 +2,7 @@
 
 The formulas and scalars (float64, by torch) are those of `workers.training.recipe.apply_gradient`;
 update.hpp says where its rounding differs. Other averages and ways of learning are traced, as are
-plug-ins from outside.
-
-Legend: L lanes, P parameters, k averages.
+plug-ins from outside. Legend: L lanes, P parameters, k averages.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Algorithms of CLRS-Text, and those over keys: examples, their answers, and how both are written.
 
-Keys are whole numbers of thousandths, so that the text is exact. An example is a row of numbers
-[L, N, m]. Which split it belongs to follows from a hash of them in which what a small example has
-no use for is 0 at the end, so that one example belongs to one split, whatever larger ones are
-drawn beside it.
-
-Legend: L lanes, N sequences, n the size of the longest example, `sizes` [L, N, 1], `...` is L, N.
+Keys are whole numbers of thousandths, so that the text is exact. An example is a row of numbers [L,
+N, m]. Which split it belongs to follows from a hash of them in which what a small example has no
+use for is 0 at the end, so that one example belongs to one split, whatever larger ones are drawn
+beside it. Legend: L lanes, N sequences, n the size of the longest example, `sizes` [L, N, 1], `...`
+is L, N.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Shortest paths and spanning trees (CLRS, chapters 23 to 25), for many graphs at once.
 
 Predecessors are those that CLRS-Text's procedures find, of equally short paths on the first.
-
 Legend: L lanes, N sequences, n nodes of the largest graph, `sizes` and `source` [L, N, 1];
 `weights` [L, N, n, n] from row to column, 0 where there is no link.
 """

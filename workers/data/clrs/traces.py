@@ -2,7 +2,6 @@
 
 Keys are [L, N, n], of which the first `sizes` [L, N, 1] are sorted; the states are those that
 CLRS-Text records after the initial one. Sequences that have fewer steps than others skip some.
-
 Legend: L lanes, N sequences, n keys of the longest, T steps.
 """
 

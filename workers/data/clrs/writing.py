@@ -2,7 +2,6 @@
 
 A piece of text is a tensor [L, N, w] of tokens with `BLANK` in the columns that a sequence leaves
 out: numbers differ in their digits, lists in how many items they have. `compact` drops the blanks.
-
 Legend: L lanes, N sequences, w columns, n items of a list; `...` is L, N.
 """
 

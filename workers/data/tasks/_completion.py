@@ -2,9 +2,8 @@
 
 A sequence is an input, a token that asks, mostly a separator, and an output; models are trained and
 evaluated on the output alone. Examples, splits and fixed tables are the same for all trials; a
-trial's seed decides in which order it sees the examples.
-
-Legend: L lanes, N sequences, T tokens of a whole sequence, s = T - 1.
+trial's seed decides in which order it sees the examples. Legend: L lanes, N sequences, T tokens of
+a whole sequence, s = T - 1.
 """
 
 from __future__ import annotations

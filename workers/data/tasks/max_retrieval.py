@@ -35,9 +35,7 @@ class MaxRetrieval(SetTask):
     `items`. Evaluated on sets of `items` and, under the conditions `items=32`, `items=64` and so
     on, of twice as many, four times as many, up to `largest`: there softmax attention disperses.
     These sets are the same items, grouped otherwise, in the memory of one. Source: paper 001,
-    Appendix A.2 and Table 1.
-
-    Legend: L lanes, N sets, n items, f features.
+    Appendix A.2 and Table 1. Legend: L lanes, N sets, n items, f features.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"largest": 64},)

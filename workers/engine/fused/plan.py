@@ -1,10 +1,8 @@
 """The plan that the fused step hands to its kernel, and the layout of a block's arrays.
 
 The kernel reads the plan as numerics/cuda/plan.hpp declares it. Arrays lie in the multiprocessor's
-shared memory or, if it has no room, in global memory.
-
-Legend: L lanes, N sequences, s positions, v tokens, d width, k key width, u value width, P
-parameters.
+shared memory or, if it has no room, in global memory. Legend: L lanes, N sequences, s positions, v
+tokens, d width, k key width, u value width, P parameters.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The fused step of a pack: its kernel's plan, and the state after it.
 
-It trains the minimal transformer on set complement, whose data the kernel draws itself.
-
-Legend: L lanes, P parameters.
+It trains the minimal transformer on set complement, whose data the kernel draws itself. Legend: L
+lanes, P parameters.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The evaluation of a pack: every variant of trials' parameters, on every set, by every model.
 
 A model that computes its own gradient computes its own outputs, too, lane by lane. All else is
-traced.
-
-Legend: L lanes, P parameters.
+traced. Legend: L lanes, P parameters.
 """
 
 from __future__ import annotations

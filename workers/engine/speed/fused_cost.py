@@ -2,7 +2,6 @@
 
 Two blocks share a multiprocessor. Their instructions take slots to issue, and at each phase's end a
 block waits for its slowest thread: both times are added up. The emulator counts these phases, too.
-
 Legend: s positions, d width, v tokens, k key width, u value width.
 """
 

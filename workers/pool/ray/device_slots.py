@@ -22,7 +22,7 @@ FIRST_SECONDS = 10.0
 
 @final
 class DeviceSlots(ClusterSlots):
-    """Slots that the cluster gives to nobody else, each with a worker of every study of a service.
+    """Reserved slots of the cluster, each with a worker of every study of a service.
 
     A group pins workers to one device; Ray would place fractions of a GPU on any of a node's.
     """

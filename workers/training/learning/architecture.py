@@ -43,9 +43,7 @@ class Architecture(Learning):
     of a spline in the MLP, in attention, or in both) descends the sum of the models' losses on a
     batch of other data, and neither sees the other's gradient. Metrics are means over the models.
     The result is kept for trials of stage two: `activation: {spline: {start: given, frozen: true,
-    values: ...}}`.
-
-    Legend: M models, W weights of one of them, F numbers of the form; P = M W + F.
+    values: ...}}`. Legend: M models, W weights of one of them, F numbers of the form; P = M W + F.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"models": 2, "life": 4},)
