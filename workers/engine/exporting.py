@@ -193,22 +193,17 @@ def _obstacles(recipe: Recipe) -> Iterator[str]:
     if not isinstance(model, Transformer):
         yield f"model.name is {name_of(model)}, must be transformer"
         return
-    if not model.pre_norm:
-        yield "model.pre_norm is false, must be true"
-    if model.norm != "layer_norm":
-        yield f"model.norm is {model.norm}, must be layer_norm"
-    if model.query_key_norm:
-        yield "model.query_key_norm is true, must be false"
-    if model.canon != "none":
-        yield f"model.canon is {model.canon}, must be none"
-    if model.logit_cap:
-        yield f"model.logit_cap is {model.logit_cap:g}, must be 0"
-    if not model.mlp_multiple:
-        yield "model.mlp_multiple is 0, must be at least 1"
-    if not isinstance(model.scorer, Softmax):
-        yield f"model.scorer is {name_of(model.scorer)}, must be softmax"
-    if type(model.activation) not in ACTIVATIONS:
-        allowed = ", ".join(sorted(member.__module__.rpartition(".")[2] for member in ACTIVATIONS))
-        yield f"model.activation is {name_of(model.activation)}, must be one of {allowed}"
-    if name_of(model.position) not in POSITIONS:
-        yield f"model.position is {name_of(model.position)}, must be one of {', '.join(POSITIONS)}"
+    activation, position = model.activation, name_of(model.position)
+    allowed = ", ".join(sorted(member.__module__.rpartition(".")[2] for member in ACTIVATIONS))
+    wrong = {
+        "pre_norm is false, must be true": not model.pre_norm,
+        f"norm is {model.norm}, must be layer_norm": model.norm != "layer_norm",
+        "query_key_norm is true, must be false": model.query_key_norm,
+        f"canon is {model.canon}, must be none": model.canon != "none",
+        f"logit_cap is {model.logit_cap:g}, must be 0": model.logit_cap != 0,
+        "mlp_multiple is 0, must be at least 1": not model.mlp_multiple,
+        f"scorer is {name_of(model.scorer)}, must be softmax": not isinstance(model.scorer, Softmax),
+        f"activation is {name_of(activation)}, must be one of {allowed}": type(activation) not in ACTIVATIONS,
+        f"position is {position}, must be one of {', '.join(POSITIONS)}": position not in POSITIONS,
+    }
+    yield from (f"model.{text}" for text, is_wrong in wrong.items() if is_wrong)

@@ -51,9 +51,7 @@ def describe_torch() -> str:
 
 def describe_unused_gpu() -> str | None:
     """Return why torch cannot use the machine's NVIDIA cards, and the cure; None if it can."""
-    if is_hidden():
-        return None
-    driver = find_driver()
+    driver = None if is_hidden() else find_driver()
     error = _find_fault("cuda") if driver else None
     if driver is None or error is None:
         return None
