@@ -74,7 +74,7 @@ class Snapshot(NamedTuple):
         trial = self.trials[checkpoint.row]
         if trial[:3] != (checkpoint.number, checkpoint.fence, checkpoint.step):
             return None
-        return SavedState(trial, {name: stacked[checkpoint.row] for name, stacked in self.tensors.items()})
+        return SavedState(trial, {name: one[checkpoint.row] for name, one in self.tensors.items()})
 
 
 @final

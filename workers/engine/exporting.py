@@ -76,7 +76,7 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
     """Write a folder for GPT2LMHeadModel, after `check_gpt2`; with a language task's tokenizer."""
     check_package()
     recipe = Recipe.of(config)
-    settings, tensors = _gpt2(recipe, {name: torch.tensor(array) for name, array in weights.items()})
+    settings, tensors = _gpt2(recipe, {name: torch.tensor(one) for name, one in weights.items()})
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(recipe.task, Language) and isinstance(encoder := recipe.task.tokenised.encoder, HasFile):
         settings |= {"vocab_size": encoder.size + 1, "bos_token_id": encoder.size, "eos_token_id": encoder.size}

@@ -116,7 +116,7 @@ def _digest(files: Iterable[tuple[str, bytes]]) -> str:
 
 @cache
 def _sources_of(members: frozenset[tuple[str, type]]) -> tuple[tuple[str, str], ...]:
-    named = ((f"{family} {member.__module__.rpartition('.')[2]}", source_digest(member)) for family, member in members)
+    named = ((f"{kind} {one.__module__.rpartition('.')[2]}", source_digest(one)) for kind, one in members)
     return tuple(sorted(named))
 
 

@@ -124,9 +124,9 @@ class LaneGradient:
             for section in SECTIONS:
                 for path, size in plugins.paddable_sizes(getattr(recipe, section), section):
                     values[path] = [size, max(1, size * 3 // 4), size // 2 + 1]
-        knobs = {path: torch.tensor(lane_values, dtype=torch.float64) for path, lane_values in values.items()}
-        bound_recipe = recipe.bind(knobs)
-        batch = bound_recipe.learning.training(bound_recipe.task, seeds, recipe.training.batch, step)
+        knobs = {path: torch.tensor(own, dtype=torch.float64) for path, own in values.items()}
+        bound = recipe.bind(knobs)
+        batch = bound.learning.training(bound.task, seeds, recipe.training.batch, step)
         parameters = self._layout.initial(seeds).to(recipe.dtype)
         return _gradient_knobs(knobs), parameters, batch, draw_masks(recipe, knobs, seeds, step, batch["inputs"])
 

@@ -59,7 +59,7 @@ def refit_temperature(
     layers = recipe.model.attention(named, batch)
     if not layers:
         raise StudyError("the model shows no attention")
-    logits = scaled_logits(layers[-1].query, layers[-1].key)[..., -1, :]  # [N, h, k] of the last query
+    logits = scaled_logits(layers[-1].query, layers[-1].key)[..., -1, :]  # [N, h, k]
     logits = logits.masked_fill(~layers[-1].visible[..., -1, :].expand_as(logits), -torch.inf)
     target = batch["relevant"].int().argmax(-1)[:, None].expand(logits.shape[:-1])
     try:

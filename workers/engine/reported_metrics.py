@@ -38,10 +38,10 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
     sets = evaluation_sets(recipe.task, seeds, 2)
     variants = [RAW, *recipe.averaging.variants]
     found = [("loss", "raw", "")]
-    alike: dict[frozenset[str], Batch] = {}  # what a task reports of a set follows from what there is in it
+    alike: dict[frozenset[str], Batch] = {}  # equal names of tensors, equal metrics
     for whole in sets.values():
         alike.setdefault(frozenset(whole), whole)
-    trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))  # read numbers: a spline's first knots
+    trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))  # reads a spline's knots
     layout = partial(Layout.of, trained, recipe.dtype, "cpu")
     parameters = sum(math.prod(parameter.shape) for parameter in trained.values())
     positions = max(tensor[0].numel() for batch in alike.values() for tensor in batch.values())

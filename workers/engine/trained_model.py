@@ -114,4 +114,4 @@ class TrainedModel(nn.Module):
 
 def trained_model(trial: Trial, weights: Mapping[str, Any]) -> TrainedModel:
     """Build the model from weights as arrays, as of `workers.engine.replay.weights`."""
-    return TrainedModel(trial, {name: torch.as_tensor(array) for name, array in weights.items()}).eval()
+    return TrainedModel(trial, {name: torch.as_tensor(weights[name]) for name in weights}).eval()

@@ -149,8 +149,8 @@ class StudyLanes:
 
     def take_counts(self) -> tuple[int, int]:
         """Return this study's steps and lane room since the last call (`Pack.take_counts`)."""
-        (steps, room), (more_steps, more_room) = self._counts, self.pack.take_counts(self._device.study)
-        self._counts = 0, 0
+        (steps, room), self._counts = self._counts, (0, 0)
+        more_steps, more_room = self.pack.take_counts(self._device.study)
         return steps + more_steps, room + more_room
 
     def snapshot(self) -> Snapshot | None:

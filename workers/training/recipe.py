@@ -100,11 +100,11 @@ class Recipe:
         """Return the recipe that trials of this structure share, with padded sizes if they pad."""
         if not self.training.pad_shapes:
             return self
-        return Recipe(**{section: plugins.pad_sizes(getattr(self, section)) for section in SECTIONS})
+        return Recipe(**{name: plugins.pad_sizes(getattr(self, name)) for name in SECTIONS})
 
     def bind(self, knobs: Mapping[str, Any]) -> Recipe:
         """Return the same recipe with its knobs replaced, for example by scalars under vmap."""
-        return Recipe(**{section: plugins.bind(getattr(self, section), knobs, section) for section in SECTIONS})
+        return Recipe(**{name: plugins.bind(getattr(self, name), knobs, name) for name in SECTIONS})
 
     @property
     def dtype(self) -> torch.dtype:
@@ -241,7 +241,7 @@ def evaluation_sets(
 def update_key(recipe: Recipe) -> str:
     """Return a key of `apply_gradient` but for numbers; equal keys share recordings."""
     parameters = layout_of(recipe).parameters.items()
-    layout = [(name, one.shape, one.decay, one.matrices, one.frozen, one.nonlinearity) for name, one in parameters]
+    layout = [(name, p.shape, p.decay, p.matrices, p.frozen, p.nonlinearity) for name, p in parameters]
     parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging, recipe.learning)]
     return plugins.canonical_json([*parts, layout, recipe.training.dtype, [*recipe.knobs()]])
 

@@ -112,7 +112,7 @@ class LinearRegression(VectorTask):
         training distribution, at temperature 1; `lemma_optimum_error`, at the best for the prompts'
         distribution (theorem 4.7), and `lemma_temperature`, the best.
         """
-        references = {name: values for name, values in batch.items() if name not in ("inputs", "targets")}
+        references = {name: batch[name] for name in batch if name not in ("inputs", "targets")}
         return {"error": (outputs[:, -1, 0] - batch["targets"]).square(), **references}
 
     def evaluated_positions(self, batch: Batch) -> Tensor | None:
@@ -198,7 +198,7 @@ class LinearRegression(VectorTask):
             found["lemma_error"] = (answers - labels[..., -1]).square()
             found["lemma_optimum_error"] = (answers / optimum[:, None] - labels[..., -1]).square()
             constants["lemma_temperature"] = optimum
-        found |= {name: value[:, None].expand_as(labels[..., -1]) for name, value in constants.items()}
+        found |= {name: one[:, None].expand_as(labels[..., -1]) for name, one in constants.items()}
         return _prompts(rows, labels) | found
 
     def _conditions(self) -> Mapping[str, LinearRegression]:

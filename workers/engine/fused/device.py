@@ -58,7 +58,7 @@ def describe_kept_rates(recipe: Recipe, gpu: str) -> list[str]:
 def _timing_of(recipe: Recipe, lanes: int) -> Timing:
     parts = {section: getattr(recipe, section) for section in SECTIONS if section != "training"}
     training = asdict(recipe.training)
-    shared = {name: value for name, value in training.items() if name not in ("steps", "validate_every")}
+    shared = {name: training[name] for name in training if name not in ("steps", "validate_every")}
     structures = {name: plugins.structure_of(part) for name, part in parts.items()}
     configs = {name: plugins.config_of(part) for name, part in parts.items()}
     return Timing(

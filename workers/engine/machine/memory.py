@@ -96,7 +96,7 @@ def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
             _, controller, path = line.split(":", 2)
             for folder in (mount / controller / path.lstrip("/"), *(mount / controller / path.lstrip("/")).parents):
                 if controller in _CGROUP_FILES and folder.is_relative_to(mount):
-                    with suppress(OSError, ValueError):  # no such folder in this container; `max`: no limit
+                    with suppress(OSError, ValueError):  # no such folder; `max`: no limit
                         limit, usage = (int((folder / name).read_text()) for name in _CGROUP_FILES[controller])
                         yield max(0, limit - usage)
 
@@ -109,7 +109,7 @@ def count_parameters(config: Mapping[str, Any]) -> int:
 def least_bytes(config: Mapping[str, Any]) -> int:
     """Return a lower bound of a trial's bytes: parameters, gradient, optimizer and averages."""
     recipe = Recipe.of(config).pad()
-    layout = layout_of(recipe, "meta")  # tensors without memory, for which torch first loads a second's worth of code
+    layout = layout_of(recipe, "meta")  # without memory; its first use takes torch a second
     if layout.total <= SMALL:
         layout = layout_of(recipe)
     flat = torch.zeros(layout.total, dtype=recipe.dtype, device="cpu" if layout.total <= SMALL else "meta")
@@ -130,7 +130,7 @@ def lane_bytes(recipe: Recipe) -> int:
 
     Activations are what autograd keeps of one trial's forward pass on the CPU, times HELD.
     """
-    sizes = {path: torch.tensor([value], dtype=torch.float64) for path, value in recipe.knobs().items()}
+    sizes = {path: torch.tensor([own], dtype=torch.float64) for path, own in recipe.knobs().items()}
     recipe = recipe.pad()
     layout = layout_of(recipe)
     flat = torch.zeros(layout.total, dtype=recipe.dtype)
@@ -142,7 +142,7 @@ def lane_bytes(recipe: Recipe) -> int:
     batch = {name: tensor[0] for name, tensor in drawn.items()}
     model = Layout.of(recipe.model.parameters(recipe.task), recipe.dtype)
     weights = torch.zeros(model.total, dtype=recipe.dtype).requires_grad_()
-    kept: dict[int, UntypedStorage] = {}  # alive until they are counted, as a freed one's address may be another's
+    kept: dict[int, UntypedStorage] = {}  # alive: a freed one's address may be reused
 
     def keep(tensor: Tensor) -> None:
         """Note the memory alone: a node that held a tensor of its own would never be freed."""

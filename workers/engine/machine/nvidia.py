@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -27,8 +28,8 @@ class Driver(NamedTuple):
     """The model of each card."""
 
     def __str__(self) -> str:
-        models = dict.fromkeys(self.cards)
-        counted = [f"{self.cards.count(model)} x {model}" if self.cards.count(model) > 1 else model for model in models]
+        counts = Counter(self.cards)
+        counted = [f"{count} x {model}" if count > 1 else model for model, count in counts.items()]
         return f"{', '.join(counted)}, driver {self.version or 'of unknown version'}"
 
 

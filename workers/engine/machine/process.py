@@ -30,7 +30,7 @@ def prepare() -> None:
     workspaces for each stream, or its sums could change their order (NVIDIA, "cuBLAS", Results
     Reproducibility).
     """
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a process makes its first product
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read at the first product
     torch.backends.cuda.matmul.fp32_precision = "ieee"
     torch.backends.cudnn.conv.fp32_precision = "ieee"  # pyright: ignore[reportAttributeAccessIssue]
     torch.set_num_threads(1)

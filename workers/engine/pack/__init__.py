@@ -131,7 +131,7 @@ class Pack:
 
     def split_off(self, study: int) -> Pack:
         """Move this study's lanes into a new pack and return it; their results do not change."""
-        moved = [(index, running) for index, running in self._lanes.occupied if running.study == study]
+        moved = [(at, one) for at, one in self._lanes.occupied if one.study == study]
         pack = copy.copy(self)
         pack._lanes = Lanes(max(len(moved), NARROWEST))
         pack._lanes.trials[: len(moved)] = [running for _, running in moved]

@@ -33,7 +33,7 @@ def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
     """Describe how such trials are evaluated on this device: `native`, or `traced` and why."""
     recipe = Recipe.of(config).pad()
     reasons = {label: find_obstacle(recipe, label, torch.device(device)) for label in recipe.model.evaluations()}
-    found = [f"{label}: {reason}" if label else reason for label, reason in reasons.items() if reason]
+    found = [f"{label}: {why}" if label else why for label, why in reasons.items() if why]
     return f"traced: {'; '.join(dict.fromkeys(found))}" if found else "native"
 
 
@@ -101,7 +101,7 @@ class Evaluation:
             for (condition, whole), (label, evaluated) in itertools.product(sets.items(), self._evaluations.items()):
                 where = " ".join(filter(None, (condition, label, variant.condition)))
                 for metrics, means in zip(found, self._means(evaluated, tensors.knobs, flat, whole), strict=True):
-                    metrics += (Metric(name, variant.name, where, mean) for name, mean in means.items())
+                    metrics += (Metric(name, variant.name, where, one) for name, one in means.items())
         return [tuple(metrics) for metrics in found]
 
     def variants(self, tensors: LaneTensors) -> Iterator[tuple[Variant, Tensor]]:
@@ -120,7 +120,7 @@ class Evaluation:
         size -= size % together
         sums: dict[str, Tensor] = {}
         for start in range(0, count, size):
-            chunk = {name: tensor[:, start : start + size].contiguous() for name, tensor in whole.items()}
+            chunk = {name: one[:, start : start + size].contiguous() for name, one in whole.items()}
             for name, values in evaluated(knobs, flat, chunk).items():
                 sums[name] = sums.get(name, 0) + values.double().sum(-1)
         columns = {name: (total / count).tolist() for name, total in sums.items()}

@@ -69,7 +69,7 @@ class LaneTrial:
         if self.takeovers:
             return self.takeovers[0].step - self.step
         if self.report_due(every):
-            return 0  # memory ran out during its validation, which has to be repeated before it trains on
+            return 0  # memory ran out in its validation, which has to be repeated
         return min(every - self.step % every, self.steps - self.step)
 
     def report_due(self, every: int) -> bool:

@@ -75,7 +75,7 @@ class Reporting:
                 sealed=on_test.get(index, ()),
             )
             reports[index] = report
-        for index, running in due:  # only now that nothing can go wrong: a report that was not given is due again
+        for index, running in due:  # only now: a report that was not given is due again
             running.reported_step = running.step
             tensors.state.loss_sum[index] = 0
         return reports

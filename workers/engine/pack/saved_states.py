@@ -18,13 +18,13 @@ ReadSnapshot = Callable[[str, str], Snapshot | None]
 
 def take_snapshot(structure: str, lanes: Lanes, tensors: LaneTensors, study: int) -> Snapshot | None:
     """Return the states of a study's trials that have trained since they were placed, if any."""
-    saved = [(index, running) for index, running in lanes.occupied if running.study == study and running.has_trained]
+    saved = [(at, one) for at, one in lanes.occupied if one.study == study and one.has_trained]
     if not saved:
         return None
     indices = [index for index, _ in saved]
     return Snapshot(
         structure=structure,
-        trials=[SavedTrial(running.number, running.fence, running.step, running.reported_step) for _, running in saved],
+        trials=[SavedTrial(one.number, one.fence, one.step, one.reported_step) for _, one in saved],
         tensors={name: stacked.cpu()[indices] for name, stacked in tensors.named_state().items()},
     )
 

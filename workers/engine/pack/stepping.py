@@ -132,7 +132,7 @@ class GraphedSteps:
     def of(self, lanes: Lanes, tensors: LaneTensors) -> Advance:
         shared = self._starting.recipe.task
         # Where tasks may differ, what is drawn follows from the lanes, not from tensors alone.
-        own = (running.recipe.task if running else shared for running in lanes) if shared.kin() else ()
+        own = (one.recipe.task if one else shared for one in lanes) if shared.kin() else ()
         tasks = set(map(plugins.name_of, own))
         if self._given_up or len(tasks) > 1:  # which lanes have which task is sent at each step
             self._graph.forget()
@@ -223,13 +223,13 @@ class CudaGraph:
         graph = torch.cuda.CUDAGraph()
         with CAPTURING:
             torch.cuda.current_stream(self._device).synchronize()
-            torch.cuda.empty_cache()  # what steps held so far is not for the graph, which has a pool of its own
+            torch.cuda.empty_cache()  # the graph has a pool of its own
             # Other threads train on, and allocate, meanwhile: only this one's work is captured.
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 act()
             except BaseException:
-                with suppress(RuntimeError):  # it is void, and says so; the error that made it so tells more
+                with suppress(RuntimeError):  # the error that made it void tells more
                     graph.capture_end()
                 raise
             graph.capture_end()

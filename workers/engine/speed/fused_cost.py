@@ -66,7 +66,7 @@ class FusedCost:
         moved = self.update_bytes + (0 if held else self.scratch_bytes)
         a_multiprocessor = -(-at_once // gpu.multiprocessors)
         issued = a_multiprocessor * self.instructions * gpu.multiprocessors / (ISSUE_SHARE * gpu.instructions)
-        waited = self.phases * PHASE_CYCLES * 128 * gpu.multiprocessors / gpu.instructions  # 128 a cycle
+        waited = self.phases * PHASE_CYCLES * 128 * gpu.multiprocessors / gpu.instructions
         seconds = max(issued + waited, at_once * moved / (BANDWIDTH_SHARE * gpu.bandwidth))
         return lanes / (turns * seconds)
 
@@ -83,7 +83,7 @@ def count_fused_step(recipe: Recipe, gpu: Gpu) -> FusedCost | None:
     blocks = -(-batch // workspace.sequences)
     occurrences = bool(model.embedding_dropout) and model.dropout_unit == "occurrence"
     drops_rows = bool(model.residual_dropout) and model.dropout_unit == "occurrence"
-    mapped = rows if occurrences else v  # what is mapped, and learnt from: each position, or each token once
+    mapped = rows if occurrences else v  # each position, or each token once, is mapped
     maps = 3 * mapped * (2 * d * k + d * d) + 3 * d * d * u + (0 if occurrences else 3 * v * v * k)
     products, attention = 3 * rows * v * d + maps, 3 * seen * (d + (k if occurrences else 0))
     entries = rows * (3 * d + 2 * s + 2 * v / s + 4) + blocks * v * (d + (0 if occurrences else v)) + 4 * parameters

@@ -50,7 +50,7 @@ def model_steps_per_second(
     while not turns or (clock() < end and pack.running):
         turns.append(_seconds_a_step(pack, burst, clock))
     few = VALIDATED_LANES if torch.device(device).type == "cpu" else width
-    validation = _seconds_to_validate(pack, few, clock) if pack.running else 0.0  # lanes that diverged are gone
+    validation = _seconds_to_validate(pack, few, clock) if pack.running else 0.0
     return width / (statistics.median(turns) + validation / every)
 
 

@@ -132,7 +132,7 @@ class FoundWidths:
     def rates(self, trial: Trial) -> Rates:
         """Return the known rates of structures of this size, for widths that fit in memory."""
         key = self._key(trial)
-        return {width: rate for width, rate in self.rate_file.rates(key).items() if width <= self._most[key]}
+        return {w: rate for w, rate in self.rate_file.rates(key).items() if w <= self._most[key]}
 
     def _next_to_try(self, trial: Trial, key: str) -> int | None:
         """Return the width to try next: a new one, else one that was tried too rarely."""
