@@ -40,7 +40,7 @@ ACTIVATIONS: Mapping[type[Activation], str] = {
 }
 """Our activation -> the name of the same function in transformers."""
 UNREACHED = 1e4
-"""The logit of a token that the trial never saw, below zero."""
+"""Minus the logit of a token that the trial never saw."""
 ROUNDING = 1e-5
 """Largest difference of outputs, relative to the largest, of a compiled spline and torch's."""
 COMPARED = 8

@@ -44,7 +44,7 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 _NEAR_KINKS = 0.1
 """The same for float32 if float64 is exact: rounding across a spline's kink changes the slope."""
 _ROUNDING_UNITS = 32
-"""The same in units in the last place of the gradient's largest number: some are rounding alone."""
+"""Further error, in units in the last place of the gradient's largest: some are rounding alone."""
 _LANES = 3
 """Lanes that a program is checked on."""
 _UPDATE_PREFIXES = ("optimizer.", "averaging.")

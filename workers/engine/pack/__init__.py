@@ -190,9 +190,9 @@ class Pack:
         return [(studies[index], report) for index, report in (diverged | due).items()]
 
     def take_counts(self, study: int = 0) -> tuple[int, int]:
-        """Return a study's model-steps since the last call, and those without free lanes.
+        """Return a study's model-steps since the last call, and as many with every lane busy.
 
-        A model-step is a step of one lane. Free lanes are shared as the others are.
+        A model-step is a step of one lane. Free lanes are shared out as the others are.
         """
         return self._model_steps.pop(study, 0), self._capacity.pop(study, 0)
 

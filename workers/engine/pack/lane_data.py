@@ -1,4 +1,4 @@
-"""The data of a pack's lanes, by each one's task, knobs, seed and step; [L, N] are sequences."""
+"""The data of a pack's lanes, by task, knobs, seed and step. Legend: L lanes, N sequences."""
 
 from __future__ import annotations
 

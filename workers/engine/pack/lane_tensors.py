@@ -98,7 +98,7 @@ def evaluation_seed_of(trial: Trial | Ancestor) -> int:
 
 
 def initial_parameters(trial: Trial | Ancestor, recipe: Recipe, layout: Layout, device: torch.device) -> Tensor:
-    """Return parameters [P] in the pack's layout, drawn in the trial's own, free of neighbours.
+    """Return parameters [P] in the pack's layout, drawn in the trial's own, whatever is beside it.
 
     Random numbers follow the true sizes; padding goes in between them afterwards.
     """
