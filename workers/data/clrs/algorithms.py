@@ -153,7 +153,7 @@ class Quickselect(Keyed):
 
 @dataclass(frozen=True, kw_only=True)
 class BinarySearch(Algorithm):
-    """The first of sorted keys not below the target, else the last; the target's split counts."""
+    """The first sorted key not below the target, else the last; the target decides the split."""
 
     asked: str = "return"
 

@@ -58,7 +58,7 @@ def breadth_first(linked: Tensor, source: Tensor) -> Tensor:
 
 
 def topological_order(linked: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the node after each one, the last itself [..., n], and the first [..., 1]."""
+    """Return the node after each one, for the last itself [..., n]; and the first [..., 1]."""
     ended = depth_first(linked, sizes).ended
     before = ended[..., None, :].masked_fill(ended[..., None, :] >= ended[..., None], 0)  # [..., node, earlier]
     latest, after = before.max(-1)

@@ -84,7 +84,7 @@ def write_matrix(items: Tensor, count: Tensor) -> Tensor:
 
 
 def compact(text: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the text without its blanks, its length [..., 1] beside it; anything may follow it."""
+    """Return the text [..., w] without its blanks, then anything, and its length [..., 1]."""
     there = text != BLANK
     place = there.cumsum(-1)
     target = torch.where(there, place, 0)  # what is blank goes to column 0, which is cut off

@@ -23,10 +23,10 @@ class HuggingFace(Corpus):
     """The first `rows` rows of a data set of the hub; needs a network and the package datasets.
 
     Those of paper 002: `roneneldan/TinyStories`; `LTCB/enwik8`; `code-search-net/code_search_net`,
-    `python` or `java`, column `func_code_string`, comments of that language;
-    `HuggingFaceFW/fineweb`, `sample-10BT`. Tokens are kept by these settings and read without a
-    network: name a `revision` if the data set may change. For a folder of this machine take `file`,
-    which notices changes.
+    subset `python` or `java`, column `func_code_string`, comments of that language;
+    `HuggingFaceFW/fineweb`, subset `sample-10BT`. Tokens are kept by these settings and read
+    without a network: name a `revision` if the data set may change. For a folder of this machine
+    take `file`, which sees changes.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"dataset": "roneneldan/TinyStories"},)
