@@ -65,8 +65,7 @@ class Task(ABC):
     def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
         """Return a minibatch that an architecture is learned on: like `training`, or wider inputs.
 
-        It gets a share of `training`'s data that the weights never see
-        (`workers.training.learning`).
+        The weights never see its share of `training`'s data (`workers.training.learning`).
         """
         return self.training(streams, batch, step)
 
@@ -110,7 +109,7 @@ class Task(ABC):
     def position_loss(self) -> str | None:
         """The loss of a position, if `loss` is a weighted sum over positions, else None.
 
-        `cross_entropy` of a token, `squared` error of a number, or `margin`: log(1 + e^-(number
+        `cross_entropy` of a token, `squared` error of a number, `margin`: log(1 + e^-(number *
         target)).
         """
         return None

@@ -23,11 +23,10 @@ PLUS = 10
 class Addition(Completion):
     """Two numbers of `digits` digits and their sum (paper 002, Table 1; Zhong and Andreas 2024).
 
-    Digits are tokens 0 .. 9, plus is token 10; the first digit of a number is never 0. The sum has
-    no leading zeros (Table 1), so it has `digits` tokens or one more, and none that ends it. All of
-    them count, also the first, which the code of Zhong and Andreas leaves out. A pair of numbers
-    belongs to a split in one order; the other order may belong to another. Always answering 1 is
-    right for 22 %.
+    Digits are tokens 0 .. 9, plus is token 10; a number's first digit is never 0. The sum has no
+    leading zeros (Table 1), so it has `digits` tokens or one more, and none that ends it. All of
+    them count, also the first, which the code of Zhong and Andreas leaves out. A pair belongs to a
+    split in one order, in the other order maybe to another. Always answering 1 is right for 22 %.
     """
 
     digits: int = size(4, low=2, high=6)

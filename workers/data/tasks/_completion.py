@@ -93,8 +93,7 @@ class Completion(SomeTokens):
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return `accuracy`, the share of an output's tokens that are the most likely ones.
 
-        "Token-wise accuracy of the output part" (paper 002, Appendix B), given the right ones
-        before.
+        "Token-wise accuracy of the output part" (paper 002, Appendix B), after the right ones.
         """
         wanted = batch["wanted"].to(outputs.dtype)
         right = (outputs.argmax(-1) == batch["targets"]).to(outputs.dtype) + nan_if_not_finite(outputs)

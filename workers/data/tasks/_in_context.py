@@ -20,8 +20,7 @@ from workers.numerics.randomness import Streams
 
 @dataclass(frozen=True, kw_only=True)
 class InContext(VectorTask):
-    """Trained on prompts that grow: the loss is of 11 points, two more every 2,000 steps, up to
-    all.
+    """Trained on growing prompts: the loss is of 11 points, two more every 2,000 steps, up to all.
 
     These are the steps of the public code, which goes on to 41 points. Paper 000 has 40, and starts
     at 1 (section 3, Figure 7) or 3 (Appendix A.1). A start of `points` is no curriculum. The

@@ -141,8 +141,7 @@ def _pad(values: Sequence[int], length: int) -> list[int]:
 def told_right(losses: Tensor, scored: Tensor, rows: int, score: str) -> Tensor:
     """Return 1 [R] for rows of pairs whose good sentence scores higher, else 0, in ties too.
 
-    `losses` [R, s] are negative log-probabilities; `scored` [R, s] ones count; pairs have `rows`
-    rows.
+    `losses` [R, s] are negative log-probabilities, counted where `scored`; pairs have `rows` rows.
     """
     assert len(losses) % rows == 0, "sets are evaluated in whole pairs"
     counts = scored.to(losses.dtype)

@@ -21,8 +21,7 @@ from workers.numerics.tensors import nan_if_not_finite
 
 @dataclass(frozen=True, kw_only=True)
 class Quantifier(InContext):
-    """At each number: is it true (1) or false (-1) of all up to it? Earlier answers are in the
-    context.
+    """At each number: is it true (1) or false (-1) of all so far? Earlier answers are given.
 
     Trained on numbers of N(0, `input_scale`^2) by the cross entropy of the sign. Conditions, by
     default those of Figures 4 and 5 of paper 000: `length=50 sigma=3`, lengths 10, 20, ... of N(0,
@@ -30,8 +29,8 @@ class Quantifier(InContext):
     number at random (the paper does not say which), where answers from there on count. Sets have
     the same signs at all sigma and extremes, and shorter ones begin as the longest do.
 
-    Nearly all answers are the same: a constant has the accuracy `chance`, and a balanced accuracy
-    of 1/2.
+    Nearly all answers are the same: a constant has the accuracy `chance`, and a balanced one of
+    1/2.
     """
 
     EXAMPLES: ClassVar[Examples] = (

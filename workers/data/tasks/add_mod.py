@@ -23,8 +23,7 @@ class AddMod(Completion):
 
     For n = 97 these are floor(0.95 n^2) = 8,938, and 471 others, the same for all trials. Training
     draws pairs with replacement. Paper 002 has test sets of 1,000 examples, more than there are:
-    validation is all 471, whatever `training.validation_batch` is, and there is no second held-out
-    set.
+    validation is all 471, whatever `training.validation_batch` is, without a second held-out set.
     """
 
     modulus: int = size(97, low=5)

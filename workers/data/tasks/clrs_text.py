@@ -26,12 +26,12 @@ from workers.numerics.randomness import Purpose, Streams
 class ClrsText(Completion):
     r"""An algorithm's input and output as text, a token a character; evaluated on larger inputs.
 
-    "insertion_sort:\nkey: [0.548 0.715 0.602 0.544]\npred:\n" asks for "[0.544 0.548 0.602
-    0.715]\n\n". After Markeeva et al., "The CLRS-Text Algorithmic Reasoning Language Benchmark"
-    (arXiv 2406.04229), as version 2.0.3 of its generator (dm-clrs) writes inputs cut to three
-    decimals: the last line break of the question asks, and the answer ends with two. Tokens are the
-    48 characters of `ALPHABET`. All sorts have the same answers, but other names and `hints`; so do
-    both string matchers and both hulls.
+    "insertion_sort:\nkey: [0.548 0.715 0.602 0.544]\npred:\n" asks for
+    "[0.544 0.548 0.602 0.715]\n\n". After Markeeva et al., "The CLRS-Text Algorithmic Reasoning
+    Language Benchmark" (arXiv 2406.04229), as version 2.0.3 of its generator (dm-clrs) writes inputs
+    cut to three decimals: the last line break of the question asks, and the answer ends with two.
+    Tokens are the 48 characters of `ALPHABET`. All sorts have the same answers, but other names and
+    `hints`; so do both string matchers and both hulls.
 
     Sizes are uniform on `smallest` .. `largest` in training and validation. Conditions are the
     sizes `farthest`, `farthest` - `stride`, ... down to `smallest`, `size=16`: the number of keys,
@@ -40,9 +40,9 @@ class ClrsText(Completion):
     and conditions are disjoint at every size. Size 4 has few examples: `bfs` 4,096, `lcs_length`
     256, the matchers 112. A held-out input may be another one in another order.
 
-    With `hints`, the sorts and `minimum` also write their steps: ", initial_trace: [...]\ntrace |
-    pred:\n" asks for "[...], [...] | [0.544 ...]\n\n". Only with all its steps does the answer
-    count as right.
+    With `hints`, the sorts and `minimum` also write their steps:
+    ", initial_trace: [...]\ntrace | pred:\n" asks for "[...], [...] | [0.544 ...]\n\n". Only with
+    all its steps does the answer count as right.
 
     Not followed: keys are drawn in thousandths (the generator's keys of
     `find_maximum_subarray_kadane` are 0 twice as often, and sometimes "-0.0", as points of hulls),
