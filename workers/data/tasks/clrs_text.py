@@ -28,10 +28,10 @@ class ClrsText(Completion):
 
     "insertion_sort:\nkey: [0.548 0.715 0.602 0.544]\npred:\n" asks for
     "[0.544 0.548 0.602 0.715]\n\n". After Markeeva et al., "The CLRS-Text Algorithmic Reasoning
-    Language Benchmark" (arXiv 2406.04229), as version 2.0.3 of its generator (dm-clrs) writes inputs
-    cut to three decimals: the last line break of the question asks, and the answer ends with two.
-    Tokens are the 48 characters of `ALPHABET`. All sorts have the same answers, but other names and
-    `hints`; so do both string matchers and both hulls.
+    Language Benchmark" (arXiv 2406.04229), as version 2.0.3 of its generator (dm-clrs) writes
+    inputs cut to three decimals: the last line break of the question asks, and the answer ends with
+    two. Tokens are the 48 characters of `ALPHABET`. All sorts have the same answers, but other
+    names and `hints`; so do both string matchers and both hulls.
 
     Sizes are uniform on `smallest` .. `largest` in training and validation. Conditions are the
     sizes `farthest`, `farthest` - `stride`, ... down to `smallest`, `size=16`: the number of keys,
