@@ -147,7 +147,7 @@ class Worker:
         snapshot, seconds = None, 0.0
         if self.lanes:
             # In one turn, because other workers may train these lanes between turns: an offer goes
-            # with all reports up to its checkpoints, and a trial that it lacks has sent all its own.
+            # with all reports up to its checkpoints, and a trial that it lacks has sent its own.
             with self.study_device.turns.briefly():
                 self._max_width = self._find_width(self._sample)
                 if saves:
