@@ -169,9 +169,9 @@ class CudaUpdate:
         stacked = torch.stack(_knobs_of(self._bound[1]))
         run_kernel(choices, stacked, self._constants, [gradient.contiguous(), loss.contiguous(), *given], made)
         parameters, first, second, average, step, loss_sum, diverged_at = made
-        moments = {names: first} | ({"second": second} if "second" in state.moments else {})
+        after = {names: first} | ({"second": second} if "second" in state.moments else {})
         shadows = {**state.shadow, "ema": average} if "ema" in state.shadow else state.shadow
-        return State(parameters, moments, shadows, step, loss_sum, diverged_at)
+        return State(parameters, after, shadows, step, loss_sum, diverged_at)
 
 
 def _knobs_of(recipe: Recipe) -> list[Tensor]:
