@@ -1,1 +1,1 @@
-"""On what models are trained: tasks, and the corpora and tokenizers that language tasks read."""
+"""The data that models are trained on: tasks, and the corpora and tokenizers of language tasks."""

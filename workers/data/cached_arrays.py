@@ -1,8 +1,8 @@
-"""Arrays of tokens on disk, memory-mapped, in the user's cache: one file for a corpus, or for a pool of games.
+"""Arrays of tokens in files of the user's cache, memory-mapped: a corpus, or a pool of games.
 
-A file is a line of JSON that says what follows and how to check it, then the tokens. It is written aside and moved into
-place, so that processes never see half of one, and each of several that write at once leaves the same file. One that is
-cut short or changed does not fit its check and is made anew.
+A file is a line of JSON with notes and a check, then the tokens. It is written aside and moved into
+place, so that no process sees half of one, and processes that write at once leave the same file. A
+file that is cut short or changed does not fit its check and is made anew.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _ALIGNED = 64
 
 
 class Stored(NamedTuple):
-    """What a file holds."""
+    """The content of a file."""
 
     notes: Mapping[str, Any]
     """JSON values."""
     arrays: Sequence[Numbers]
-    """Of one dtype out of DTYPES; each maps a part of the file."""
+    """Arrays of one dtype out of DTYPES; each maps a part of the file."""
 
 
 def write(path: Path, content: Stored) -> None:
-    """Put the content where other processes find it; raises OSError where that cannot be."""
+    """Write the content where other processes find it; raises OSError if that fails."""
     write_aside(path, _head(content), *(array.data.cast("B") for array in content.arrays))
 
 
 def read(path: Path) -> Stored | None:
-    """Return the content; None where there is no such file, or one that is not whole."""
+    """Return the content; None if there is no such file, or if it is not whole."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         with path.open("rb") as file:
             line = file.readline()
@@ -54,7 +54,7 @@ def read(path: Path) -> Stored | None:
 
 
 def digest_of(content: Stored) -> str:
-    """Return what stands for the content: SHA-256 of its notes, its sizes and its check."""
+    """Return SHA-256 of the content's notes, sizes and check."""
     return hashlib.sha256(_head(content)).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Hashes of what data is made from, to find it again in the cache."""
+"""Hashes of the sources of data, to find the data again in the cache."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Iterable
 
 SEPARATOR = b"\xff"
-"""What stands between the pieces: a byte that UTF-8 never has."""
+"""Separates the pieces: a byte that UTF-8 never has."""
 
 
 def hash_of(pieces: Iterable[bytes]) -> str:
-    """SHA-256 of the pieces, in hexadecimal digits."""
+    """Return SHA-256 of the pieces, in hexadecimal digits."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)

@@ -1,7 +1,4 @@
-"""Whole numbers out of a lane's stream, and examples that belong to one split by construction.
-
-Legend: L lanes.
-"""
+"""Whole numbers of a lane's stream, and examples of one split by construction. L: lanes."""
 
 from __future__ import annotations
 
@@ -46,10 +43,10 @@ def split_pair(pair: Tensor, size: int) -> Tensor:
 def draw_in_split(fraction: Tensor, rest: Tensor, size: int, split: Split) -> Tensor:
     """Draw one coordinate of an example, in 0 .. size - 1, that puts the example into `split`.
 
-    `rest` [..., n] is all else of the example, `fraction` [...] a uniform number, `size` at least 16. An example
-    belongs to a split by the distance of this coordinate from the hash of the rest, modulo `size`. So the splits are
-    disjoint, what is held out is spread evenly, nothing is drawn twice, and the coordinate alone says nothing about the
-    split.
+    `rest` [..., n] is all else of the example, `fraction` [...] a uniform number, `size` at least
+    16. The distance of this coordinate from the hash of the rest, modulo `size`, decides the split.
+    So the splits are disjoint, held-out examples are spread evenly, nothing is drawn twice, and the
+    coordinate alone says nothing about the split.
     """
     share = size // SHARE
     starts = {Split.VALIDATION: (0, share), Split.TEST: (share, share), Split.TRAINING: (2 * share, size - 2 * share)}

@@ -1,1 +1,1 @@
-"""The pack engine: many trials trained together on one device, with their evaluation, checkpoints, memory and width."""
+"""The pack engine: trials trained together on one device, with evaluation and checkpoints."""

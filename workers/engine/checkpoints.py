@@ -1,10 +1,9 @@
-"""Checkpoints: the states of a pack's trials in one file, from which each goes on in any pack of its structure.
+"""Checkpoints: files of trials' states, from which each resumes in any pack of its structure.
 
-A file is a safetensors file whose header has one more JSON text: format, structure, and how far each trial was. It gets
-a name that no file had before, and is never changed; on a disk it is written aside, flushed, moved into place, and its
-folder flushed. Who reads it knows its SHA-256, so that a file that is cut short or changed by a bit counts as none.
-
-Legend: L trials in a file.
+A safetensors file, whose header has one more JSON text: format, structure, and each trial's
+progress. It has a name that no file had before, and is never changed; on a disk it is written
+aside, flushed, moved into place, and its folder flushed. Readers know its SHA-256, so that a
+damaged file is none. Legend: L trials in a file.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import json
 import os
 import re
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,9 +27,9 @@ from spaces.records import Checkpoint
 
 FORMAT = 1
 _NOTES = "graft"
-"""Where our text stands in the header."""
+"""Key of our text in the header."""
 _LATER_OPTIONS = {"accumulate": 1, "autocast": "none"}
-"""Of `training`, which came after the first release, with what was done before."""
+"""Options of `training` that came after the first release, with their values before."""
 _ASIDE = ".part"
 _NAME = re.compile(rf"(?P<worker>.+)-(?P<sequence>\d{{6,}})-[0-9a-f]{{16}}\.safetensors(?P<aside>{re.escape(_ASIDE)})?")
 
@@ -61,7 +59,7 @@ class Snapshot(NamedTuple):
     """Name -> [L, ...] on the CPU, in the order of `trials`."""
 
     def is_of(self, structure: str) -> bool:
-        """Return whether its trials have this structure; older versions may lack newer options."""
+        """Return True if the trials have this structure; older ones may lack newer options."""
         if self.structure == structure:
             return True
         with suppress(ValueError, TypeError, KeyError):  # a text that is no structure of ours
@@ -70,37 +68,34 @@ class Snapshot(NamedTuple):
         return False
 
     def state(self, checkpoint: Checkpoint) -> SavedState | None:
-        """Return the state that a checkpoint names; None if that row is another trial's, start's or step's."""
+        """Return the state that a checkpoint names; None if its row is of another trial or step."""
         if not 0 <= checkpoint.row < len(self.trials):
             return None
         trial = self.trials[checkpoint.row]
         if trial[:3] != (checkpoint.number, checkpoint.fence, checkpoint.step):
             return None
-        return SavedState(trial, {name: stacked[checkpoint.row] for name, stacked in self.tensors.items()})
+        return SavedState(trial, {name: one[checkpoint.row] for name, one in self.tensors.items()})
 
 
 @final
 class Archive:
-    """The checkpoints of one study, in a folder on a disk or under a URL of an object store that fsspec knows.
+    """A study's checkpoints, in a folder on a disk or under a URL of a store that fsspec knows.
 
-    Several processes may write to one folder and read from it; a file outside it is not read, whatever a row says.
+    Several processes may write to one folder and read from it; files outside it are never read.
     """
 
     def __init__(self, url: str, study: str) -> None:
-        """`url`: a folder, or a URL such as `s3://bucket/checkpoints`; each study has a folder of its own in it.
-
-        Raises StudyError if the folder cannot be made, if the URL is of an unknown kind, or if a package is missing.
-        """
+        """Open a folder or URL (`s3://bucket/checkpoints`) for a study; raises StudyError."""
         _safetensors()
         url = url.removeprefix("file://")
         self._files = _Bucket(url, study) if "://" in url else _Folder(Path(url, study).resolve())
         self._written = 0
 
     def write(self, worker: str, snapshot: Snapshot) -> tuple[Checkpoint, ...]:
-        """Write one file, and say where each trial of it lies, in the order of `snapshot.trials`.
+        """Write one file, and return the checkpoint of each trial, in their order.
 
-        Raises OSError if that cannot be, and then leaves nothing under the file's name. What could not be flushed to
-        the disk once counts as lost: a second attempt could succeed without it.
+        Raises OSError if that fails, and then leaves no file. Data that could not be flushed once
+        count as lost: a second attempt could succeed without them.
         """
         self._written += 1
         name = f"{quote(worker, safe='')}-{self._written:06d}-{secrets.token_hex(8)}.safetensors"
@@ -113,7 +108,7 @@ class Archive:
         )
 
     def read(self, path: str, sha256: str) -> Snapshot | None:
-        """Read a file of states; None if it is missing, incomplete or cannot be understood."""
+        """Return a file of states; None if it is missing, incomplete or cannot be understood."""
         name = path.rpartition("/")[2]  # in our own folder, which may have been moved since
         found = _NAME.fullmatch(name)
         if found is None or found["aside"]:
@@ -127,11 +122,11 @@ class Archive:
             return None
 
     def tidy(self, keep: Collection[str], alive: Collection[str]) -> None:
-        """Remove the files that nobody needs: not those with a path in `keep`, nor the last of each worker in `alive`.
+        """Remove all files but those in `keep`, and the last of each worker in `alive`.
 
-        A worker tells of a file once it is written, so that its last may be on record a moment later. What a worker
-        that is not alive has left half written goes, too. What cannot be removed stays. Every worker that may write has
-        to be in `alive`, and no worker's name is used again.
+        A worker reports a file once it is written, so its last one may be on record a moment later.
+        Half-written files of workers that are not alive go, too, and files that cannot be removed
+        stay. Every worker that may write has to be in `alive`, and no worker's name is used again.
         """
         kept = {path.rpartition("/")[2] for path in keep}
         spared = {quote(worker, safe="") for worker in alive}
@@ -147,21 +142,15 @@ class Archive:
                     self._files.remove(one.string)
 
 
-# -- what is in a file -----------------------------------------------------------------------------------------------
-
-
 def _encode(snapshot: Snapshot) -> bytes:
-    notes = {
-        "format": FORMAT,
-        "structure": snapshot.structure,
-        "lanes": [trial._asdict() for trial in snapshot.trials],
-    }
+    lanes = [trial._asdict() for trial in snapshot.trials]
+    notes = {"format": FORMAT, "structure": snapshot.structure, "lanes": lanes}
     tensors = {name: stacked.contiguous() for name, stacked in snapshot.tensors.items()}
     return _safetensors().save(tensors, metadata={_NOTES: json.dumps(notes)})
 
 
 def _decode(data: bytes) -> Snapshot | None:
-    """None for another format; raises anything for bytes that are none of ours."""
+    """Return None for another format; raises any error for bytes that are none of ours."""
     size = int.from_bytes(data[:8], "little")
     notes = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_NOTES])
     if notes["format"] != FORMAT:
@@ -180,36 +169,9 @@ def _safetensors() -> Any:
     return safetensors.torch
 
 
-# -- where files are -------------------------------------------------------------------------------------------------
-
-
-class _Files(ABC):
-    """Files of one study, by name; what cannot be done raises OSError."""
-
-    @abstractmethod
-    def path(self, name: str) -> str:
-        """Return the path or URL by which other processes know the file."""
-
-    @abstractmethod
-    def put(self, name: str, data: bytes) -> None:
-        """Write a file, all of it or none."""
-
-    @abstractmethod
-    def get(self, name: str) -> bytes:
-        """Return all of a file."""
-
-    @abstractmethod
-    def names(self) -> Sequence[str]:
-        """List the names of all files in the folder."""
-
-    @abstractmethod
-    def remove(self, name: str) -> None:
-        """Forget a file."""
-
-
 @final
-class _Folder(_Files):
-    """A folder on a disk."""
+class _Folder:
+    """A folder on a disk with a study's files, by name; methods raise OSError if they fail."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -222,13 +184,15 @@ class _Folder(_Files):
             raise StudyError(f"{folder}: no folder for checkpoints can be made there: {error.strerror}") from error
 
     def path(self, name: str) -> str:
+        """Return the path by which other processes know a file."""
         return str(self._folder / name)
 
     def put(self, name: str, data: bytes) -> None:
+        """Write a file, all of it or none."""
         final, aside = self._folder / name, self._folder / f"{name}{_ASIDE}"
         self._folder.mkdir(parents=True, exist_ok=True)  # somebody may have tidied up
-        # A crash at any moment leaves the old files and at most a .part: data reach the disk before the name does, and
-        # the folder is flushed last, or the renaming itself could be lost with the power.
+        # A crash at any moment leaves the old files and at most a .part: data reach the disk before
+        # the name does, and the folder is flushed last, or a power cut could undo the renaming.
         try:
             with aside.open("xb") as file:
                 file.write(data)
@@ -256,7 +220,7 @@ class _Folder(_Files):
 
 
 def _flush(folder: Path) -> None:
-    """Put the names of a folder's files on the disk."""
+    """Flush the names of a folder's files to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -265,8 +229,8 @@ def _flush(folder: Path) -> None:
 
 
 @final
-class _Bucket(_Files):
-    """An object store, which shows whole files only."""
+class _Bucket:
+    """An object store, which shows whole files only, with the methods of `_Folder`."""
 
     def __init__(self, url: str, study: str) -> None:
         if "@" in url.partition("://")[2].partition("/")[0]:
@@ -278,7 +242,7 @@ class _Bucket(_Files):
 
             self._url = f"{url}{'' if url.endswith('/') else '/'}{study}"
             self._system, self._root = url_to_fs(self._url)
-        except Exception as error:  # fsspec says which package it needs; its stores connect, and raise what they like
+        except Exception as error:  # fsspec names the package that it needs; stores raise anything
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise StudyError(f"{url}: no checkpoints can be put there: {reason[0]}") from error
 

@@ -1,4 +1,4 @@
-"""All native libraries of the package, for a wheel that is built with `GRAFT_COMPILE=all` (hatch_build.py)."""
+"""All native libraries of the package, for a wheel built with `GRAFT_COMPILE=all`."""
 
 from __future__ import annotations
 

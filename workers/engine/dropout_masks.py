@@ -1,8 +1,6 @@
 """Dropout masks: the units that each site of the lanes of a pack keeps.
 
-Native steps draw their own masks in C++, from `SiteStreams`.
-
-Legend: L lanes.
+Native steps draw their own masks in C++, from `SiteStreams`. Legend: L lanes.
 """
 
 from __future__ import annotations
@@ -20,12 +18,12 @@ from workers.training.recipe import Recipe
 
 
 def has_masks(recipe: Recipe, inputs: Tensor) -> bool:
-    """Return whether a site of the model is on; of the inputs [L, N, s] the shape alone counts."""
+    """Return True if dropout is on at a site; of the inputs [L, N, s] only the shape counts."""
     return any(site.rate for site in _sites(recipe, inputs).values())
 
 
 def draw_masks(recipe: Recipe, knobs: dict[str, Tensor], seeds: Tensor, step: Tensor, inputs: Tensor) -> Batch:
-    """Draw the mask [L, ...] of each site that is on, at the lanes' steps [L]; of the inputs the shape alone counts."""
+    """Draw the mask [L, ...] of each site that is on, at steps [L]; inputs only give a shape."""
     sites, stacked = _sites(recipe, inputs), _sites(recipe.bind(knobs), inputs)
     streams = SiteStreams(seeds, step, len(sites))
     masks: Batch = {}
@@ -44,7 +42,7 @@ def _sites(recipe: Recipe, inputs: Tensor) -> dict[str, Site]:
 
 
 class SiteStreams(Sequence[Streams]):
-    """The streams of the model's dropout sites, each in its place; one of a site that is off is never made."""
+    """The streams of the model's dropout sites, by index; those of unused sites are never made."""
 
     def __init__(self, seeds: Tensor, step: Tensor, sites: int) -> None:
         self._seeds, self._step, self._sites = seeds, step, sites

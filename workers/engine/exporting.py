@@ -38,14 +38,14 @@ ACTIVATIONS: Mapping[type[Activation], str] = {
     ReluSquared: "relu2",
     Tanh: "tanh",
 }
-"""Ours -> theirs, of those that are the same function."""
+"""Our activation -> the name of the same function in transformers."""
 UNREACHED = 1e4
-"""How far below zero the logit of a token is that a trial never saw."""
+"""Minus the logit of a token that the trial never saw."""
 ROUNDING = 1e-5
-"""Difference of outputs, relative to the largest, that a compiled spline may have from one of torch's operations."""
+"""Largest difference of outputs, relative to the largest, of a compiled spline and torch's."""
 COMPARED = 8
 POSITIONS = ("learned", "none", "sinusoidal")
-"""Positions that are added to embeddings, and so are a table."""
+"""Positions that are added to embeddings, and are therefore a table."""
 
 
 def write_safetensors(path: Path, weights: Arrays, metadata: Mapping[str, str] | None = None) -> None:
@@ -55,31 +55,28 @@ def write_safetensors(path: Path, weights: Arrays, metadata: Mapping[str, str] |
 
 
 def check_package() -> None:
-    """Raise StudyError if the package that writes weights is not there."""
+    """Raise StudyError if the package that writes weights is missing."""
     _serialiser()
 
 
 def check_variant(config: Mapping[str, Any], variant: str) -> None:
-    """Raise StudyError with the choices if a trial of this configuration has no such variant of its parameters."""
+    """Raise StudyError with the choices if such a trial has no such variant of its parameters."""
     known = [one.label for one in (RAW, *Recipe.of(config).averaging.variants)]
     if variant not in known:
         raise StudyError(f"--variant: {no_such('variant of this trial', variant, known)}")
 
 
 def check_gpt2(config: Mapping[str, Any]) -> None:
-    """Raise StudyError that names everything in which the architecture of a trial is not GPT-2's."""
+    """Raise StudyError with every difference of a trial's architecture from GPT-2's."""
     if reasons := list(_obstacles(Recipe.of(config))):
         raise StudyError("the trial is no GPT-2: " + "; ".join(reasons))
 
 
 def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None:
-    """Write a folder that `transformers.GPT2LMHeadModel.from_pretrained` reads, of a trial that `check_gpt2` lets pass.
-
-    A trial of the language task with byte pairs goes with its tokenizer, as lm-evaluation-harness needs it.
-    """
+    """Write a folder for GPT2LMHeadModel, after `check_gpt2`; with a language task's tokenizer."""
     check_package()
     recipe = Recipe.of(config)
-    settings, tensors = _gpt2(recipe, {name: torch.tensor(array) for name, array in weights.items()})
+    settings, tensors = _gpt2(recipe, {name: torch.tensor(one) for name, one in weights.items()})
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(recipe.task, Language) and isinstance(encoder := recipe.task.tokenised.encoder, HasFile):
         settings |= {"vocab_size": encoder.size + 1, "bos_token_id": encoder.size, "eos_token_id": encoder.size}
@@ -95,10 +92,7 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
 
 @torch.no_grad()
 def largest_difference(trained: TrainedModel, network: Any) -> float:
-    """Between an output of a trained model and of `network`, which has its `outputs`, on sequences of its validation.
-
-    Raises StudyError where it is more than rounding makes.
-    """
+    """Return the largest difference from `network`'s outputs; StudyError beyond rounding."""
     inputs, parameters = trained.batch()["inputs"][:COMPARED], dict(trained.named_parameters())
     expected, found = trained(inputs), network.outputs(parameters, {"inputs": inputs}, {})
     difference = float((found - expected).abs().max())
@@ -108,7 +102,7 @@ def largest_difference(trained: TrainedModel, network: Any) -> float:
 
 
 def _serialiser() -> Any:
-    """Return safetensors' function that serialises to bytes: its errors while it writes a file are no OSErrors."""
+    """Return safetensors' function to bytes: when it writes files, its errors are no OSErrors."""
     try:
         from safetensors.numpy import save
     except ImportError as error:
@@ -123,11 +117,9 @@ def _gpt2(recipe: Recipe, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any]
     length = weights["position.table"].shape[0] if "position.table" in weights else recipe.task.longest
     positions = model.position.add_to(torch.zeros(length, model.width), within("position", weights))
     tensors = {"transformer.wte.weight": weights["embedding"], "transformer.wpe.weight": positions}
-    for layer in range(model.depth):
-        tensors |= {
-            f"transformer.h.{layer}.{name}": tensor
-            for name, tensor in _layer(model, within(f"layers.{layer}", weights)).items()
-        }
+    for number in range(model.depth):
+        layer = _layer(model, within(f"layers.{number}", weights))
+        tensors |= {f"transformer.h.{number}.{name}": tensor for name, tensor in layer.items()}
     tensors |= _with_bias("transformer.ln_f", weights, "norm", model.width)
     if not model.tied:
         tensors["lm_head.weight"] = weights["unembedding"].mT
@@ -135,11 +127,11 @@ def _gpt2(recipe: Recipe, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any]
 
 
 def _widen(tensors: dict[str, Tensor], kept: Sequence[int], size: int) -> None:
-    """Give embedding and unembedding a row for each of `size` tokens of the encoder, then one for the end of a text.
+    """Give both embeddings a row for each of `size` tokens of the encoder, and one for the end.
 
-    A token that the trial has dropped gets a logit that nothing else reaches: LayerNorm's output z has the sum 0, so
-    that the product of g z + b with 1 / g is always the sum of b / g; a row is that vector, scaled to -UNREACHED. Where
-    b is 0 there is no such row, and its logit is 0.
+    A dropped token gets a logit that nothing else reaches: LayerNorm's output z has the sum 0, so
+    that the product of g z + b with 1 / g is always the sum of b / g; a row is that vector, scaled
+    to -UNREACHED. If b is 0 there is no such row, and its logit is 0.
     """
     gain, bias = tensors["transformer.ln_f.weight"].double(), tensors["transformer.ln_f.bias"].double()
     level = (bias / gain).sum()
@@ -168,7 +160,7 @@ def _layer(model: Transformer, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _with_bias(theirs: str, own: Mapping[str, Tensor], ours: str, outputs: int) -> dict[str, Tensor]:
-    """Return a map or a norm; without a bias it has one of zeros."""
+    """Return a map or a norm, with a bias of zeros if it has none."""
     bias = own[f"{ours}_bias"] if f"{ours}_bias" in own else torch.zeros(outputs)
     return {f"{theirs}.weight": own[ours].clone(), f"{theirs}.bias": bias.clone()}
 
@@ -196,27 +188,22 @@ def _settings(model: Transformer, *, tokens: int, length: int) -> dict[str, Any]
 
 
 def _obstacles(recipe: Recipe) -> Iterator[str]:
-    """Yield each way in which the trial's architecture is not GPT-2's, with what it would have to be."""
+    """Yield each difference from GPT-2's architecture, with the value that it needs."""
     model = recipe.model
     if not isinstance(model, Transformer):
         yield f"model.name is {name_of(model)}, must be transformer"
         return
-    if not model.pre_norm:
-        yield "model.pre_norm is false, must be true"
-    if model.norm != "layer_norm":
-        yield f"model.norm is {model.norm}, must be layer_norm"
-    if model.query_key_norm:
-        yield "model.query_key_norm is true, must be false"
-    if model.canon != "none":
-        yield f"model.canon is {model.canon}, must be none"
-    if model.logit_cap:
-        yield f"model.logit_cap is {model.logit_cap:g}, must be 0"
-    if not model.mlp_multiple:
-        yield "model.mlp_multiple is 0, must be at least 1"
-    if not isinstance(model.scorer, Softmax):
-        yield f"model.scorer is {name_of(model.scorer)}, must be softmax"
-    if type(model.activation) not in ACTIVATIONS:
-        allowed = ", ".join(sorted(member.__module__.rpartition(".")[2] for member in ACTIVATIONS))
-        yield f"model.activation is {name_of(model.activation)}, must be one of {allowed}"
-    if name_of(model.position) not in POSITIONS:
-        yield f"model.position is {name_of(model.position)}, must be one of {', '.join(POSITIONS)}"
+    activation, position = model.activation, name_of(model.position)
+    allowed = ", ".join(sorted(member.__module__.rpartition(".")[2] for member in ACTIVATIONS))
+    wrong = {
+        "pre_norm is false, must be true": not model.pre_norm,
+        f"norm is {model.norm}, must be layer_norm": model.norm != "layer_norm",
+        "query_key_norm is true, must be false": model.query_key_norm,
+        f"canon is {model.canon}, must be none": model.canon != "none",
+        f"logit_cap is {model.logit_cap:g}, must be 0": model.logit_cap != 0,
+        "mlp_multiple is 0, must be at least 1": not model.mlp_multiple,
+        f"scorer is {name_of(model.scorer)}, must be softmax": not isinstance(model.scorer, Softmax),
+        f"activation is {name_of(activation)}, must be one of {allowed}": type(activation) not in ACTIVATIONS,
+        f"position is {position}, must be one of {', '.join(POSITIONS)}": position not in POSITIONS,
+    }
+    yield from (f"model.{text}" for text, is_wrong in wrong.items() if is_wrong)

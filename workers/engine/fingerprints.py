@@ -1,4 +1,4 @@
-"""What determines the numbers of a trial that this process trains, beside the trial's configuration and seed."""
+"""The versions that determine a trial's numbers beside its configuration and seed."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ FAMILIES = (
     "training/optimizers",
     "training/schedules",
 )
-"""The folders of plug-ins: a trial is of those that it names, and of no other one."""
+"""The folders of plug-ins: a trial depends only on those that it names."""
 _PACKAGES = {f"workers.{folder.replace('/', '.')}" for folder in FAMILIES}
 _IMPORT = re.compile(r"^\s*from (workers(?:\.\w+)+) import", re.MULTILINE)
 
 
 def fingerprint_of(recipe: Recipe, step_kind: str, device: torch.device) -> Fingerprint:
-    """Return the fingerprint of a trial of this recipe, trained by steps of this kind on this device."""
+    """Return the fingerprint of a trial of this recipe, by steps of this kind on this device."""
     here = fingerprint_here(str(device))
     compiler = here.compiler if step_kind.startswith(("native", "generated")) else ""
     data = {(DATA + file.written, file.digest) for part in _parts(recipe) for file in plugins.files_of(part)}
@@ -51,10 +51,10 @@ def fingerprint_of(recipe: Recipe, step_kind: str, device: torch.device) -> Fing
 
 
 def check_data(recipe: Recipe) -> None:
-    """Raise PluginError, one line, if a file that a plug-in from outside reads has not the content that the study has.
+    """Raise PluginError if a file that a plug-in from outside reads differs from the study's.
 
-    Graft's own plug-ins check a file when they read it, and keep what was in it. One from outside may read, or map into
-    memory, whatever it likes whenever it likes, so that its files are looked at before a trial and at each report.
+    Graft's own plug-ins check a file when they read it. One from outside may read, or map into
+    memory, at any time, so that its files are checked before a trial and at each report.
     """
     for part in _parts(recipe):
         files = list(plugins.files_of(part))
@@ -79,7 +79,7 @@ def fingerprint_here(device: str) -> Fingerprint:
 
 @cache
 def code_digest() -> str:
-    """SHA-256 of the files of Graft that decide the numbers of all trials, as this process has them."""
+    """Return SHA-256 of the files of Graft that decide all trials' numbers, as loaded here."""
     root = Path(workers.__file__).parent
     members = {path for family in FAMILIES for path in (root / family).glob("[!_]*.py")}
     found = (path for folder in _COMPUTING for path in (root / folder).rglob("*"))
@@ -88,13 +88,13 @@ def code_digest() -> str:
 
 
 def source_digest(member: type) -> str:
-    """SHA-256 of a plug-in's source: its file with those that it shares with others, or the files of its bundle."""
+    """Return SHA-256 of a plug-in's source: its file and those that it shares, or its bundle's."""
     return plugins.code_of_class(member) or _packaged_digest(member.__module__)
 
 
 @cache
 def _packaged_digest(module: str) -> str:
-    """Of a file, and of those of plug-ins' folders that it imports: what plug-ins share lies beside them."""
+    """Return the digest of a file, and of those in plug-ins' folders that it imports."""
     root = Path(workers.__file__).parents[1]
     waiting, texts = [module], dict[str, bytes]()
     while waiting:
@@ -116,17 +116,17 @@ def _digest(files: Iterable[tuple[str, bytes]]) -> str:
 
 @cache
 def _sources_of(members: frozenset[tuple[str, type]]) -> tuple[tuple[str, str], ...]:
-    named = ((f"{family} {member.__module__.rpartition('.')[2]}", source_digest(member)) for family, member in members)
+    named = ((f"{kind} {one.__module__.rpartition('.')[2]}", source_digest(one)) for kind, one in members)
     return tuple(sorted(named))
 
 
 def _parts(recipe: Recipe) -> Iterator[object]:
-    """Return the plug-ins that a recipe has, without their parts."""
+    """Yield a recipe's plug-ins, without their parts."""
     return (getattr(recipe, name) for name in SECTIONS if name != "training")
 
 
 def plugins_in(recipe: Recipe) -> frozenset[tuple[str, type]]:
-    """Family and class of each plug-in that a trial's numbers depend on."""
+    """Return family and class of each plug-in that a trial's numbers depend on."""
     sections = [name for name in SECTIONS if name != "training"]
     found = {part for name in sections for part in plugins.parts(getattr(recipe, name), name)}
     if recipe.training.diagnostics:

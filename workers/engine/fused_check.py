@@ -2,8 +2,8 @@
 
 `python -m workers.engine.fused_check check cuda:0` prints one line of JSON: null, or what differs.
 `python -m workers.engine.fused_check check-tf32 cuda:0` asks the same of the step in tiles of TF32.
-`python -m workers.engine.fused_check rates cuda:0 LANES CONFIGURATION` prints how fast both train it (JSON).
-What a faulty kernel does to memory, or to the GPU's context, ends with the process.
+`python -m workers.engine.fused_check rates cuda:0 LANES CONFIGURATION` prints both speeds (JSON).
+A faulty kernel's damage to memory, or to the GPU's context, ends with the process.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from workers.training.recipe import Recipe, State, initial_state, layout_of
 WIDTHS = (7, 2, 33)
 STEPS = 5
 TOLERANCE = 1e-4
-"""Of the largest number of a tensor: float32 sums come in another order."""
+"""Relative to the largest number of a tensor: float32 sums come in another order."""
 TF32_TOLERANCE = 4e-3
-"""The same where factors are rounded to 11 significant bits: eight times what rounding one of them may change."""
+"""The same for factors of 11 significant bits: eight times the rounding of one of them."""
 
 
 def configurations() -> Iterator[dict[str, Any]]:
-    """Yield small trials: with each kind of dropout, in shared memory and beyond it, padded too."""
+    """Yield small trials with each kind of dropout, in shared memory and beyond it, and padded."""
     rates = list(itertools.product((0.0, 0.3), (0.0, 0.2)))
     for (embedding, rows), unit in itertools.product(rates, ("occurrence", "token")):
         dropout = {"embedding_dropout": embedding, "residual_dropout": rows, "dropout_unit": unit}
@@ -52,7 +52,7 @@ def configurations() -> Iterator[dict[str, Any]]:
 
 
 def tile_configurations() -> Iterator[dict[str, Any]]:
-    """Yield small trials whose products are made in tiles: with sizes that fill them and not, padded too."""
+    """Yield small trials for tiles, with sizes that fill them and that do not, and padded."""
     yield _configuration({}, length=5, vocabulary=9, widths=(13, 6, 10), batch=21)
     yield _configuration({}, length=8, vocabulary=17, widths=(32, 16, 24), batch=27)
     yield _configuration({}, length=5, vocabulary=9, widths=(13, 6, 10), batch=16, pad=True)
@@ -66,7 +66,7 @@ def _configuration(
     return {
         "task": {"name": "set_complement", "length": length, "vocabulary": vocabulary},
         "model": {"name": "minimal", **sizes, **dropout},
-        "optimizer": {"name": "adamw", "epsilon": 1e-4},  # so that a gradient of nothing but rounding moves nothing
+        "optimizer": {"name": "adamw", "epsilon": 1e-4},  # a gradient of rounding moves nothing
         "averaging": {"name": "bema"},
         "training": {"steps": 100, "batch": batch, "validate_every": 100, "validation_batch": 8, "pad_shapes": pad},
     }
@@ -74,16 +74,15 @@ def _configuration(
 
 @flush_subnormals()
 def find_difference(recipe: Recipe, device: torch.device, fused: FusedStep, tolerance: float = TOLERANCE) -> str | None:
-    """How some fused steps of this recipe differ from traced ones, and in packs of other widths; None: they do not."""
+    """Return how fused steps differ from traced ones, or among widths; None if they do not."""
     widest = max(WIDTHS)
     knobs, seeds, state = _start(recipe, widest, device)
     expected = state
     traced = TracedStep(recipe.pad(), repr(recipe), device)
     bound = recipe.pad().bind(knobs)
     for _ in range(STEPS):
-        batch = bound.task.training(
-            Streams.of(seeds, Purpose.TRAINING_DATA, expected.step), recipe.training.batch, expected.step
-        )
+        streams = Streams.of(seeds, Purpose.TRAINING_DATA, expected.step)
+        batch = bound.task.training(streams, recipe.training.batch, expected.step)
         expected = traced(knobs, seeds, expected, batch)
     found, made = fused.advance(knobs, seeds, state, STEPS)
     if made != STEPS or found.step.tolist() != expected.step.tolist():
@@ -102,7 +101,7 @@ def find_difference(recipe: Recipe, device: torch.device, fused: FusedStep, tole
 
 
 def _start(recipe: Recipe, lanes: int, device: torch.device) -> tuple[Knobs, Tensor, State]:
-    """Lanes of this recipe with other seeds and rates."""
+    """Return lanes of this recipe with different seeds and rates."""
     shared = recipe.pad()
     layout = layout_of(shared, device)
     seeds = torch.arange(lanes) * 7919 + 3
@@ -137,16 +136,15 @@ def main(device: torch.device, *, tf32: bool = False) -> str | None:
 def compare_rates(
     device: str, lanes: int, configuration: str, make: Callable[[Recipe, torch.device], FusedStep] = make_step
 ) -> dict[str, float]:
-    """Return model-steps per second of both steps, at `lanes` or the half, a quarter ... that there is memory for."""
+    """Return both steps' model-steps per second, at `lanes` or as many as memory allows."""
     config = json.loads(configuration)
-    trial = Trial(
-        number=0, group=0, seed=1, draws={}, params={}, config=config, structure=plugins.canonical_json(config)
-    )
+    structure = plugins.canonical_json(config)
+    trial = Trial(number=0, group=0, seed=1, draws={}, params={}, config=config, structure=structure)
     steps: dict[str, MakeStep] = {"fused": lambda recipe, _, where: make(recipe, where), "traced": TracedStep}
     prepare()
     while True:
         found: dict[str, float] = {"lanes": lanes}
-        # Twice each: a GPU's clock rises as it warms up. The traced step's recordings keep memory, so it comes last.
+        # Twice each, as a GPU's clock rises when it warms up; the traced step keeps memory: last.
         for name, step in sorted(2 * [*steps.items()], key=lambda item: item[0]):
             rate = attempt(functools.partial(step_rate, trial, width=lanes, device=device, make=step), device)
             if isinstance(rate, Shortage):

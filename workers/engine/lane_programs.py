@@ -1,9 +1,9 @@
-"""Loss and gradient of a trial by a generated C++ program, which runs for one lane after another on a CPU.
+"""Loss and gradient of a trial by a generated C++ program, which runs lane by lane on a CPU.
 
-A program is generated from a recording of one lane's tensor operations (`workers.numerics.programs`) and
-checked before it is used: on memory full of NaN it must give, twice, the loss and gradient that torch's
-operations give for three lanes. The result of the check holds for the process, so the kind of step does not
-change in training.
+A program is generated from a recording of one lane's tensor operations
+(`workers.numerics.programs`) and checked before it is used: on memory full of NaN it must give,
+twice, the loss and gradient of torch's operations for three lanes. The result of the check holds
+for the process, so that the kind of step does not change in training.
 """
 
 from __future__ import annotations
@@ -40,30 +40,29 @@ Arguments = tuple[Knobs, Tensor, Batch, Batch]
 
 _LOG = logging.getLogger(__name__)
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
-"""Error allowed in the loss and in each parameter's gradient, relative to its largest number."""
+"""Error allowed in the loss and in each parameter's gradient, relative to the largest number."""
 _NEAR_KINKS = 0.1
-"""The same for float32 where float64 is exact: what rounding moves over a kink of a spline has another slope."""
+"""The same for float32 if float64 is exact: rounding across a spline's kink changes the slope."""
 _ROUNDING_UNITS = 32
-"""Further error allowed, in units in the last place of the whole gradient's largest number: the gradients of
-some parameters are zero but for rounding."""
+"""Further error, in units in the last place of the gradient's largest: some are rounding alone."""
 _LANES = 3
 """Lanes that a program is checked on."""
 _UPDATE_PREFIXES = ("optimizer.", "averaging.")
-"""How the paths of knobs start that no gradient depends on."""
+"""Prefixes of the paths of knobs that no gradient depends on."""
 _LOCK = threading.Lock()
 """Guards `_LOCKS`, and changes of `_GRADIENTS`."""
 _LOCKS: WeakValueDictionary[Hashable, threading.Lock] = WeakValueDictionary()
 
 
 def _lock_of(key: Hashable) -> threading.Lock:
-    """Return the lock of a key, so that one thread compiles a program while the others that need it wait."""
+    """Return the lock of a key: one thread compiles a program, and others that need it wait."""
     with _LOCK:
         return _LOCKS.setdefault(key, threading.Lock())
 
 
 @final
 class LaneGradient:
-    """Loss and gradient of all lanes, by a program for each set of shapes; shapes without one are traced."""
+    """Loss and gradient of all lanes by a program per set of shapes; others are traced."""
 
     def __init__(self, recipe: Recipe, key: str) -> None:
         """`key`: equal for recipes that differ in the values of their knobs alone."""
@@ -72,7 +71,7 @@ class LaneGradient:
         self._programs: dict[Hashable, LaneProgram | None] = {}
 
     def __call__(self, knobs: Knobs, parameters: Tensor, batch: Batch, masks: Batch) -> tuple[Tensor, Tensor]:
-        """Return gradients [L, P], not clipped, and losses [L]; the arguments are stacked over L lanes."""
+        """Return gradients [L, P], not clipped, and losses [L]; the arguments are stacked."""
         arguments = _gradient_knobs(knobs), parameters, batch, masks
         leaves, spec = pytree.tree_flatten(arguments)
         key = _shape_key(leaves, spec)
@@ -87,7 +86,7 @@ class LaneGradient:
         return gradient, loss
 
     def find_fault(self) -> str | None:
-        """Make and check a program for three example trials; return what prevents one, None if nothing."""
+        """Make and check a program for three example trials; return what prevents one, or None."""
         if native.library("programs") is None:
             return "there is no C++ compiler"
         load_gradients()
@@ -104,10 +103,7 @@ class LaneGradient:
         return None
 
     def _make_program(self, arguments: Arguments) -> LaneProgram | None:
-        """Return a program for other shapes than the example's, or None if none can be made that is right.
-
-        Raises GraftError if the compiler fails, which it did not do for the example.
-        """
+        """Return a right program for other shapes, or None; GraftError if the compiler fails."""
         lanes = len(arguments[1])
         example = pytree.tree_map(lambda tensor: tensor[torch.arange(_LANES) % lanes], arguments)
         try:
@@ -121,21 +117,21 @@ class LaneGradient:
         raise GraftError("the C++ compiler failed on a step of other shapes; its log says why")
 
     def _example(self) -> Arguments:
-        """Return example arguments whose lanes differ in seed, step and, where sizes are padded, in sizes."""
+        """Return example arguments whose lanes differ in seed, step and, if padded, in sizes."""
         recipe, seeds, step = self._recipe, torch.arange(1, _LANES + 1), torch.arange(_LANES) * 5
         values = {path: [value] * _LANES for path, value in recipe.knobs().items()}
         if recipe.training.pad_shapes:
             for section in SECTIONS:
                 for path, size in plugins.paddable_sizes(getattr(recipe, section), section):
                     values[path] = [size, max(1, size * 3 // 4), size // 2 + 1]
-        knobs = {path: torch.tensor(lane_values, dtype=torch.float64) for path, lane_values in values.items()}
-        bound_recipe = recipe.bind(knobs)
-        batch = bound_recipe.learning.training(bound_recipe.task, seeds, recipe.training.batch, step)
+        knobs = {path: torch.tensor(own, dtype=torch.float64) for path, own in values.items()}
+        bound = recipe.bind(knobs)
+        batch = bound.learning.training(bound.task, seeds, recipe.training.batch, step)
         parameters = self._layout.initial(seeds).to(recipe.dtype)
         return _gradient_knobs(knobs), parameters, batch, draw_masks(recipe, knobs, seeds, step, batch["inputs"])
 
     def _check(self, program: LaneProgram, arguments: Arguments) -> str | None:
-        """Return where a program's results differ from those of its operations; None if they do not."""
+        """Return where a program's results differ from its operations' results; None if nowhere."""
         fault = self._compare(program, arguments, _TOLERANCE[self._recipe.dtype])
         if fault and self._recipe.dtype == torch.float32 and not self._compare(program, arguments, _NEAR_KINKS):
             exact = replace(self._recipe, training=replace(self._recipe.training, dtype="float64"))
@@ -143,13 +139,13 @@ class LaneGradient:
         return fault
 
     def _compare(self, program: LaneProgram, arguments: Arguments, relative: float) -> str | None:
-        """Return where results differ by more than a part of a parameter's largest number; None if nowhere."""
+        """Return where results differ by more than a part of a parameter's largest number."""
         knobs, parameters, batch, masks = arguments
         # Noise: a parameter that starts at zero would hide errors in whatever it is multiplied by.
         noise = torch.randn(parameters.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         arguments = knobs, (parameters + 0.1 * noise).to(parameters.dtype), batch, masks
-        # A program would repeat at every step a number that the function reads past torch's operations, by
-        # numpy for example. Tensors under vmap have no memory, so such a read fails here.
+        # A program would repeat at every step a number that the function reads past torch, as by
+        # numpy. Tensors under vmap have no memory, so such a read fails here.
         expected = torch.func.vmap(self._compute)(*arguments)
         for _ in range(2):
             results = program(pytree.tree_leaves(arguments), spoil=True)
@@ -162,7 +158,7 @@ class LaneGradient:
     def _list_comparisons(
         self, results: Sequence[Tensor], expected: Sequence[Tensor], lane: int, relative: float
     ) -> Iterator[tuple[str, Tensor, Tensor, float]]:
-        """Yield name, result, expectation and tolerance for a lane's loss and each parameter's gradient."""
+        """Yield name, result, expectation and tolerance of a lane's loss and gradients."""
         (actual, loss), (wanted, wanted_loss) = ([tensor[lane] for tensor in pair] for pair in (results, expected))
         yield "the loss", loss, wanted_loss, relative * _largest(wanted_loss)
         absolute = _ROUNDING_UNITS * torch.finfo(self._recipe.dtype).eps * _largest(wanted)
@@ -172,9 +168,8 @@ class LaneGradient:
 
     def _record_program(self, arguments: Arguments) -> LaneProgram:
         leaves, spec = pytree.tree_flatten(arguments)
-        return LaneProgram(
-            lambda *lane: self._compute(*pytree.tree_unflatten([*lane], spec)), [leaf[0] for leaf in leaves]
-        )
+        first = [leaf[0] for leaf in leaves]
+        return LaneProgram(lambda *lane: self._compute(*pytree.tree_unflatten([*lane], spec)), first)
 
     def _compute(self, knobs: Knobs, parameters: Tensor, batch: Batch, masks: Batch) -> tuple[Tensor, Tensor]:
         recipe = self._recipe.bind({**self._recipe.knobs(), **knobs})
@@ -196,7 +191,7 @@ def _largest(tensor: Tensor) -> float:
 
 
 def _describe(error: Exception) -> str:
-    """Describe why there is no program. An error of a user's plug-in is raised when its step is traced."""
+    """Describe why there is no program; an error of a user's plug-in is raised when traced."""
     if isinstance(error, CannotGenerate | CannotRecord):
         return f"no code is generated for {error}"
     return f"it cannot be recorded: {shorten(f'{type(error).__name__}: {error}'.partition(chr(10))[0], 200)}"
@@ -205,15 +200,12 @@ def _describe(error: Exception) -> str:
 SWITCH = "GRAFT_GENERATED"
 """The environment variable that turns generated programs off when it is 0."""
 _TRACING = ContextVar("_TRACING", default=False)
-"""True where steps are to be traced even if a program could be generated."""
+"""True if steps are traced even if a program could be generated."""
 
 
 @contextmanager
 def as_trained_by(step_kind: str) -> Generator[None]:
-    """Trace all steps in this context if a trial was trained by traced steps; otherwise choose as usual.
-
-    `step_kind`: how the trial was trained, as in its reports; or the kind of device if no more is known.
-    """
+    """Trace all steps in this context if a trial's `step_kind` says so; else choose as usual."""
     token = _TRACING.set(step_kind.startswith("traced"))
     try:
         yield
@@ -222,7 +214,7 @@ def as_trained_by(step_kind: str) -> Generator[None]:
 
 
 def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | str:
-    """Return the gradient by program, or why there is none; empty if the caller has reason enough."""
+    """Return the gradient by program, or why there is none; empty if the caller has a reason."""
     if _TRACING.get() or os.environ.get(SWITCH) == "0":
         return ""
     if device.type != "cpu":
@@ -233,9 +225,8 @@ def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | 
     parts = [plugins.structure_of(getattr(recipe, section)) for section in SECTIONS if section not in skipped]
     training = recipe.training
     knobs = [path for path in recipe.knobs() if not path.startswith(_UPDATE_PREFIXES)]
-    key = plugins.canonical_json(
-        [*parts, training.batch, training.dtype, training.accumulate, training.pad_shapes, knobs]
-    )
+    own = training.batch, training.dtype, training.accumulate, training.pad_shapes
+    key = plugins.canonical_json([*parts, *own, knobs])
     with _lock_of(key):
         if key not in _GRADIENTS:
             gradient = LaneGradient(recipe, key)
@@ -249,5 +240,5 @@ def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | 
 
 
 _GRADIENTS: dict[str, LaneGradient | str] = {}
-"""Key of a recipe -> its gradient, or why there is none; the oldest entries are dropped first."""
+"""Key of a recipe -> its gradient, or why there is none; the oldest are dropped first."""
 _MOST_GRADIENTS = 64

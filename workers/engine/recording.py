@@ -1,7 +1,7 @@
-"""The data of a trial whose task draws on more than random numbers, as arrays that a script can read.
+"""The data of a trial whose task draws on more than random numbers, as arrays for a script.
 
-Always the sets that the trial is evaluated on; of a corpus the tokens of its parts, of a pool of games the games, else
-the batches of all steps.
+Always the sets that the trial is evaluated on; of a corpus the tokens of its parts, of a pool of
+games the games, else the batches of all steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workers.training.recipe import Recipe
 Arrays = dict[str, NDArray[Any]]
 
 LARGEST = 1 << 30
-"""Bytes of the batches of all steps, at most."""
+"""Most bytes of the batches of all steps."""
 
 _CPU = torch.device("cpu")
 
@@ -37,7 +37,7 @@ _CPU = torch.device("cpu")
 def record_data(trial: Trial, steps: int) -> Arrays:
     """Return the arrays that a script reads up to this step; none if it draws its data.
 
-    Raises StudyError for batches that are too large, or that another way of learning than `weights` asks for.
+    Raises StudyError if batches are too large, or the trial learns in another way than `weights`.
     """
     recipe = Recipe.of(trial.config)
     task, training = recipe.task, recipe.training
@@ -60,7 +60,7 @@ def record_data(trial: Trial, steps: int) -> Arrays:
 
 
 def _draw_batches(trial: Trial, task: Task, count: int, steps: int) -> Arrays:
-    """Draw the batch of each step, by the trial that was trained then, stacked as `batches/NAME` [steps, N, ...]."""
+    """Draw each step's batch of the trial trained then, as `batches/NAME` [steps, N, ...]."""
     rows: dict[str, list[NDArray[Any]]] = {}
     stages = line_of_descent(trial)
     ends = [*(stage.step for stage in stages[1:]), steps]
@@ -78,7 +78,7 @@ def _draw_batches(trial: Trial, task: Task, count: int, steps: int) -> Arrays:
 
 
 def _shrink(tensor: torch.Tensor) -> NDArray[Any]:
-    """Return tokens as bytes, where they fit."""
+    """Return tokens as bytes, if they fit."""
     array = tensor.numpy()
     small = array.dtype == np.int64 and array.min() >= 0 and array.max() < 256
     return array.astype(np.uint8) if small else array
@@ -91,7 +91,7 @@ def read_data(script: str) -> Arrays:
 
 
 def read_sets(data: Arrays) -> dict[str, Batch]:
-    """Condition -> set [N, ...]; under the empty one the validation set."""
+    """Return condition -> set [N, ...]; the validation set has the empty one."""
     found: dict[str, Batch] = {}
     for key, array in data.items():
         condition, _, name = key.rpartition("/")
@@ -101,11 +101,11 @@ def read_sets(data: Arrays) -> dict[str, Batch]:
 
 
 def read_batch(data: Arrays, step: int) -> Batch:
-    """Return the training batch [N, ...] of a step, if there are those of all steps."""
+    """Return the training batch [N, ...] of a step, if those of all steps are there."""
     rows = {key: array[step] for key, array in data.items() if key.startswith("batches/")}
     return {key.removeprefix("batches/"): _widen(row) for key, row in rows.items()}
 
 
 def _widen(array: NDArray[Any]) -> torch.Tensor:
-    """Return tokens as int64, all else as it is."""
+    """Return tokens as int64, all else unchanged."""
     return torch.from_numpy(array.astype(np.int64) if array.dtype == np.uint8 else array)

@@ -1,4 +1,4 @@
-"""One trial trained again, alone: the numbers that it gives do not depend on where it trained before."""
+"""One trial trained again, alone: its numbers do not depend on where it trained before."""
 
 from __future__ import annotations
 
@@ -25,18 +25,12 @@ Watch = Callable[[int], None]
 
 
 def retrain(trial: Trial, *, steps: int, device: str, watch: Watch) -> list[Report]:
-    """Train a trial from its step 0 for `steps` steps, fewer if it ends before, in a pack that it has for itself.
-
-    Returns its reports in the order of steps; the last one tells of its divergence, if it diverges.
-    """
+    """Train a trial alone for `steps` steps, or to its end, and return its reports in order."""
     return _train_alone(trial, steps, device, watch)[1]
 
 
 def weights(trial: Trial, *, variant: str, steps: int, device: str, watch: Watch) -> dict[str, np.ndarray]:
-    """Return the trial's parameters by name after `steps` steps, trained again from its step 0.
-
-    `variant`: `raw`, or one of its averages (`bema`, `bema kappa=0.3 eta=0.1`).
-    """
+    """Return a variant's parameters (`raw`, `bema kappa=0.3 eta=0.1`) after `steps` steps."""
     pack, _ = _train_alone(trial, steps, device, watch)
     return {name: tensor.cpu().numpy() for name, tensor in pack.parameters_by_variant(0, trial)[variant].items()}
 
@@ -46,10 +40,9 @@ def refit_temperature(
 ) -> tuple[dict[str, float], BestTemperatures]:
     """Fit coefficients a4 .. a0 of adaptive temperature to the last layer (paper 001, App. F).
 
-    All heads count together. Returned with what they are fitted to.
-
-    From the validation set, or the set of a condition, of a task that says which item is to be found. Raises StudyError
-    if it does not, if the model shows no attention, or if too few queries miss.
+    All heads count together, on the validation set or that of a condition. Returns them with what
+    they are fitted to. Raises StudyError if the task does not say which item is to be found, the
+    model shows no attention, or too few queries miss.
     """
     recipe = Recipe.of(trial.config)
     sets = draw_sets_of(recipe, evaluation_seed_of(trial))
@@ -66,7 +59,7 @@ def refit_temperature(
     layers = recipe.model.attention(named, batch)
     if not layers:
         raise StudyError("the model shows no attention")
-    logits = scaled_logits(layers[-1].query, layers[-1].key)[..., -1, :]  # [N, h, k] of the last query
+    logits = scaled_logits(layers[-1].query, layers[-1].key)[..., -1, :]  # [N, h, k]
     logits = logits.masked_fill(~layers[-1].visible[..., -1, :].expand_as(logits), -torch.inf)
     target = batch["relevant"].int().argmax(-1)[:, None].expand(logits.shape[:-1])
     try:
@@ -77,7 +70,7 @@ def refit_temperature(
 
 
 def _train_alone(trial: Trial, steps: int, device: str, watch: Watch) -> tuple[Pack, list[Report]]:
-    """Train the trial, which is in lane 0."""
+    """Train the trial in lane 0 of a pack of its own."""
     prepare()
     pack = Pack(trial, width=NARROWEST, device=device)
     pack.fill([trial])

@@ -18,7 +18,7 @@ from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets
 
 LARGEST_EVALUATED = 300_000_000
-"""Multiplications, about, of an evaluation that is made to see what it reports; a tenth of a second."""
+"""Most multiplications, about, of an evaluation with numbers, which takes a tenth of a second."""
 
 
 def variants_of(config: Mapping[str, Any]) -> list[str]:
@@ -27,20 +27,21 @@ def variants_of(config: Mapping[str, Any]) -> list[str]:
 
 
 def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
-    """Return name, variant and condition of what a trial reports each time, of whatever size its model is.
+    """Return name, variant and condition of all that a trial reports each time.
 
-    Found by an evaluation on sets of two sequences. The tensors of a large one have shapes and no numbers; of a small
-    one they have, as torch takes a second of processor time to get ready for shapes alone.
+    Found by an evaluation on sets of two sequences. A large model's tensors have shapes and no
+    numbers; a small one's have, as torch takes a second of processor time to get ready for shapes
+    alone.
     """
     recipe = Recipe.of(trial.config)
     seeds = torch.tensor([trial.seed])
     sets = evaluation_sets(recipe.task, seeds, 2)
     variants = [RAW, *recipe.averaging.variants]
     found = [("loss", "raw", "")]
-    alike: dict[frozenset[str], Batch] = {}  # what a task reports of a set follows from what there is in it
+    alike: dict[frozenset[str], Batch] = {}  # equal names of tensors, equal metrics
     for whole in sets.values():
         alike.setdefault(frozenset(whole), whole)
-    trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))  # read numbers: a spline's first knots
+    trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))  # reads a spline's knots
     layout = partial(Layout.of, trained, recipe.dtype, "cpu")
     parameters = sum(math.prod(parameter.shape) for parameter in trained.values())
     positions = max(tensor[0].numel() for batch in alike.values() for tensor in batch.values())

@@ -1,10 +1,10 @@
-"""One optimizer step of all lanes of a pack: how it is computed is the engine's choice, what it computes is not.
+"""One optimizer step of all lanes of a pack. The engine chooses how, never what, it computes.
 
-On a CPU `NativeStep` takes loss and gradient from code that was written by hand, where there is some for the model
-and the task, and `GeneratedStep` from a program that is generated from a recording of one trial's. `TracedStep` has
-what remains, and what a GPU's `FusedStep` (`workers.engine.fused`, many steps at a launch) does not know: it stacks
-`workers.training.recipe.advance` over lanes with vmap, whatever the plug-ins are. On a GPU its update is a kernel
-of its own, where there is one for the optimizer.
+On a CPU `NativeStep` takes loss and gradient from hand-written code for the model and the task, if
+there is some, and `GeneratedStep` from a program generated from a recording of one trial's.
+`TracedStep` does the rest, and what a GPU's `FusedStep` (`workers.engine.fused`, many steps at a
+launch) does not know: it stacks `workers.training.recipe.advance` over lanes with vmap, whatever
+the plug-ins are. On a GPU its update is a kernel of its own, if there is one for the optimizer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from workers.training.native_update import NativeUpdate, libraries_of, update_of
 from workers.training.recipe import Masks, Recipe, State, advance, apply_gradient, gradient_of, layout_of, update_key
 
 USUAL_LANES = WIDTHS["cuda"]
-"""The width of a pack on a GPU where none is named; on a CPU the step does not depend on it."""
+"""Default width of a pack on a GPU; on a CPU the step does not depend on it."""
 Knobs = dict[str, Tensor]
 """Dotted path -> one value [L] per lane, float64."""
 
@@ -45,19 +45,19 @@ class Step(Protocol):
 
     @property
     def kind(self) -> str:
-        """What computes it, as far as bits depend on it: `native AVX2`, `traced AVX512`, `traced cuda 9.0`."""
+        """The kind, as far as bits depend on it: `native AVX2`, `traced cuda 9.0`."""
         ...
 
     @property
     def setup_seconds(self) -> float:
-        """What the last new number of lanes cost; 0 while none is known to have cost anything."""
+        """Seconds that the last new number of lanes cost, as far as known."""
         ...
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
-        """Return the state after the step; of the argument, moments and averages of many bytes may be those after it.
+        """Return the state after the step; large moments may be written in place.
 
-        `used`: lanes from this index on are free, so that a step may leave out their gradient (their state is then
-        anything); None: no lane at the end is free.
+        `used`: lanes from this index on are free, and a step may leave them undefined; None: none
+        are.
         """
         ...
 
@@ -79,9 +79,10 @@ def step_of(recipe: Recipe, structure: str, device: torch.device, lanes: int = U
 
 
 def choose_step(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES) -> tuple[str, str]:
-    """Return the kind of the fastest step of a recipe on this device, and why it is no faster one.
+    """Return the kind of a recipe's fastest step on this device, and why it is no faster one.
 
-    The kinds are `fused` on a GPU, `native` and `generated` on a CPU, and `traced`; the reason may be empty.
+    The kinds are `fused` on a GPU, `native` and `generated` on a CPU, and `traced`; the reason may
+    be empty.
     """
     reason = find_obstacle(recipe, device, lanes)
     if not reason:
@@ -95,9 +96,9 @@ def choose_step(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES) 
 
 
 def find_obstacle(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES) -> str | None:
-    """Return why no step that was written by hand trains such packs on this device; None if one does.
+    """Return why no hand-written step trains such packs on this device; None if one does.
 
-    To find out, a GPU times steps, and a CPU compiles or loads the functions of the model's parts.
+    To find out, a GPU times steps, and a CPU compiles or loads functions of the model's parts.
     """
     if device.type == "cuda":
         return fused.find_obstacle(recipe, device, lanes)
@@ -109,7 +110,7 @@ def find_obstacle(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES
 
 
 def begin_loading(config: Mapping[str, Any], device: str) -> None:
-    """Load or compile in the background what trials of this configuration use on a CPU, which `step_of` waits for."""
+    """Load or compile in the background what such trials use on a CPU, for `step_of`."""
     where, recipe = torch.device(device), Recipe.of(config).pad()
     if where.type == "cpu":
         threading.Thread(target=find_obstacle, args=(recipe, where), name="load the gradient").start()
@@ -117,7 +118,7 @@ def begin_loading(config: Mapping[str, Any], device: str) -> None:
 
 
 def describe_step(config: Mapping[str, Any], device: str, lanes: int = USUAL_LANES) -> str:
-    """Describe how such packs train on this device: `native`, `fused`, or `generated` or `traced` and why."""
+    """Describe how such packs train here: `native`, `fused`, or `generated` or `traced` and why."""
     where = torch.device(device)
     recipe = Recipe.of(config).pad()
     kind, reason = choose_step(recipe, where, lanes)
@@ -127,14 +128,14 @@ def describe_step(config: Mapping[str, Any], device: str, lanes: int = USUAL_LAN
 
 
 def method_of(config: Mapping[str, Any], device: str) -> str:
-    """Return how trials of this configuration train on this device, as `Step.kind` says it without the processor."""
+    """Return how such trials train on this device: `Step.kind` without the processor."""
     where = torch.device(device)
     kind, _ = choose_step(Recipe.of(config).pad(), where)
     return f"{kind} {where.type}" if where.type != "cpu" else kind
 
 
 class TracedStep:
-    """The step of one trial, stacked over lanes and replayed as a flat list of tensor operations."""
+    """The step of one trial, stacked over lanes and replayed as a list of tensor operations."""
 
     def __init__(self, recipe: Recipe, structure: str, device: torch.device) -> None:
         self._recipe = recipe
@@ -144,7 +145,7 @@ class TracedStep:
         what, of_one = ("gradient", gradient_of) if self._update else ("step", advance)
         stacked = vmap(lambda knobs, *others: of_one(recipe.bind(knobs), self._layout, *others))
         self._traced = Traced((what, structure, str(device)), stacked)
-        # A GPU draws by operations that are better recorded, too; a CPU draws by native code, which is no operation.
+        # A GPU draws by operations that are better recorded, too; a CPU draws by native code.
         draw = functools.partial(draw_masks, recipe)
         self._draw = Traced(("masks", structure, str(device)), draw) if fuses_on(device) else draw
         self.kind = f"traced {instruction_set(device)}"
@@ -157,7 +158,7 @@ class TracedStep:
         return self._advance(self._traced, knobs, seeds, state, batch)
 
     def unscripted(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Callable[..., State]:
-        """Return the step for these shapes, its recorded operations started by Python one by one."""
+        """Return the step for these shapes; Python starts its operations one by one."""
         masks = self.masks(knobs, seeds, state, batch)
         arguments = (knobs, state, batch, masks) if self._update is None else (knobs, state.parameters, batch, masks)
         return functools.partial(self._advance, self._traced.unscripted(*arguments))
@@ -170,14 +171,14 @@ class TracedStep:
         return self._update(knobs, state, gradient, loss)
 
     def masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Masks:
-        """[L, ...] what each dropout site that is on keeps."""
+        """Return the masks [L, ...] of the dropout sites that are on."""
         if not has_masks(self._recipe, batch["inputs"]):
             return {}
         return self._draw(knobs, seeds, state.step, batch["inputs"])
 
 
 class GeneratedStep:
-    """Loss and gradient by a program of one lane, for one lane after another; the update is native, or traced."""
+    """Loss and gradient by a program, lane by lane; the update is native, or traced."""
 
     def __init__(self, recipe: Recipe, gradient: LaneGradient) -> None:
         self._recipe, self._gradient = recipe, gradient
@@ -196,10 +197,7 @@ class GeneratedStep:
 
 
 class NativeStep:
-    """Loss and gradient in C++, lane by lane; so are clipping, optimizer and average, or traced.
-
-    A batch that may be taken in parts is taken as a whole: the code works through it in blocks of its own.
-    """
+    """Loss and gradient in C++, lane by lane and in blocks; the update is native, or traced."""
 
     def __init__(self, recipe: Recipe, computed: NativeModel) -> None:
         self._recipe = recipe
@@ -214,13 +212,12 @@ class NativeStep:
         return self._update.seconds
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
-        if self._bound[0] is not knobs or self._bound[1] != used:  # a trial that takes a lane writes into the knobs
+        if self._bound[0] is not knobs or self._bound[1] != used:  # a new trial writes into the knobs
             self._bound = knobs, used, self._recipe.bind(_first(knobs, used))
         _, _, recipe = self._bound
         streams = SiteStreams(seeds[:used], state.step[:used], self._sites)
-        gradient, loss = self._gradient(
-            recipe.model, recipe.task, state.parameters[:used], _first(batch, used), streams
-        )
+        own = state.parameters[:used], _first(batch, used)
+        gradient, loss = self._gradient(recipe.model, recipe.task, *own, streams)
         left_out = len(seeds) - len(loss)
         if left_out and not isinstance(self._update, NativeUpdate):
             gradient, loss = (torch.cat([one, one.new_zeros(left_out, *one.shape[1:])]) for one in (gradient, loss))

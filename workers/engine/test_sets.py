@@ -1,4 +1,4 @@
-"""Whether a trial's test set is one that its validation does not show."""
+"""The share of a trial's test set that its validation shows."""
 
 from __future__ import annotations
 
@@ -11,19 +11,14 @@ from workers.training.recipe import Recipe, evaluation_sets
 
 
 def share_seen(trial: Trial) -> float | None:
-    """Return which share, 0 to 1, of the sequences of a trial's test set is in its validation set, too.
-
-    None for a task whose sequences are no things of their own, as windows of one text, which may overlap.
-    """
+    """Return the share of test sequences that are in validation, too; None for windows of text."""
     recipe = Recipe.of(trial.config)
     if not recipe.task.has_identities:
         return None
     seeds, count = torch.tensor([evaluation_seed_of(trial)]), recipe.training.validation_batch
-    shown, test = (
-        {
-            tuple(row)
-            for row in recipe.task.identity(evaluation_sets(recipe.task, seeds, count, purpose)[""])[0].tolist()
-        }
-        for purpose in (Purpose.VALIDATION_DATA, Purpose.TEST_DATA)
-    )
+    found: list[set[tuple[int, ...]]] = []
+    for purpose in (Purpose.VALIDATION_DATA, Purpose.TEST_DATA):
+        batch = evaluation_sets(recipe.task, seeds, count, purpose)[""]
+        found.append(set(map(tuple, recipe.task.identity(batch)[0].tolist())))
+    shown, test = found
     return len(test & shown) / len(test)

@@ -1,4 +1,4 @@
-"""A trained trial as a torch module: called on a batch it answers as it did when it was validated."""
+"""A trained trial as a torch module, which answers as it did when it was validated."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class AttentionMaps(NamedTuple):
     """The attention on the first sequences of an evaluation set."""
 
     layers: Sequence[NDArray[Any]]
-    """Of each layer the weights [N, h, q, k]."""
+    """The weights [N, h, q, k] of each layer."""
     inputs: NDArray[Any]
-    """[N, k] tokens, or [N, k, f] numbers."""
+    """Tokens [N, k], or numbers [N, k, f]."""
     given: NDArray[Any]
-    """[N, k] bool: which of them are there."""
+    """True [N, k] at inputs that are no padding."""
 
 
 @final
 class TrainedModel(nn.Module):
     """The model of one trial with the weights that it learned.
 
-    Its parameters have the names that they have in a safetensors file: `layers.0.output` is the attribute `output` of
-    `layers[0]`'s submodule.
+    Its parameters have their names in a safetensors file: `layers.0.output` is the attribute
+    `output` of the submodule `layers.0`.
     """
 
     def __init__(self, trial: Trial, weights: Mapping[str, Tensor]) -> None:
@@ -56,10 +56,7 @@ class TrainedModel(nn.Module):
             module.register_parameter(last, nn.Parameter(tensor.detach().clone().to(self.recipe.dtype)))
 
     def forward(self, batch: Tensor | Batch) -> Tensor:
-        """Return the model's outputs for a batch without lane axis: logits or numbers, as `Model.outputs` has them.
-
-        A tensor [N, s, ...] stands for `{"inputs": tensor}`; sets need `lengths` and `query`, too.
-        """
+        """Return the outputs for a batch without lane axis, or for its `inputs` alone."""
         whole: Batch = {"inputs": batch} if isinstance(batch, Tensor) else dict(batch)
 
         def answer(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -69,7 +66,7 @@ class TrainedModel(nn.Module):
         return self.recipe.learning.evaluate(self._layout, flat, answer)["outputs"]
 
     def batches(self) -> dict[str, Batch]:
-        """Return the sets that the trial was evaluated on, by condition; under the empty one the validation set."""
+        """Return the trial's evaluation sets by condition; the validation set's is empty."""
         return draw_sets_of(self.recipe, self._seed)
 
     def batch(self, condition: str = "") -> Batch:
@@ -91,8 +88,8 @@ class TrainedModel(nn.Module):
     def attention(self, condition: str = "", count: int = 32) -> AttentionMaps:
         """Return attention on the first `count` sequences of a batch, the mean over models.
 
-        `condition` may end with how the model is evaluated, as those of its metrics do: `items=64 scorer=trained`.
-        Raises StudyError for a condition that there is not, and for a model that has no attention to show.
+        `condition` may end with an evaluation's label, as metrics' do: `items=64 scorer=trained`.
+        Raises StudyError for an unknown condition, and for a model that has no attention to show.
         """
         words = condition.split()
         labels = self.recipe.model.evaluations()
@@ -107,17 +104,14 @@ class TrainedModel(nn.Module):
         found = self.recipe.learning.evaluate(self._layout, flat, attend)
         if not found:
             raise StudyError(f"model.name: {name_of(self.recipe.model)!r} has no weights of attention to show")
-        return AttentionMaps(
-            layers=[found[name].numpy() for name in sorted(found, key=int)],
-            inputs=batch["inputs"].numpy(),
-            given=is_given(batch).numpy(),
-        )
+        layers = [found[name].numpy() for name in sorted(found, key=int)]
+        return AttentionMaps(layers, batch["inputs"].numpy(), is_given(batch).numpy())
 
     def _model(self) -> Model:
-        """Return the model that is validated: some scorers are others then than in training."""
+        """Return the model that is validated, whose scorers may differ from training's."""
         return self.recipe.model.evaluations()[""]
 
 
 def trained_model(trial: Trial, weights: Mapping[str, Any]) -> TrainedModel:
-    """Build the model from weights as arrays, as `workers.engine.replay.weights` returns them."""
-    return TrainedModel(trial, {name: torch.as_tensor(array) for name, array in weights.items()}).eval()
+    """Build the model from weights as arrays, as of `workers.engine.replay.weights`."""
+    return TrainedModel(trial, {name: torch.as_tensor(weights[name]) for name in weights}).eval()

@@ -1,4 +1,4 @@
-"""A controller as workers in other processes reach it: it knows which worker holds each slot."""
+"""A controller for workers in other processes; it knows which worker holds each slot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workers.pool.slots import MOST_CRASHES
 class ControllerProxy:
     """Passes the calls of a slot's worker on to one controller, and ends the run on an error.
 
-    As for `Steering`, `renew` and `progress` may be called from any thread, all else from one at a time.
+    As in `Steering`, any thread may call `renew` and `progress`, and one at a time all else.
     """
 
     def __init__(self, controller: Steering) -> None:
@@ -25,20 +25,20 @@ class ControllerProxy:
         self._error: GraftError | None = None
 
     def attach(self, slot: int, worker: str) -> None:
-        """Give a slot to the worker that starts in it; counts a crash of the slot's last holder, if it still has it."""
+        """Give a slot to its new worker; if its last one still has it, that one crashed."""
         self.note_crash(slot)
         self._holders = {**self._holders, slot: worker}
 
     def note_crash(self, slot: int) -> None:
-        """Free the slot of a holder that died; counts a crash against each of its trials, which are queued again."""
+        """Free the slot of a crashed worker; its trials count a crash and are queued again."""
         self._clear(slot, self._controller.handle_crash)
 
     def note_departure(self, slot: int) -> None:
-        """Free the slot of a holder that went down with its node; its trials are queued again, and count no crash."""
+        """Free the slot of a worker whose node is gone; its trials are queued again."""
         self._clear(slot, self._controller.handle_departure)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        """Exchange with the controller; after a GraftError every worker is dismissed, and `progress` raises it."""
+        """Exchange with the controller; after a GraftError dismiss every worker."""
         if self._error is None and offer.worker in self._holders.values():
             try:
                 return self._controller.exchange(reports, offer)
@@ -56,13 +56,13 @@ class ControllerProxy:
             self._guard(self._controller.sweep)
 
     def give_up(self, reason: str) -> None:
-        """Every slot was abandoned, which is an error."""
+        """End the run with an error, as every slot was abandoned."""
         self._error = self._error or StudyError(
             f"every worker crashed {MOST_CRASHES} times, the last one with: {reason}; it can be resumed"
         )
 
     def progress(self) -> Progress:
-        """Return where the study stands; raises the error that ended the run."""
+        """Return the study's progress; raises the error that ended the run."""
         if self._error is not None:
             raise self._error
         return self._controller.progress()

@@ -1,7 +1,7 @@
-"""Takes a worker's reports to the controller and brings the answer, while the worker trains on.
+"""Exchanges with the controller in a thread, while the worker trains on.
 
-A controller answers when the reports are in the database. While that is away the worker keeps what its lanes say
-further in a journal, which goes with the next exchange, and stops training when the journal is full.
+A controller answers when the reports are in the database. Meanwhile further reports go into a
+journal for the next exchange, and training stops when it is full.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Exchange = Callable[[Sequence[Report], Offer], Directives]
 """Reports in, directives out; returns only when the reports are recorded."""
 
 MAX_JOURNAL_NUMBERS = 100_000
-"""Numbers that are kept for the next exchange at most: some ten megabytes."""
+"""Most numbers that are kept for the next exchange: some ten megabytes."""
 
 
 @final
@@ -38,11 +38,11 @@ class Exchanger:
         self._sent.put(None)
 
     def send(self, reports: Sequence[Report], offer: Offer) -> None:
-        """Make an exchange; its answer is to be taken before the next one is made."""
+        """Start an exchange; its answer must be taken before the next one."""
         self._sent.put((reports, offer))
 
     def answer(self, seconds: float) -> Directives | None:
-        """Return the answer, or None if there is none in so many seconds; raises what the exchange raised."""
+        """Return the answer, or None if there is none in so many seconds; raises its error."""
         try:
             answer = self._answers.get(timeout=seconds)
         except queue.Empty:

@@ -1,4 +1,4 @@
-"""A worker's heartbeat, sent from a thread of its own, so that a long compilation or a long step does not delay it."""
+"""A worker's heartbeat, from a thread of its own, which no long compilation or step delays."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import final
 
 BEAT_SECONDS = 10.0
 SELF_STOP_SECONDS = 45.0
-"""Less than a lease lasts: a worker that cannot reach the controller stops before its trials are given to others."""
+"""Less than a lease: a worker without its controller stops before its trials go to others."""
 
 
 @final
 class Heartbeat:
-    """Renews the worker's lease every ten seconds while it is open, and reports whether the lease is still held."""
+    """Renews the worker's lease every ten seconds, and reports whether the lease is still held."""
 
     def __init__(self, renew: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
-        """`renew` returns whether the lease is still held; it raises if the controller does not answer."""
+        """`renew` returns whether the lease is held, and raises if there is no answer."""
         self._renew = renew
         self._clock = clock
         self._sent = clock()
@@ -34,10 +34,7 @@ class Heartbeat:
         self._closed.set()
 
     def alive(self) -> bool:
-        """Return whether the lease is held. If no renewal of the last 45 seconds was accepted, one is tried first.
-
-        Raises what `renew` raises if the controller does not answer.
-        """
+        """Return True if the lease is held; after 45 seconds without an answer, beat first."""
         if not self._lost and self._clock() > self._sent + SELF_STOP_SECONDS:
             self.beat()
         return not self._lost
@@ -45,7 +42,7 @@ class Heartbeat:
     def beat(self) -> None:
         """Renew now; a lease that is lost stays lost."""
         with self._turn:
-            # The lease is as old as the request, not as the answer: that may have been on its way for a long time.
+            # The lease is as old as the request, not as the answer, which may have taken long.
             sent = self._clock()
             if self._lost or not self._renew():
                 self._lost = True
@@ -54,5 +51,5 @@ class Heartbeat:
 
     def _beat_on(self) -> None:
         while not self._closed.wait(BEAT_SECONDS) and not self._lost:
-            with suppress(Exception):  # no answer is a missed renewal; the next exchange raises what is wrong
+            with suppress(Exception):  # a missed renewal; the next exchange raises the error
                 self.beat()

@@ -1,8 +1,8 @@
-"""The embedded pool: workers in threads of this process. No server, no cluster; starts at once.
+"""The embedded pool: workers in threads of this process, without server or cluster.
 
-A CPU gets one single-threaded worker per core rather than one worker with many threads (see `process`). torch releases
-Python's lock inside an operation, so that the cores train side by side. The workers of a GPU have a stream each, on
-which their packs train side by side (`side_by_side`).
+A CPU gets one single-threaded worker per core rather than one worker with many threads (see
+`process`). torch releases Python's lock inside an operation, so that the cores train side by side.
+The workers of a GPU have a stream each, on which their packs train side by side (`side_by_side`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workers.pool.slots import name_worker
 from workers.pool.worker_settings import WorkerSettings, make_worker
 
 SIGNALS_EVERY = 0.2
-"""Seconds: a signal that comes just before the main thread falls asleep is not noticed before it wakes."""
+"""Seconds: a signal just before the main thread falls asleep is noticed when it wakes."""
 
 
 def run(
@@ -37,11 +37,12 @@ def run(
     watch: Callable[[Progress], bool] | None = None,
     study_devices: Callable[[int], StudyDevice] | None = None,
 ) -> None:
-    """Train until the controller is done; the first error of a worker or of the controller ends all and is raised.
+    """Train until the controller is done; the first error of any worker ends all and is raised.
 
-    `width` None: found as it trains (`widths`); `workers` None: as many as suit the device; `saving` None: no
-    checkpoints are written. `watch` is called with the progress a few times a second, and returns True to ask for a
-    stop. `study_devices` gives a worker its device, by its slot, where other studies use the same devices.
+    `width` None: found in training (`widths`); `workers` None: as many as suit the device; `saving`
+    None: without checkpoints. `watch` gets the progress a few times a second, and returns True to
+    ask for a stop. `study_devices` gives each slot's worker its device, if other studies use it,
+    too.
     """
     prepare()
     shared = _SharedController(controller)
@@ -52,7 +53,7 @@ def run(
         alone = StudyDevice(is_beside=count > 1 and torch.device(device).type == "cuda")
         study_device = study_devices(slot) if study_devices else alone
         settings = WorkerSettings(device=device, width=width, saving=saving, study_device=study_device)
-        # With the context of this thread: the plug-ins from outside that the study has are looked up in it.
+        # With the context of this thread, in which the study's plug-ins from outside are looked up.
         employ = functools.partial(contextvars.copy_context().run, shared.employ, slot, settings)
         threads.append(threading.Thread(target=employ, daemon=True))
     for thread in threads:
@@ -85,7 +86,7 @@ class _SharedController:
                 raise
 
     def employ(self, slot: int, settings: WorkerSettings) -> None:
-        """Run workers, one after the other as leases run out, to the end; what one raises sends the others home."""
+        """Run workers in turn, as leases run out, to the end; an error dismisses the others."""
         try:
             use_device(torch.device(settings.device), slot)
             done = False

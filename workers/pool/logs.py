@@ -1,4 +1,4 @@
-"""The log of a pack worker: a few lines, for a person who asks why it is slow or gone."""
+"""The log of a pack worker: a few lines that say why it is slow or gone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOG = logging.getLogger("graft.pool")
 
 
 def begin_log() -> None:
-    """Write the lines of everything of ours to standard error, with the time; once in a process."""
+    """Write all our lines to standard error, with the time; once in a process."""
     ours = logging.getLogger("graft")
     if not ours.handlers:
         handler = logging.StreamHandler(sys.stderr)
@@ -26,7 +26,7 @@ def begin_log() -> None:
 
 
 def log_file() -> str:
-    """Return the file that this process writes standard error to; empty where it is none, or the system cannot tell."""
+    """Return the file of this process's standard error; empty if it is none or unknown."""
     try:
         file = os.readlink("/proc/self/fd/2")
     except OSError:
@@ -35,12 +35,12 @@ def log_file() -> str:
 
 
 def last_line(error: BaseException) -> str:
-    """Return the last line of an error's message, where Ray says what happened."""
+    """Return the last line of an error's message, which is the telling one of Ray's."""
     return (str(error).strip() or type(error).__name__).splitlines()[-1]
 
 
 def log_exchange(exchange: Exchange) -> Exchange:
-    """Return the exchange, with a line for trials placed and stopped, and for each that failed or diverged."""
+    """Return the exchange with a line for trials placed, stopped, failed or diverged."""
 
     def logging_exchange(reports: Sequence[Report], offer: Offer) -> Directives:
         for report in reports:

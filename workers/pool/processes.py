@@ -1,9 +1,9 @@
-"""Workers in processes of this machine, one for each GPU or share of one: no server, no cluster.
+"""Workers in processes of this machine, one for each GPU or share of one.
 
-torch starts the kernels of a GPU from Python, so that workers of several GPUs in threads of one process would wait for
-Python's lock; and what ends a worker on one GPU (a fault of its driver, memory of the machine) leaves the others alone.
-The controller stays in the process that was started. A worker speaks to it through two pipes, one of them for its
-heartbeat alone; a worker whose process dies is followed by another one, as on a cluster.
+torch starts a GPU's kernels from Python, so that workers in threads of one process would wait for
+Python's lock; and what ends a worker on one GPU (a fault of its driver, memory of the machine)
+leaves others alone. The controller stays in the first process. A worker speaks to it through two
+pipes, one for its heartbeat alone; if its process dies another one follows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, final
 
@@ -34,8 +35,7 @@ from workers.pool.worker_settings import WorkerSettings, make_worker
 
 WATCH_SECONDS, SWEEP_CALL_SECONDS = 0.2, 1.0
 GRACE_SECONDS = 90.0
-"""The seconds in which a worker must notice that the study has ended, before it is killed;
-longer than a lease lasts."""
+"""Seconds in which a worker must notice the study's end, or is killed: longer than a lease."""
 _PROGRAM = "from workers.pool.processes import main; main()"
 _LOG = logging.getLogger("graft.pool")
 
@@ -53,9 +53,10 @@ def run(
 ) -> None:
     """Train until the controller is done.
 
-    `workers` are shared out evenly among the locations; None: one for each. `outside`: plug-ins that workers are sent.
-    `environment`: variables that their processes have beside this one's. All else as `inline.run`. Raises the
-    controller's GraftError, and StudyError where every worker has died again and again.
+    `workers` are shared out evenly among the locations; None: one for each. `outside`: plug-ins
+    that workers are sent. `environment`: more variables of their processes. All else as
+    `inline.run`. Raises the controller's GraftError, and StudyError if every worker has died again
+    and again.
     """
     count = workers or len(locations)
     sharing = -(-count // len(locations))
@@ -101,14 +102,14 @@ class _WorkerProcesses:
     _turn: threading.Lock = field(default_factory=threading.Lock)
     _processes: set[subprocess.Popen[bytes]] = field(default_factory=set[subprocess.Popen[bytes]])
     _failure: BaseException | None = None
-    """An error that neither a worker has raised nor the proxy keeps."""
+    """An error that neither a worker nor the proxy raises."""
     _ended: float | None = None
-    """The time at which a worker was told that the study has ended; None before that."""
+    """The time at which a worker learned of the study's end; None before."""
     _abandoned: str | None = None
-    """The reason why the last worker of an abandoned slot died; None while no slot is abandoned."""
+    """The reason of the last death in an abandoned slot; None without such a slot."""
 
     def fill(self, instructions: _Instructions, variables: Mapping[str, str]) -> None:
-        """Keep a worker in a slot to the end of the study: another process starts when one dies."""
+        """Keep a worker in a slot to the end of the study: another follows one that dies."""
         crashes = 0
         while self._ended is None and crashes < MOST_CRASHES:
             ending = _Ending()
@@ -127,7 +128,7 @@ class _WorkerProcesses:
         theirs = [other.fileno() for _, other in pipes]
         found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
         command = [sys.executable, "-c", _PROGRAM, *map(str, theirs)]
-        # A session of its own: a terminal's Ctrl-C is for the launcher, which stops workers in its own time.
+        # A session of its own: a terminal's Ctrl-C is for the launcher, which stops workers itself.
         process = subprocess.Popen(command, pass_fds=theirs, env={**os.environ, **found}, start_new_session=True)
         self._processes.add(process)
         for _, other in pipes:
@@ -173,13 +174,13 @@ class _WorkerProcesses:
         ending.reason = reason
 
     def progress(self) -> Progress:
-        """Return where the study stands; raises the error that ended the run."""
+        """Return the study's progress; raises the error that ended the run."""
         if self._failure is not None:
             raise self._failure
         return self.proxy.progress()
 
     def sweep(self) -> None:
-        """Let the controller check leases, and close pipes of workers that do not notice the study's end."""
+        """Let the controller check leases, and kill workers that miss the study's end."""
         if self._turn.acquire(blocking=False):
             try:
                 self.proxy.sweep()
@@ -189,7 +190,7 @@ class _WorkerProcesses:
             self.close()
 
     def check(self) -> None:
-        """Raise the error that ended the run, if any; a study whose end no worker saw has failed."""
+        """Raise the error that ended the run, if any, or that no worker saw its end."""
         if self._ended is None and self._abandoned is not None:
             self.proxy.give_up(self._abandoned)
         self.progress()
@@ -205,57 +206,48 @@ class _Ending:
     """The end of a worker's process."""
 
     done: bool = False
-    """True if it was told that the study has ended."""
+    """True if it learned of the study's end."""
     reported: bool = False
     reason: str = ""
-
-
-# -- in a worker's process ---------------------------------------------------------------------------------------------
 
 
 def main() -> None:
     """Run the worker whose pipes the command line names."""
     exchanges, renewals = (_Line(Connection(int(number))) for number in sys.argv[1:3])
+    launcher_gone = EOFError, BrokenPipeError, ConnectionResetError
     try:
-        try:
-            _work(exchanges.pipe.recv(), exchanges, renewals)
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise
-        except Exception as error:
+        _work(exchanges.pipe.recv(), exchanges, renewals)
+    except launcher_gone:  # nothing waits for what this worker trains
+        sys.exit(1)
+    except Exception as error:
+        with suppress(*launcher_gone):
             exchanges.ask("fail", last_line(error))
-            sys.exit(1)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        sys.exit(1)  # the launcher is gone: nobody waits for what this one trains
+        sys.exit(1)
 
 
 def _work(instructions: _Instructions, exchanges: _Line, renewals: _Line) -> None:
-    """Run one worker after the other, as leases run out, to the end of the study."""
+    """Run workers in turn, as leases run out, to the end of the study."""
     install(instructions.outside)
     prepare()
+    exchange = log_exchange(partial(exchanges.ask, "exchange"))
     done = False
     while not done:
         name = name_worker("process", instructions.slot)
         exchanges.ask("attach", name)
-
-        def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
-            return exchanges.ask("exchange", list(reports), offer)
-
-        def renew(name: str = name) -> bool:
-            return renewals.ask("renew", name)
-
-        done = make_worker(name, instructions.settings, log_exchange(exchange), renew).run()
+        renew = partial(renewals.ask, "renew", name)
+        done = make_worker(name, instructions.settings, exchange, renew).run()
 
 
 @final
 @dataclass
 class _Line:
-    """A line to the launcher through a pipe; it asks one question at a time, from any thread."""
+    """A line to the launcher through a pipe, for one question at a time, from any thread."""
 
     pipe: Connection
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, question: str, *arguments: Any) -> Any:
-        """Return the answer; raises EOFError or OSError where the launcher is gone."""
+        """Return the answer; raises EOFError or OSError if the launcher is gone."""
         with self._turn:
             self.pipe.send((question, arguments))
             return self.pipe.recv()

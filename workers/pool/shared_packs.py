@@ -1,9 +1,9 @@
 """Packs in which several studies have lanes side by side.
 
-Each study has a worker of its own for each device, with its own lease, exchanges, journal and checkpoints: what it
-reports and stores is what it would alone. The workers of a device share their packs where structures agree: whichever
-has the device trains the lanes of all, and puts each report where the worker of its study takes it from. Numbers do not
-change: a lane's depend on its trial alone.
+Each study has a worker of its own for each device, with its own lease, exchanges, journal and
+checkpoints: it reports and stores what it would alone. The workers of a device share packs of one
+structure: whichever has the device trains the lanes of all, and puts each report where its study's
+worker takes it from. Numbers do not change: a lane's depend on its trial alone.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _LOG = logging.getLogger("graft.worker")
 
 
 class _Key(NamedTuple):
-    """What the lanes of a pack have in common."""
+    """The properties that the lanes of a pack share."""
 
     structure: str
     bundles: tuple[str, ...]
-    """Digests of the plug-ins from outside: whichever study's worker trains, names mean the same."""
+    """Digests of the plug-ins from outside: names mean the same, whichever worker trains."""
     group: Hashable
-    """As `StudyDevice.group` gives it."""
+    """The value of `StudyDevice.group`."""
 
 
 @final
@@ -45,23 +45,23 @@ class SharedPack:
     pack: Pack
     key: _Key
     is_open: bool = True
-    """Whether other studies may join."""
+    """True if other studies may join."""
     free_lane_seconds: float = 0.0
-    """Seconds that free lanes have cost since the pack has its width."""
+    """Seconds that free lanes have cost at this width."""
     limit: int | None = None
-    """Lanes of all studies together that are left since memory ran out."""
+    """Most lanes of all studies since memory ran out."""
     members: dict[int, StudyLanes] = field(default_factory=dict[int, "StudyLanes"])
-    """By study."""
+    """Study -> its lanes."""
 
 
 SharedPacks = list[SharedPack]
-"""The packs of one device. Who reads or changes them has the device: a turn, or nobody to share it with."""
+"""The packs of one device. Its users hold the device: by a turn, or because nothing shares it."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class StudyDevice:
-    """A device as the worker of one study has it."""
+    """A device for the worker of one study."""
 
     study: int = 0
     turns: StudyTurns = field(default_factory=Undivided)
@@ -78,19 +78,19 @@ class StudyDevice:
         return StudyLanes(self, shared, archive)
 
     def join(self, structure: str, archive: Archive | None) -> StudyLanes | None:
-        """Return the study's lanes, none yet, in others' pack of this structure; or None."""
+        """Return the study's lanes, none yet, in another's pack of this structure, or None."""
         key = self.key(structure)
         shared = next((one for one in self.packs if one.key == key and one.is_open), None)
         return StudyLanes(self, shared, archive) if shared else None
 
     @property
     def structures(self) -> tuple[str, ...]:
-        """The structures of packs that this study could join; a hint, as other studies may hold the device."""
+        """Structures of packs that this study could join; a hint, as others may hold the device."""
         packs = [one for one in [*self.packs] if one.is_open]
         return tuple(one.key.structure for one in packs if one.key == self.key(one.key.structure))
 
     def key(self, structure: str) -> _Key:
-        """Return what the lanes of a pack that this study's trials train in have in common now."""
+        """Return the key of packs that this study's trials of a structure can train in now."""
         return _Key(structure, tuple(bundle.digest for bundle in active.current().bundles), self.group())
 
 
@@ -98,7 +98,7 @@ class StudyDevice:
 class StudyLanes:
     """The lanes that one study has in a pack.
 
-    `has_reports` may be asked, and `take_reports` be called, at any time; all else where the device is had.
+    `has_reports` and `take_reports` may be called at any time, all else while the device is held.
     """
 
     def __init__(self, device: StudyDevice, shared: SharedPack, archive: Archive | None) -> None:
@@ -106,7 +106,7 @@ class StudyLanes:
         self._archive = archive
         self._reports = queue.SimpleQueue[Report]()
         self._counts = 0, 0
-        """Of the packs where these lanes were before."""
+        """Counts of the packs that these lanes were in before."""
         self.shared = shared
         shared.members[device.study] = self
 
@@ -127,7 +127,7 @@ class StudyLanes:
 
     @property
     def usable_lanes(self) -> int:
-        """Lanes that this study could have without taking any from others."""
+        """Lanes that this study could have without those of others."""
         return self.pack.width - self.busy + len(self.trials)
 
     @property
@@ -140,7 +140,7 @@ class StudyLanes:
         return Counter(lane.study for lane in self.pack.lanes if lane)
 
     def has_reports(self) -> bool:
-        """Return whether a trial of this study has reported."""
+        """Return True if a trial of this study has reported."""
         return not self._reports.empty()
 
     def take_reports(self) -> list[Report]:
@@ -148,9 +148,9 @@ class StudyLanes:
         return [self._reports.get() for _ in range(self._reports.qsize())]
 
     def take_counts(self) -> tuple[int, int]:
-        """Return this study's steps and lane room since the last call, as `Pack.take_counts` does."""
-        (steps, room), (more_steps, more_room) = self._counts, self.pack.take_counts(self._device.study)
-        self._counts = 0, 0
+        """Return this study's steps and lane room since the last call (`Pack.take_counts`)."""
+        (steps, room), self._counts = self._counts, (0, 0)
+        more_steps, more_room = self.pack.take_counts(self._device.study)
         return steps + more_steps, room + more_room
 
     def snapshot(self) -> Snapshot | None:
@@ -166,10 +166,10 @@ class StudyLanes:
         self.pack.release(numbers, self._device.study)
 
     def train(self, most: int) -> None:
-        """Train the lanes of all studies, as `Pack.train`; their reports are for their own studies to take.
+        """Train the lanes of all studies, as `Pack.train`, and deliver reports to their studies.
 
-        A step that fails in company is made again by each study's lanes alone, from the same states: so an error meets
-        the study alone whose lanes are the cause.
+        A step that fails in company is made again by each study alone, from the same states: an
+        error then meets only the study whose lanes are its cause.
         """
         try:
             with together(self.pack.device):
@@ -189,19 +189,19 @@ class StudyLanes:
         self._reports.put(report)
 
     def drop(self, trials: Iterable[LaneTrial]) -> None:
-        """Free the lanes of these trials of any study: the next offers of their workers do not hold them."""
+        """Free the lanes of these trials of any study: their workers' next offers lack them."""
         for running in trials:
             self.pack.release([running.number], running.study)
 
     def regroup(self) -> None:
-        """Leave a pack of studies that are not of this one's group any more, with all lanes."""
+        """Leave a pack of studies that are no longer of this one's group, with all lanes."""
         key = self._device.key(self.pack.structure)
         if key != self.shared.key:
             self.part(is_open=self.shared.is_open)
             self.shared.key = key
 
     def part(self, *, is_open: bool) -> None:
-        """Move these lanes into a pack of their own, which others may join or not."""
+        """Move these lanes into a pack of their own, which others may join if it is open."""
         if len(self.shared.members) > 1:
             self._counts = self.take_counts()
             pack = self.pack.split_off(self._device.study)
@@ -223,10 +223,10 @@ class StudyLanes:
 def choose_width(width: int, needed: int, free_lane_seconds: float, price: float) -> int:
     """Return the new width of a pack that needs `needed` lanes.
 
-    The pack widens if they do not fit. It narrows if at most half of its lanes are needed, or if `free_lane_seconds`,
-    the seconds that free lanes have cost at this width, reaches `price`, the seconds that a new width costs. How
-    long the pack will train on is unknown; to wait until the two are equal costs at most twice the least
-    possible (the ski-rental rule; Karlin et al., "Competitive Snoopy Caching", 1988). Narrowing at half takes
-    few widths, and no search ends with most of its lanes free.
+    It widens if they do not fit. It narrows if at most half of its lanes are needed, or if
+    `free_lane_seconds`, the cost of free lanes at this width, reaches `price`, the seconds that a
+    new width costs. How long the pack trains on is unknown; waiting until the two are equal costs
+    at most twice the least possible (the ski-rental rule; Karlin et al., "Competitive Snoopy
+    Caching", 1988). Narrowing at half takes few widths.
     """
     return needed if needed > width or 2 * needed <= width or free_lane_seconds >= price else width

@@ -1,10 +1,10 @@
-"""Packs of several studies train on the same devices in turn, each study for the part of the time that is its share.
+"""Packs of several studies take turns on the same devices, by the studies' shares of the time.
 
-One pack at a time has a device, for some optimizer steps. The next is that of the study that has had the least time, of
-all devices together, counted in parts of its share (start-time fair queueing: Goyal, Vin and Cheng, "Start-time Fair
-Queuing", IEEE/ACM Transactions on Networking 5(5), 1997). So no device is idle while a pack could train, and a study
-that comes is served at once. A pack in which several studies have lanes is trained in the turns of each of them, so
-that it has the time of all; it counts for each by its lanes, in whosever turn it is.
+One pack at a time has a device, for some optimizer steps. The next is that of the study that has
+had the least time, of all devices together, divided by its share (start-time fair queueing: Goyal,
+Vin and Cheng, "Start-time Fair Queuing", IEEE/ACM Transactions on Networking 5(5), 1997). So no
+device is idle while a pack could train, and a new study is served at once. A pack of several
+studies trains in the turns of each, and counts for each by its lanes, whosever turn it is.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Protocol, final
 
 CREDIT_SECONDS = 2.0
-"""Of a study that could not use its part of the time, as while its reports are recorded: so much is made up for."""
+"""Unused time that a study can make up for, as while its reports are recorded."""
 QUANTUM_SECONDS = 0.1
-"""A pack keeps its device so much longer than it would have to: to change packs costs what caches hold."""
+"""A pack keeps its device so much longer than it must: a change costs what caches hold."""
 
 IsMine = Callable[[], bool]
-"""Whether the turn goes on: no pack that waits is to have the device by now."""
+"""Returns True while the turn goes on: no waiting pack should have the device yet."""
 
 Users = Callable[[], Mapping[int, int]]
 """Study -> lanes that are trained in a turn."""
@@ -32,20 +32,19 @@ class StudyTurns(Protocol):
     """The turns that one study has on one device."""
 
     def training(self, needless: Callable[[], bool], users: Users) -> AbstractContextManager[IsMine]:
-        """Wait for the device to train a pack, and have it inside; `users` is asked as the time is counted.
+        """Wait for the device to train a pack, and hold it; `users` is asked when time is counted.
 
-        One that turns out needless while it is waited for, as where another study has trained the same pack, is none:
-        `IsMine` is False from the start.
+        If the turn becomes needless meanwhile, as when another study has trained the pack, it is
+        not taken: `IsMine` is False from the start.
         """
         ...
 
     def briefly(self) -> AbstractContextManager[None]:
-        """Hold the device for something short, before all that train and after their next steps."""
+        """Hold the device for a short task, before all that train, after their next steps."""
         ...
 
     def wake(self) -> None:
         """Announce a change that may make the training turns of other studies needless."""
-        ...
 
 
 @final
@@ -65,18 +64,18 @@ class Undivided:
 @final
 @dataclass
 class _Device:
-    """Who uses a device, and who waits for it."""
+    """The use of a device, and the studies that wait for it."""
 
     is_busy: bool = False
     training: set[int] = field(default_factory=set[int])
     """Studies that wait to train."""
     brief: list[int] = field(default_factory=list[int])
-    """Studies that wait for something short, the first first."""
+    """Studies that wait for a short task, in order."""
 
 
 @final
 class Turns:
-    """The turns of all devices. Safe to call from several threads, one for each study and device."""
+    """The turns of all devices, for several threads: one for each study and device."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -84,23 +83,23 @@ class Turns:
         self._devices: dict[int, _Device] = {}
         self._shares: dict[int, Callable[[], float]] = {}
         self._spent: dict[int, float] = {}
-        """Study -> seconds of any device that it has had, each divided by its share then."""
+        """Study -> its seconds of any device, each divided by its share then."""
         self._least = 0.0
-        """What a study that comes starts with: what the one had whose training turn began last."""
+        """A new study's start: the time of the study whose training turn began last."""
 
     def of(self, device: int, study: int, share: Callable[[], float]) -> StudyTurns:
-        """Return the turns of a study on a device; `share`: of the study, above 0, asked as its time is counted."""
+        """Return a study's turns on a device; `share`, above 0, is asked when time is counted."""
         with self._changed:
             self._shares[study] = share
             return _TurnsOfOne(self, self._devices.setdefault(device, _Device()), study)
 
     def wake(self) -> None:
-        """Let those that wait check again whether their turns are needless."""
+        """Let the waiting studies check again whether their turns are needless."""
         with self._changed:
             self._changed.notify_all()
 
     def take(self, device: _Device, study: int, needless: Callable[[], bool]) -> bool:
-        """Wait for a device to train on it; False if that is needless, and then it is not taken."""
+        """Wait for a device to train on it; return False, without it, if that is needless."""
         with self._changed:
             self._admit(study)
             device.training.add(study)
@@ -117,7 +116,7 @@ class Turns:
             return True
 
     def take_briefly(self, device: _Device, study: int) -> None:
-        """Wait for a device for something short."""
+        """Wait for a device for a short task."""
         with self._changed:
             self._admit(study)
             device.brief.append(study)
@@ -127,7 +126,7 @@ class Turns:
             device.is_busy = True
 
     def count(self, device: _Device, study: int, seconds: float, users: Mapping[int, int]) -> bool:
-        """Count so much time in a turn of a study for those that have lanes; whether it may keep the device."""
+        """Count time in a turn for those that have lanes; return True if it may go on."""
         with self._changed:
             lanes = sum(users.values())
             for user, own in users.items():
@@ -143,11 +142,11 @@ class Turns:
             self._changed.notify_all()
 
     def now(self) -> float:
-        """Seconds, by the clock."""
+        """Return the clock's seconds."""
         return self._clock()
 
     def _admit(self, study: int) -> None:
-        """Forget what it could not use but for its credit."""
+        """Forget time that the study could not use, but for its credit."""
         earliest = self._least - CREDIT_SECONDS / self._shares[study]()
         self._spent[study] = max(self._spent.get(study, self._least), earliest)
 
@@ -183,7 +182,7 @@ class _TurnsOfOne:
 
     @contextmanager
     def _counted(self, users: Users) -> Generator[IsMine]:
-        """Count the time inside the block for the studies that use the device, and give the device back at the end."""
+        """Count the block's time for the studies that have lanes, then give the device back."""
         counted = self.turns.now()
 
         def is_mine() -> bool:

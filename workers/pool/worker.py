@@ -1,12 +1,12 @@
-"""A worker: trains trials on one device, in the lanes of one pack at a time, as the controller directs.
+"""A worker: trains trials on one device, in the lanes of a pack, as the controller directs.
 
-The loop is the same in every pool. A lane that becomes free, because its trial finished, diverged or was
-stopped, gets the next trial of the same structure while the other lanes train on. When no trial of the
-structure is left, the pack narrows with its last lanes, and then the worker asks for another structure. When
-memory runs out, the half of the trials that is furthest trains on; the next offer does not hold the others,
-so the controller requeues them. While the controller does not answer, for example because its database is
-down, the lanes train on. Workers of other studies may have lanes in the same pack (`shared_packs`) and train
-all its lanes in their turns.
+The loop is the same in every pool. A lane that becomes free, because its trial finished, diverged
+or was stopped, gets the next trial of the same structure while the other lanes train on. When none
+is left, the pack narrows with its last lanes, and then the worker asks for another structure. When
+memory runs out, the half of the trials that is furthest trains on; the next offer does not hold the
+others, so the controller requeues them. The lanes train on while the controller does not answer, as
+when its database is down. Workers of other studies may have lanes in the same pack (`shared_packs`)
+and train them all in their turns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXCHANGE_SECONDS = 2.0
 """Most seconds of training between two exchanges, so that a worker soon learns of a stop."""
 
 MIN_WAITING_PER_RUNNING = 4
-"""`Directives.waiting_per_running` below which packs do not widen, so that others train the waiting trials."""
+"""Packs do not widen below this `Directives.waiting_per_running`: others train the waiting ones."""
 
 _log = logging.getLogger("graft.worker")
 
@@ -43,37 +43,35 @@ class WidthFinder(Protocol):
     """Finds the number of lanes at which a structure trains fastest."""
 
     def find(self, trial: Trial) -> int | None:
-        """Return the most lanes for a pack of this trial's structure; None while they are not known."""
-        ...
+        """Return the most lanes for a pack of this trial's structure, if they are known."""
 
     def add_training_time(self, seconds: float) -> None:
-        """Note seconds of training; the time that the search for a width may take grows with them."""
-        ...
+        """Note seconds of training, which the search for a width is paid by."""
 
 
 @dataclass(kw_only=True)
 class Worker:
-    """Trains the trials that the controller gives it, until the study is done or the lease is lost."""
+    """Trains the controller's trials until the study is done or the lease is lost."""
 
     name: str
     exchange: Exchange
     device: str = "cpu"
     width: int
-    """Most lanes of a new pack, and most that one widens by at once, so that workers share a queue evenly."""
+    """Most lanes of a new pack, and of a widening, so that workers share a queue evenly."""
     finder: WidthFinder | None = None
-    """Finds how wide packs may become while many trials wait; None: no wider than `width`."""
+    """Finds how wide packs may become while many trials wait; None: `width`."""
     renew: Callable[[], bool] = lambda: True
-    """Renews the worker's lease and returns whether it is still held; called from several threads."""
+    """Renews the worker's lease, from several threads; returns True if it is still held."""
     archive: Archive | None = None
-    """The archive that checkpoints are written to; None if none are."""
+    """The archive of its checkpoints; None if none are written."""
     save_seconds: float = math.inf
-    """Most seconds between checkpoints; infinite: only those that the controller asks for are written."""
+    """Most seconds between checkpoints; infinite: only on the controller's request."""
     log: str = ""
     """The file of the worker's log."""
     wait_for_work: Callable[[], None] = field(default=lambda: time.sleep(0.2))
-    """Called while there is nothing to train: trials that other workers run may still be requeued."""
+    """Called while there is nothing to train: other workers' trials may be requeued."""
     study_device: StudyDevice = field(default_factory=StudyDevice)
-    """The study's access to the device: its turns, and the packs that studies may share."""
+    """The study's access to the device: its turns, and packs that studies may share."""
     lanes: StudyLanes | None = None
     """The study's lanes in the current pack; None while the worker has no pack."""
     _max_width: int = field(init=False)
@@ -94,44 +92,39 @@ class Worker:
         self._timer = CheckpointTimer(self.save_seconds)
 
     def run(self) -> bool:
-        """Exchange and train until the study is done, then free all lanes; False if the lease was lost."""
+        """Train until the study is done, then free all lanes; False if the lease was lost."""
+        reports: list[Report] = []
+        saves = False
         try:
-            return self._run()
+            with Exchanger(self.exchange) as exchanger, Heartbeat(self.renew) as heartbeat:
+                while heartbeat.alive():
+                    offer = self._offer(reports, saves=saves)
+                    sent = time.monotonic()
+                    exchanger.send(reports, offer)
+                    directives, reports = self._await_answer(exchanger, heartbeat)
+                    if offer.saved:  # the lanes wait for an answer no longer than this
+                        self._timer.add_cost(min(time.monotonic() - sent, EXCHANGE_SECONDS))
+                    if directives is None or directives.lease_lost:
+                        break
+                    if directives.done:
+                        return True
+                    self._waiting_per_running = directives.waiting_per_running
+                    with self.study_device.turns.briefly():
+                        reports += self._apply(directives)
+                        trained = self.lanes and any(one.has_trained for one in self.lanes.trials)
+                        is_due = directives.save or self._timer.is_due()
+                        saves = bool(self.archive and trained and is_due)
+                    if not (reports or directives.save or saves):
+                        reports = self._train()
+                    if self.lanes is None and offer.structure is None and not reports:
+                        self.wait_for_work()
+            return False
         finally:
             with self.study_device.turns.briefly():
                 self._leave()
 
-    def _run(self) -> bool:
-        """Train until the study is done or the lease is lost; `run` frees the lanes afterwards."""
-        reports: list[Report] = []
-        saves = False
-        with Exchanger(self.exchange) as exchanger, Heartbeat(self.renew) as heartbeat:
-            while heartbeat.alive():
-                offer = self._offer(reports, saves=saves)
-                sent = time.monotonic()
-                exchanger.send(reports, offer)
-                directives, reports = self._await_answer(exchanger, heartbeat)
-                if offer.saved:  # the lanes wait for an answer no longer than this
-                    self._timer.add_cost(min(time.monotonic() - sent, EXCHANGE_SECONDS))
-                if directives is None or directives.lease_lost:
-                    break
-                if directives.done:
-                    return True
-                self._waiting_per_running = directives.waiting_per_running
-                with self.study_device.turns.briefly():
-                    reports += self._apply(directives)
-                    saves = self._should_save(asked=directives.save)
-                if not (reports or directives.save or saves):
-                    reports = self._train()
-                if self.lanes is None and offer.structure is None and not reports:
-                    self.wait_for_work()
-        return False
-
     def _await_answer(self, exchanger: Exchanger, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
-        """Return the controller's answer and what the lanes report until it comes.
-
-        The answer is None if the lease was lost meanwhile.
-        """
+        """Return the controller's answer, or None if the lease was lost, and reports until then."""
         journal, entries = list[Report](), 0
         directives = exchanger.answer(EXCHANGE_SECONDS)
         while directives is None and heartbeat.alive():
@@ -148,13 +141,13 @@ class Worker:
         return directives, journal
 
     def _offer(self, reports: list[Report], *, saves: bool) -> Offer:
-        """Return the next offer, with a checkpoint if `saves`; the lanes' reports are added to `reports`."""
+        """Return the next offer, with a checkpoint if `saves`; `reports` get those of the lanes."""
         structure, lanes = None, min(self.width, self._max_width)
         holds: tuple[TrialStart, ...] = ()
         snapshot, seconds = None, 0.0
         if self.lanes:
-            # In one turn, because other workers may train these lanes between turns: an offer goes with all
-            # reports up to its checkpoints, and a trial that it does not hold must have sent all of its own.
+            # In one turn, because other workers may train these lanes between turns: an offer goes
+            # with all reports up to its checkpoints, and a trial that it lacks has sent its own.
             with self.study_device.turns.briefly():
                 self._max_width = self._find_width(self._sample)
                 if saves:
@@ -187,13 +180,8 @@ class Worker:
             free = min(free, lanes.shared.limit - lanes.busy)
         return max(0, free)
 
-    def _should_save(self, *, asked: bool) -> bool:
-        """Return whether the next offer comes with a checkpoint: one is asked for, or one is due."""
-        has_trained = self.lanes is not None and any(running.has_trained for running in self.lanes.trials)
-        return self.archive is not None and has_trained and (asked or self._timer.is_due())
-
     def _write(self, snapshot: Snapshot, seconds: float) -> tuple[Checkpoint, ...]:
-        """Write a checkpoint; empty if it could not be written. `seconds`: how long the snapshot took."""
+        """Write a checkpoint; empty if that fails. `seconds`: the time of the snapshot."""
         assert self.archive, "a checkpoint goes there"
         start = time.monotonic()
         saved: tuple[Checkpoint, ...] = ()
@@ -205,7 +193,7 @@ class Worker:
         return saved
 
     def _add_counts(self, lanes: StudyLanes) -> None:
-        """Add the lanes' steps and room since the last call to those that the next offer reports."""
+        """Add the lanes' steps and room since the last call to the next offer's."""
         steps, room = lanes.take_counts()
         self._counts = self._counts[0] + steps, self._counts[1] + room
 
@@ -224,7 +212,7 @@ class Worker:
         return min(width, self._limits.get(trial.structure, width))
 
     def _apply(self, directives: Directives) -> list[Report]:
-        """Follow the directives; return reports of trials that cannot start and of lanes that are left."""
+        """Follow the directives; return reports of failed starts and of lanes that are left."""
         if self.lanes is None:
             return self._start(directives.start) if directives.start else []
         self.lanes.regroup()
@@ -237,9 +225,9 @@ class Worker:
         return reports
 
     def _start(self, trials: Sequence[Trial]) -> list[Report]:
-        """Start trials in another study's pack or a new one; return reports of trials that failed at once.
+        """Start trials in another study's pack or a new one; return reports of those that fail.
 
-        In a transfer, a task's model may not fit the architecture that a trial takes from another one.
+        In a transfer, a task's model may not fit the architecture that a trial takes from another.
         """
         self._sample = trials[0]
         self._max_width = self._find_width(trials[0])
@@ -252,28 +240,24 @@ class Worker:
             return [_report_failure(trial.start, 0, str(error)) for trial in trials]
 
     def _join(self, trials: Sequence[Trial]) -> bool:
-        """Start trials in a pack of other studies; False if there is none that has room."""
-        lanes = self.study_device.join(trials[0].structure, self.archive)
-        if lanes is None:
-            return False
-        self.lanes = lanes
-        self._fill(lanes, trials)
-        if lanes.trials:
-            return True
-        self._leave()
-        return False
+        """Start trials in a pack of other studies; False if none has room."""
+        self.lanes = self.study_device.join(trials[0].structure, self.archive)
+        if self.lanes:
+            self._fill(self.lanes, trials)
+            if not self.lanes.trials:
+                self._leave()
+        return self.lanes is not None
 
     def _make_fitting_pack(self, trials: Sequence[Trial]) -> list[Report]:
-        """Make a pack of as many trials as memory has room for; return failures if it has room for none."""
+        """Make a pack of as many trials as fit in memory; return failures if none do."""
         lanes = min(self._max_width, len(trials))
         pack = self._make_pack(trials[:lanes])
         while isinstance(pack, Shortage) and lanes > NARROWEST:
             lanes = self._halve_limit(lanes)
             pack = self._make_pack(trials[:lanes])
         if isinstance(pack, Shortage):
-            return [
-                _report_failure(trial.start, trial.parent_step, _describe_shortage(pack)) for trial in trials[:lanes]
-            ]
+            error = _describe_shortage(pack)
+            return [_report_failure(one.start, one.parent_step, error) for one in trials[:lanes]]
         self.lanes = self.study_device.open(pack, self.archive)
         return []
 
@@ -286,7 +270,7 @@ class Worker:
         return attempt(make, self.device)
 
     def _fill(self, lanes: StudyLanes, trials: Sequence[Trial]) -> None:
-        """Start more trials in the pack. The next offer does not hold those that memory has no room for."""
+        """Start more trials in the pack; the next offer lacks those that do not fit in memory."""
         pack, shared = lanes.pack, lanes.shared
 
         def place() -> None:
@@ -300,7 +284,7 @@ class Worker:
             self._max_width = self._limits[pack.structure] = max(NARROWEST, lanes.usable_lanes)
 
     def _train(self) -> list[Report]:
-        """Train until a trial of this worker reports, or for EXCHANGE_SECONDS; return the reports."""
+        """Train until a trial of this worker reports, or for EXCHANGE_SECONDS; return reports."""
         self._timer.note_training()
         until, train_seconds = time.monotonic() + EXCHANGE_SECONDS, 0.0
         while self.lanes and self.lanes.trials and not self.lanes.has_reports() and time.monotonic() < until:
@@ -323,7 +307,7 @@ class Worker:
         self.study_device.turns.wake()  # workers whose trials have reported need no turn now
 
     def _halve(self, lanes: StudyLanes, shortage: Shortage) -> None:
-        """Keep the half of the trials that is furthest; in the narrowest pack, all trials fail."""
+        """Keep the half of the trials that is furthest; the narrowest pack's all fail."""
         trials = [running for running in lanes.pack.lanes if running]
         if lanes.pack.width == NARROWEST:
             for lane in trials:
@@ -333,11 +317,11 @@ class Worker:
             return
         lanes.shared.limit = width = self._halve_limit(lanes.pack.width)
         lanes.drop(sorted(trials, key=lambda running: -running.step)[width:])
-        if attempt(lambda: lanes.pack.resize(width), self.device):  # no memory even for that: drop all
+        if attempt(lambda: lanes.pack.resize(width), self.device):  # no memory even for that
             lanes.drop(trials)
 
     def _halve_limit(self, width: int) -> int:
-        """Return half of a width that memory had no room for, and note it as the limit of this structure."""
+        """Return half of a width that did not fit in memory, the structure's new limit."""
         self._max_width = self._limits[self._sample.structure] = max(NARROWEST, width // 2)
         return self._max_width
 

@@ -1,4 +1,4 @@
-"""How the pools make a worker."""
+"""The making of a worker, for all pools."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from workers.pool.worker import Worker
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings:
-    """What a pool decides of a worker."""
+    """A pool's settings of a worker."""
 
     device: str
     width: int | None
     """Most lanes of a pack; None: it searches for the fastest width."""
     saving: Saving | None
-    """None: it writes no checkpoints."""
+    """None: without checkpoints."""
     log: str = ""
     """The file of its log."""
     study_device: StudyDevice | None = None
-    """The device as the worker's study has it, in this process; None: it shares neither packs nor turns."""
+    """The device for the worker's study; None: it shares neither packs nor turns."""
     sharing: int | None = None
-    """Workers that share the device's memory; None: as many as suit such a device."""
+    """Workers that share the device's memory; None: as many as suit it."""
 
 
 def make_worker(name: str, settings: WorkerSettings, exchange: Exchange, renew: Callable[[], bool]) -> Worker:

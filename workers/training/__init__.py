@@ -1,1 +1,1 @@
-"""How models are trained: a trial's recipe and optimizer step, with optimizers, schedules, averaging and learning."""
+"""Training: a trial's recipe and step, with optimizers, schedules, averaging and learning."""

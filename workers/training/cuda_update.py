@@ -1,11 +1,10 @@
-"""Clipping, optimizer and averages of all lanes on a GPU, as one kernel over [L, P]; for AdamW, Adam and SGD.
+"""Clipping, optimizer and averages of all lanes as one GPU kernel over [L, P]: AdamW, Adam, SGD.
 
-The same formulas as `workers.training.recipe.apply_gradient`, which makes some seventy kernels of them; cuda_update.cu
-says in what the rounding differs. Other optimizers, averages and ways of learning are traced, as is what a plug-in from
-outside brings. Before the kernel is used it is compared with the traced update on the device; where it cannot be
-compiled, or differs, one line says so, and updates are traced.
-
-Legend: L lanes, P parameters, k averages.
+The formulas are those of `workers.training.recipe.apply_gradient`, which makes some seventy kernels
+of them; cuda_update.cu says where its rounding differs. All others, and plug-ins from outside, are
+traced. Before its first use the kernel is compared with the traced update on the device; if it
+cannot be compiled, or differs, one line says so, and updates are traced. Legend: L lanes, P
+parameters, k averages.
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ _LOG = logging.getLogger(__name__)
 def run_kernel(
     choices: Sequence[int], knobs: Tensor, constants: Sequence[Tensor], given: Sequence[Tensor], made: Sequence[Tensor]
 ) -> None:
-    """Write an update into `made`: a state's tensors, as the last of `given`; one that there is none of has no numbers.
+    """Write an update into `made`, a state's tensors in the order of `given`.
 
-    `choices`: lanes to averaging; `knobs` [KAPPA + 1, L]; `constants`: decays and learns; `given`: gradient, loss and a
-    state's tensors, all contiguous.
+    `choices`: lanes to averaging; `knobs` [KAPPA + 1, L]; `constants`: decays and learns; `given`:
+    gradient, loss and a state's tensors, all contiguous. A tensor that there is none of is empty.
     """
     kernel = _kernel_of(given[0].dtype, given[0].device)
     kernel(choices[0], _THREADS, [*choices, knobs, *constants, *given, *made])
@@ -74,20 +73,20 @@ def run_kernel(
 def _(
     choices: Sequence[int], knobs: Tensor, constants: Sequence[Tensor], given: Sequence[Tensor], made: Sequence[Tensor]
 ) -> None:
-    """Do nothing for tensors that have shapes and no numbers."""
+    """Do nothing: these tensors have shapes and no numbers."""
 
 
 @functools.cache
 def _kernel_of(dtype: torch.dtype, device: torch.device) -> Kernel:
-    """Compile the kernel, in a third of a second; raises RuntimeError where that fails."""
+    """Compile the kernel, in a third of a second; raises RuntimeError if that fails."""
     return Kernel(load_cubin(SOURCE, architecture_of(device)), FUNCTIONS[dtype], device)
 
 
 def cuda_update_of(recipe: Recipe, layout: Layout, device: torch.device) -> CudaUpdate | None:
-    """Return the update as one kernel; None where the recipe or the device has none."""
+    """Return the update as one kernel; None if the recipe or the device has none."""
     optimizer, schedule, average = type(recipe.optimizer), type(recipe.optimizer.schedule), type(recipe.averaging)
     is_known = optimizer in _OPTIMIZERS and schedule in _SCHEDULES and average in _AVERAGINGS
-    # Tensors of the device `meta` have shapes and no numbers: they stand for a GPU's, to count what a step costs there.
+    # Tensors of the device `meta` stand for a GPU's, to count what a step costs there.
     is_there = device.type in ("cuda", "meta") and recipe.dtype in FUNCTIONS
     if not (is_known and is_there and recipe.learning.is_plain):
         return None
@@ -112,9 +111,9 @@ def find_fault(update: CudaUpdate, recipe: Recipe, layout: Layout, device: torch
     """Return why the kernel is not used for trials of this recipe on the device; None if it is."""
     numbers = Streams.of(torch.arange(_COMPARED_LANES), Purpose.INITIAL, 1)
     drawn = numbers.normal(1 + _COMPARED_STEPS, layout.total).to(device, recipe.dtype)
-    knobs = {
-        path: drawn.new_full((_COMPARED_LANES,), value, dtype=torch.float64) for path, value in recipe.knobs().items()
-    }
+    knobs = dict[str, Tensor]()
+    for path, value in recipe.knobs().items():
+        knobs[path] = drawn.new_full((_COMPARED_LANES,), value, dtype=torch.float64)
 
     def trace(knobs: dict[str, Tensor], state: State, gradient: Tensor, loss: Tensor) -> State:
         return apply_gradient(recipe.bind(knobs), layout, state, gradient, loss)
@@ -170,18 +169,13 @@ class CudaUpdate:
         stacked = torch.stack(_knobs_of(self._bound[1]))
         run_kernel(choices, stacked, self._constants, [gradient.contiguous(), loss.contiguous(), *given], made)
         parameters, first, second, average, step, loss_sum, diverged_at = made
-        return State(
-            parameters=parameters,
-            moments={names: first, **({"second": second} if "second" in state.moments else {})},
-            shadow={**state.shadow, "ema": average} if "ema" in state.shadow else state.shadow,
-            step=step,
-            loss_sum=loss_sum,
-            diverged_at=diverged_at,
-        )
+        after = {names: first} | ({"second": second} if "second" in state.moments else {})
+        shadows = {**state.shadow, "ema": average} if "ema" in state.shadow else state.shadow
+        return State(parameters, after, shadows, step, loss_sum, diverged_at)
 
 
 def _knobs_of(recipe: Recipe) -> list[Tensor]:
-    """Return the knobs, [L] each, in the order of cuda_update.cu; one that is missing is any number."""
+    """Return the knobs, [L] each, in the order of cuda_update.cu; any number for a missing one."""
     optimizer, schedule, averaging = recipe.optimizer, recipe.optimizer.schedule, recipe.averaging
     found: list[Any] = [recipe.training.steps, optimizer.learning_rate, optimizer.clip_norm]
     none: Any = optimizer.clip_norm

@@ -1,10 +1,8 @@
-"""Clipping, optimizer and averages of all lanes in C++, over [L, P]; for AdamW, Adam, SGD and Muon.
+"""Clipping, optimizer and averages of all lanes in C++, over [L, P]: AdamW, Adam, SGD, Muon.
 
-The same formulas as `workers.training.recipe.apply_gradient`, with the same scalars, which torch computes in float64;
-update.hpp says in what the rounding differs. Averages and ways of learning that are not known here are traced, and what
-a plug-in from outside brings.
-
-Legend: L lanes, P parameters, k averages.
+The formulas and scalars (float64, by torch) are those of `workers.training.recipe.apply_gradient`;
+update.hpp says where its rounding differs. Other averages and ways of learning are traced, as are
+plug-ins from outside. Legend: L lanes, P parameters, k averages.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from workers.training.recipe import Recipe, State, update_key
 
 _LIBRARIES = {torch.float32: "update_float32", torch.float64: "update_float64"}
 _OPTIMIZERS: tuple[type[Optimizer], ...] = (AdamW, Adam, StochasticGradientDescent, Muon)
-"""In the order of update.hpp."""
+"""The optimizers, in the order of update.hpp."""
 _AVERAGINGS: tuple[type[Averaging], ...] = (NoAveraging, Ema, Bema, BemaGrid)
 
 _SIZES = ("lanes", "parameters", "averages", "optimizer", "nesterov", "iterations", "matrices")
@@ -63,26 +61,25 @@ class Turned(ctypes.Structure):
 
 
 def update_of(recipe: Recipe, layout: Layout, device: torch.device) -> NativeUpdate | None:
-    """Return the native update; None where the recipe or the device has none."""
-    if not knows(recipe) or not recipe.learning.is_plain or device.type != "cpu" or recipe.dtype not in _LIBRARIES:
-        return None
-    native = library(_LIBRARIES[recipe.dtype])
+    """Return the native update; None if the recipe or the device has none."""
+    is_known = knows(recipe) and recipe.learning.is_plain and recipe.dtype in _LIBRARIES
+    native = library(_LIBRARIES[recipe.dtype]) if is_known and device.type == "cpu" else None
     return NativeUpdate(native, recipe, layout) if native else None
 
 
 def knows(recipe: Recipe) -> bool:
-    """Return whether the optimizer and the average are among those whose scalars are computed here."""
+    """Return True if the scalars of the optimizer and the average are computed here."""
     return type(recipe.optimizer) in _OPTIMIZERS and type(recipe.averaging) in _AVERAGINGS
 
 
 def libraries_of(recipe: Recipe) -> tuple[str, ...]:
-    """Return the names of the native libraries of the update and of random numbers, the largest first."""
+    """Return the names of the native libraries of update and random numbers, the largest first."""
     update = (_LIBRARIES[recipe.dtype],) if knows(recipe) and recipe.dtype in _LIBRARIES else ()
     return *update, "normals", "permutations", "streams"
 
 
 class NativeUpdate:
-    """What `workers.training.recipe.apply_gradient` does, for L lanes."""
+    """The update of `workers.training.recipe.apply_gradient`, for L lanes."""
 
     def __init__(self, native: ctypes.CDLL, recipe: Recipe, layout: Layout) -> None:
         self._function = getattr(native, _LIBRARIES[recipe.dtype])
@@ -100,12 +97,13 @@ class NativeUpdate:
 
     @property
     def seconds(self) -> float:
-        """How long the last recording took, of the scalars."""
+        """Seconds of the last recording of the scalars."""
         return self._scalars.seconds
 
     def __call__(self, knobs: dict[str, Tensor], state: State, gradient: Tensor, loss: Tensor) -> State:
-        """Return the state after the update by gradients [U, P] and losses [U] of the first U lanes; that of others is
-        undefined. Moments and averages of many bytes are written where they lie.
+        """Return the state after the update by gradients [U, P] and losses [U] of U first lanes.
+
+        Other lanes' are undefined. Large moments and averages are written in place.
         """
         scalars = self._scalars(knobs, state.step)
         before = {name: moment.contiguous() for name, moment in state.moments.items()}
@@ -119,7 +117,7 @@ class NativeUpdate:
         progress = {name: getattr(state, name).contiguous() for name in ("step", "loss_sum", "diverged_at")}
         step, loss_sum, diverged_at = (tensor.clone() for tensor in progress.values())
         assert gradient.dtype == state.parameters.dtype, "a gradient is of the parameters' precision"
-        gradient, loss = gradient.contiguous(), loss.to(gradient.dtype).contiguous()  # a task's may be double
+        gradient, loss = gradient.contiguous(), loss.to(gradient.dtype).contiguous()  # may be double
         tensors = {
             **progress,
             "step_after": step,
@@ -145,31 +143,25 @@ class NativeUpdate:
         if self._function(ctypes.byref(plan)):
             raise MemoryError("the native update")
         self._scalars.note_step(step)
-        return State(
-            parameters=moved,
-            moments=after,
-            shadow={**state.shadow, "ema": shadow_after} if shadow_after is not None else state.shadow,
-            step=step,
-            loss_sum=loss_sum,
-            diverged_at=diverged_at,
-        )
+        shadows = state.shadow if shadow_after is None else {**state.shadow, "ema": shadow_after}
+        return State(moved, after, shadows, step, loss_sum, diverged_at)
 
 
 def _place_after(before: Tensor) -> Tensor:
-    """Return where moments or averages are written: large ones in place, as memory is what their update waits for."""
+    """Return the target of moments or averages: large ones themselves, as memory is the bound."""
     return before if before.nbytes >= LEAST else torch.empty_like(before)
 
 
 AHEAD = 64
-"""Steps whose scalars are computed together: sixty operations on a few numbers cost as much as on a few thousand."""
+"""Steps whose scalars are computed together; sixty operations cost as much on thousands."""
 
 
 @final
 class Scalars:
-    """What an update of each lane reads beside tensors: rates, decays and weights at its own step.
+    """The rates, decays and weights of each lane's update at its own step.
 
-    They follow from knobs and steps alone. As long as nothing writes into either, as a trial that takes a lane does,
-    those of the next steps are known.
+    They follow from knobs and steps alone: unless something writes into either, as a trial that
+    takes a lane does, those of the next steps are known.
     """
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
@@ -181,23 +173,23 @@ class Scalars:
 
     @property
     def seconds(self) -> float:
-        """How long the last recording took."""
+        """Seconds of the last recording."""
         return self._traced.seconds
 
     def __call__(self, knobs: dict[str, Tensor], step: Tensor) -> Tensor:
-        """[L, scalars + averages] float64, as update.hpp reads them."""
+        """Return float64 [L, scalars + averages], as update.hpp reads them."""
         if not (self._ahead and are_of(self._step, [step]) and are_of(self._knobs, knobs.values())):
             self._ahead = [*self.of_next(knobs, step).flip(0)]  # the next one is the last
             self._knobs = versions_of(knobs.values())
         return self._ahead.pop()
 
     def of_next(self, knobs: dict[str, Tensor], step: Tensor) -> Tensor:
-        """[AHEAD, L, scalars + averages] float64 of this step and those that follow, on the steps' device."""
+        """Return float64 [AHEAD, L, scalars + averages] of this and later steps on their device."""
         steps = step[:, None] + torch.arange(AHEAD, device=step.device)
         return self._traced(knobs, steps).transpose(0, 1).contiguous()
 
     def note_step(self, step: Tensor) -> None:
-        """Say which tensor holds the steps after the update."""
+        """Note which tensor holds the steps after the update."""
         self._step = versions_of([step])
 
     def _one(self, knobs: dict[str, Tensor], step: Tensor) -> Tensor:
@@ -206,7 +198,12 @@ class Scalars:
         optimizer, averaging = recipe.optimizer, recipe.averaging
         rate = optimizer.learning_rate * optimizer.schedule.factor(step, steps)
         scalars = [exact(optimizer.clip_norm), *_of_optimizer(optimizer, rate, step)]
-        return torch.cat([torch.stack([exact(scalar) for scalar in scalars]), _weights(averaging, step)])
+        weights = torch.zeros(0, dtype=torch.float64, device=step.device)  # [k]
+        if isinstance(averaging, Ema | Bema):
+            weights = decay_weight(averaging.rho, averaging.kappa, step).reshape(1)
+        elif isinstance(averaging, BemaGrid):
+            weights = decay_weight(averaging.rho, averaging.powers(step.device)[:, 0], step)
+        return torch.cat([torch.stack([exact(scalar) for scalar in scalars]), weights])
 
 
 SCALARS = 10
@@ -214,7 +211,7 @@ SCALARS = 10
 
 
 def _of_optimizer(optimizer: Optimizer, rate: Tensor, step: Tensor) -> list[Tensor]:
-    """From STEP_SIZE to MATRIX_MOMENTUM of update.hpp."""
+    """Return the scalars from STEP_SIZE to MATRIX_MOMENTUM of update.hpp."""
     zero = torch.zeros_like(rate)
     if isinstance(optimizer, StochasticGradientDescent):
         return [rate, exact(optimizer.weight_decay), exact(optimizer.momentum), *[zero] * 6]
@@ -230,12 +227,3 @@ def _of_optimizer(optimizer: Optimizer, rate: Tensor, step: Tensor) -> list[Tens
         exact(optimizer.epsilon),
         *([rate, rate * decay, exact(optimizer.momentum)] if isinstance(optimizer, Muon) else [zero] * 3),
     ]
-
-
-def _weights(averaging: Averaging, step: Tensor) -> Tensor:
-    """[k] with which each average consumes the new parameters."""
-    if isinstance(averaging, Ema | Bema):
-        return decay_weight(averaging.rho, averaging.kappa, step).reshape(1)
-    if isinstance(averaging, BemaGrid):
-        return decay_weight(averaging.rho, averaging.powers(step.device)[:, 0], step)
-    return torch.zeros(0, dtype=torch.float64, device=step.device)

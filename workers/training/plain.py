@@ -1,8 +1,8 @@
-"""One trial trained in plain torch, one operation after another: no lanes, no recordings, no native code, no padding.
+"""One trial trained in plain torch: no lanes, no recordings, no native code, no padding.
 
-It makes the steps of `workers.training.recipe` from the same random numbers as the engine, so that its metrics are the
-engine's to rounding. Scripts that stand alone are cut from it (`graft.exports.scripts`).
-Legend: N sequences, P parameters.
+It makes the steps of `workers.training.recipe` from the same random numbers as the engine, so that
+its metrics are the engine's to rounding. Scripts that stand alone are cut from it
+(`graft.exports.scripts`). Legend: N sequences, P parameters.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from workers.training.recipe import Recipe, State, advance, average, evaluation_
 Key = tuple[int, str, str, str]
 """Step, metric, variant and condition."""
 POSITIONS = 1 << 14
-"""Positions that are evaluated together, at most."""
+"""Most positions that are evaluated together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A configuration, the seed that it trains with, and the step at which it ends or the next one takes over."""
+    """A configuration, its seed, and the step at which it ends or the next one takes over."""
 
     seed: int
     until: int
@@ -44,16 +44,16 @@ class Trained(NamedTuple):
 
     metrics: Mapping[Key, float]
     divergence: str | None
-    """The way in which the trial diverged; `None` if it did not."""
+    """A description of the divergence; `None` if there was none."""
 
 
 def train(
     stages: Sequence[Stage], *, evaluation_seed: int, until: int, steps: Collection[int], nudge: int = 0
 ) -> Trained:
-    """Train a trial, after the trials whose state it took over, up to a step, and evaluate it at these `steps`.
+    """Train a trial, after those whose state it took over, and evaluate it at these `steps`.
 
-    The training loss is the mean since the validation before. Diagnostics of attention are left to the engine. A
-    `nudge` above 0 moves each parameter of the start by one last bit.
+    The training loss is the mean since the validation before. Diagnostics of attention are left to
+    the engine. A `nudge` above 0 moves each parameter of the start by one last bit.
     """
     last, found = stages[-1], dict[Key, float]()
     sets = draw_sets(last, evaluation_seed)
@@ -78,28 +78,28 @@ def train(
 
 
 def start(stage: Stage, nudge: int = 0) -> State:
-    """Return the state before the first step, with each parameter moved by one last bit for a `nudge` above 0."""
+    """Return the state before the first step; `nudge` above 0 moves parameters by one last bit."""
     layout = layout_of(stage.recipe)
     flat = layout.initial(torch.tensor([stage.seed]))[0].to(layout.decays.dtype)
     return initial_state(stage.recipe, layout, move_by_a_bit(flat, nudge) if nudge else flat)
 
 
 def move_by_a_bit(flat: Tensor, nudge: int) -> Tensor:
-    """Return parameters [P], each replaced by one of its two neighbours, which `nudge` draws."""
+    """Return parameters [P], each replaced by one of its neighbours, which `nudge` draws."""
     is_up = Streams.of(torch.tensor([nudge]), Purpose.INITIAL, 0).uniform(len(flat))[0] < 0.5
     return flat.nextafter(torch.where(is_up, math.inf, -math.inf).to(flat))
 
 
 def make_step(stage: Stage, layout: Layout, state: State) -> State:
-    """Return the state after one more step, what its way of learning resets before it included."""
+    """Return the state after one more step, with the resets before it."""
     recipe, step = stage.recipe, int(state.step)
     if recipe.learning.resets_at(step):
-        parameters, moments = recipe.learning.reset(
-            recipe.optimizer, layout, state.parameters, state.moments, stage.seed, step
-        )
+        before = state.parameters, state.moments
+        parameters, moments = recipe.learning.reset(recipe.optimizer, layout, *before, stage.seed, step)
         state = state._replace(parameters=parameters, moments=moments)
     batch = draw_batch(stage, step)
-    return advance(recipe, layout, state, batch, draw_masks(stage, step, length=batch["inputs"].shape[1]))
+    masks = draw_masks(stage, step, length=batch["inputs"].shape[1])
+    return advance(recipe, layout, state, batch, masks)
 
 
 def draw_batch(stage: Stage, step: int) -> Batch:
@@ -110,7 +110,7 @@ def draw_batch(stage: Stage, step: int) -> Batch:
 
 
 def draw_sets(stage: Stage, seed: int) -> dict[str, Batch]:
-    """Return the sets that the trial is evaluated on by condition; under the empty one the validation set."""
+    """Return the sets that the trial is evaluated on by condition; the validation set has none."""
     sets = evaluation_sets(stage.recipe.task, torch.tensor([seed]), stage.recipe.training.validation_batch)
     return {condition: take_lane(batch) for condition, batch in sets.items()}
 
@@ -121,21 +121,19 @@ def take_lane(batch: Batch) -> Batch:
 
 
 def draw_masks(stage: Stage, step: int, *, length: int) -> Parameters:
-    """Return for each dropout site that is on which values it keeps at a step, for inputs of this length."""
+    """Return which values each dropout site in use keeps at a step, for inputs of this length."""
     sites = stage.recipe.model.dropout_sites(stage.recipe.task, stage.recipe.training.batch, length)
-    seeds = torch.tensor([stage.seed])
-    return {
-        name: keep_mask(
-            Streams.of(seeds, Purpose.DROPOUT, step, index), torch.tensor([site.rate]).double(), *site.shape
-        )[0]
-        for index, (name, site) in enumerate(sites.items())
-        if site.rate
-    }
+    masks = dict[str, Tensor]()
+    for index, (name, site) in enumerate(sites.items()):
+        if site.rate:
+            streams = Streams.of(torch.tensor([stage.seed]), Purpose.DROPOUT, step, index)
+            masks[name] = keep_mask(streams, torch.tensor([site.rate]).double(), *site.shape)[0]
+    return masks
 
 
 @torch.no_grad()
 def evaluate(stage: Stage, layout: Layout, state: State, sets: Mapping[str, Batch]) -> dict[Key, float]:
-    """Return every metric: of the parameters and their averages, on all sets, with all evaluations of the model."""
+    """Return all metrics of the parameters and their averages, on all sets, by all evaluations."""
     found, step = dict[Key, float](), int(state.step)
     models = stage.recipe.model.evaluations().items()
     for variant, flat in list_variants(stage.recipe, state):
@@ -154,7 +152,7 @@ def list_variants(recipe: Recipe, state: State) -> Iterator[tuple[Variant, Tenso
 
 
 def mean_metrics(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: Batch) -> Mapping[str, float]:
-    """Return the metrics of parameters [P] on a set, as the task sums up their means over its sequences."""
+    """Return the metrics of parameters [P] on a set: the task's summary of their means."""
     count, length = batch["inputs"].shape[:2]
     together = recipe.task.evaluated_together
     size = max(1, POSITIONS // length // together) * together

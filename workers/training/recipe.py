@@ -1,7 +1,7 @@
-"""One trial: what its configuration says, and one optimizer step of it as a pure function.
+"""One trial: its configuration, and one optimizer step of it as a pure function.
 
-Only `evaluation_sets` knows of lanes. On the traced step `workers.engine.step` stacks `advance` with vmap; other steps
-compute the same formulas. Legend: P parameters in one flat vector.
+Only `evaluation_sets` knows of lanes. On the traced step `workers.engine.step` stacks `advance`
+with vmap; other steps compute the same formulas. Legend: P parameters in one flat vector.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from workers.training.learning import Learning, Loss
 from workers.training.optimizers import Descent, Moments, Optimizer
 
 Masks = Mapping[str, Tensor]
-"""Dropout site -> bool, False where it drops; of the sites that are on."""
+"""Dropout site that is on -> bool, False where it drops."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -44,7 +44,7 @@ class Recipe:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Recipe:
-        """From a trial's resolved configuration; raises PluginError that names path, value and rule."""
+        """Return the recipe of a resolved configuration; raises PluginError."""
         recipe = cls(
             task=plugins.build(Task, config["task"], "task"),
             model=plugins.build(Model, config["model"], "model"),
@@ -70,7 +70,7 @@ class Recipe:
         return recipe
 
     def _check_accumulation_and_autocast(self) -> None:
-        """Raise PluginError for parts of a batch, or an autocast, that the trial cannot be trained with."""
+        """Raise PluginError if the batch cannot be parted, or autocast, as the trial asks."""
         training, parts = self.training, self.training.accumulate
         if parts > 1 and training.batch % parts:
             raise PluginError(f"training.accumulate: {parts} must divide training.batch {training.batch}")
@@ -84,11 +84,11 @@ class Recipe:
 
     @property
     def steps_whole(self) -> bool:
-        """Whether a step is of the whole batch at once in the trial's own precision."""
+        """True if a step is of the whole batch at once in the trial's own precision."""
         return self.training.accumulate == 1 and self.training.autocast == "none"
 
     def knobs(self) -> dict[str, float]:
-        """Dotted path -> value of every knob; where trials of other sizes train beside it, of every padded size too."""
+        """Return dotted path -> value of every knob, and of padded sizes if the trial pads."""
         found: dict[str, float] = {}
         for section in SECTIONS:
             found.update(plugins.knobs(getattr(self, section), section))
@@ -97,14 +97,14 @@ class Recipe:
         return found
 
     def pad(self) -> Recipe:
-        """Return the recipe that trials of this structure share: with padded sizes, if the trial's are."""
+        """Return the recipe that trials of this structure share, with padded sizes if they pad."""
         if not self.training.pad_shapes:
             return self
-        return Recipe(**{section: plugins.pad_sizes(getattr(self, section)) for section in SECTIONS})
+        return Recipe(**{name: plugins.pad_sizes(getattr(self, name)) for name in SECTIONS})
 
     def bind(self, knobs: Mapping[str, Any]) -> Recipe:
         """Return the same recipe with its knobs replaced, for example by scalars under vmap."""
-        return Recipe(**{section: plugins.bind(getattr(self, section), knobs, section) for section in SECTIONS})
+        return Recipe(**{name: plugins.bind(getattr(self, name), knobs, name) for name in SECTIONS})
 
     @property
     def dtype(self) -> torch.dtype:
@@ -113,11 +113,11 @@ class Recipe:
 
 SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")
 _PLAIN = {"name": "weights"}
-"""How trials learned that were stored before there was a choice."""
+"""The learning of trials that were stored before there was a choice."""
 
 
 class State(NamedTuple):
-    """Everything that changes while a trial trains. A NamedTuple, so that torch sees its tensors."""
+    """All that changes while a trial trains. A NamedTuple, so that torch sees its tensors."""
 
     parameters: Tensor  # [P]
     moments: Moments
@@ -128,7 +128,7 @@ class State(NamedTuple):
 
 
 def layout_of(recipe: Recipe, device: torch.device | str = "cpu") -> Layout:
-    """Where what is trained of the recipe's model on its task lies."""
+    """Return the layout of what the recipe's learning trains of its model."""
     trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))
     return Layout.of(trained, recipe.dtype, device)
 
@@ -136,33 +136,28 @@ def layout_of(recipe: Recipe, device: torch.device | str = "cpu") -> Layout:
 def initial_state(recipe: Recipe, layout: Layout, parameters: Tensor) -> State:
     """Return the state before the first step, from the initial parameters [P]."""
     zero = torch.zeros((), dtype=torch.int64, device=parameters.device)
-    return State(
-        parameters=parameters,
-        moments=recipe.learning.start(recipe.optimizer, layout, parameters),
-        shadow=recipe.averaging.start(parameters),
-        step=zero,
-        loss_sum=zero.double(),
-        diverged_at=zero,
-    )
+    moments = recipe.learning.start(recipe.optimizer, layout, parameters)
+    shadow = recipe.averaging.start(parameters)
+    return State(parameters, moments, shadow, step=zero, loss_sum=zero.double(), diverged_at=zero)
 
 
 def advance(recipe: Recipe, layout: Layout, state: State, batch: Batch, masks: Masks) -> State:
-    """One optimizer step: gradient, clipping, optimizer, average."""
+    """Return the state after one step: gradient, clipping, optimizer, average."""
     gradient, loss = gradient_of(recipe, layout, state.parameters, batch, masks)
     return apply_gradient(recipe, layout, state, gradient, loss)
 
 
 def gradient_of(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, masks: Masks) -> tuple[Tensor, Tensor]:
-    """Gradient [P], not clipped, and training loss, a scalar, at parameters [P]."""
+    """Return the gradient [P], not clipped, and the training loss, a scalar, at parameters [P]."""
     if recipe.training.accumulate == 1:
         return recipe.learning.gradient(layout, flat, batch, _loss(recipe, masks))
     return _accumulate(recipe, layout, flat, batch, masks)
 
 
 def _accumulate(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, masks: Masks) -> tuple[Tensor, Tensor]:
-    """Gradient and loss of a batch [N, ...] from those of its parts, of which one is in memory at a time.
+    """Return gradient and loss of a batch [N, ...] from its parts, one in memory at a time.
 
-    A loss is a mean with weights of its own; what a part has of them all is the part's share.
+    A loss is a mean with weights of its own; a part's share of them all is its weight.
     """
     count = recipe.training.accumulate
     _, weights = recipe.task.position_targets({name: tensor[None] for name, tensor in batch.items()}, recipe.dtype)
@@ -187,10 +182,10 @@ def _loss(recipe: Recipe, masks: Masks) -> Loss:
 
     def loss_of(parameters: Parameters, batch: Batch) -> Tensor:
         device = batch["inputs"].device
-        # torch has no autocast on the meta device, where the cost of a step is estimated, as that of float32.
+        # torch has no autocast on the meta device, where the cost of a step is estimated.
         if recipe.training.autocast == "none" or device.type == "meta":
             return recipe.task.loss(recipe.model.outputs(parameters, batch, masks), batch)
-        # Without torch's cache of weights that were cast before: a recording would keep those of one step.
+        # Without torch's cache of cast weights: a recording would keep those of one step.
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
             outputs = recipe.model.outputs(parameters, batch, masks)
         return recipe.task.loss(outputs.to(recipe.dtype), batch)
@@ -199,36 +194,30 @@ def _loss(recipe: Recipe, masks: Masks) -> Loss:
 
 
 def apply_gradient(recipe: Recipe, layout: Layout, state: State, gradient: Tensor, loss: Tensor) -> State:
-    """Return the state after a step whose loss had this value and this gradient [P]: clipping, optimizer, average."""
+    """Return the state after a step by a loss and gradient [P]: clipping, optimizer, average."""
     steps = torch.as_tensor(recipe.training.steps)
     gradient = gradient if layout.learns is None else gradient * layout.learns
     descent = Descent(state.parameters, gradient, state.moments, state.step, steps)
     parameters, moments = recipe.learning.update(recipe.optimizer, layout, descent)
-    after, loss_sum, diverged_at = progress(state.step, loss, state.loss_sum, state.diverged_at)
-    return State(
-        parameters=parameters,
-        moments=moments,
-        shadow=recipe.averaging.update(state.shadow, parameters, state.step),
-        step=after,
-        loss_sum=loss_sum,
-        diverged_at=diverged_at,
-    )
+    counted = progress(state.step, loss, state.loss_sum, state.diverged_at)
+    shadow = recipe.averaging.update(state.shadow, parameters, state.step)
+    return State(parameters, moments, shadow, *counted)
 
 
 def progress(step: Tensor, loss: Tensor, loss_sum: Tensor, diverged_at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the steps made, the sum of losses and the step of the divergence after a step with this loss."""
+    """Return the steps made, the losses' sum and the step of divergence after one of this loss."""
     after = step + 1
     first_bad = (diverged_at == 0) & ~loss.isfinite()
     return after, loss_sum + loss.double(), torch.where(first_bad, after, diverged_at)
 
 
 def average(recipe: Recipe, state: State, index: Tensor) -> Tensor:
-    """Parameters [P] of the variant of the recipe's averaging with this index, an int64 scalar."""
+    """Return the averaging's variant with this index, an int64 scalar: parameters [P]."""
     return recipe.averaging.average(state.shadow, state.parameters, state.step, index)
 
 
 def evaluate(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: Batch) -> dict[str, Tensor]:
-    """Metric -> one value [N] per sequence, for parameters [P]; `model`: one of the evaluations of the recipe's."""
+    """Return metric -> a value [N] per sequence, by `model`, one of the recipe's evaluations."""
 
     def evaluate_model(parameters: Parameters) -> dict[str, Tensor]:
         outputs = model.outputs(parameters, batch, {})
@@ -241,30 +230,30 @@ def evaluate(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: 
 def evaluation_sets(
     task: Task, seeds: Tensor, count: int, purpose: Purpose = Purpose.VALIDATION_DATA
 ) -> dict[str, Batch]:
-    """Condition -> the sets that trials with `seeds` [L] are evaluated on; under the empty one the validation set.
+    """Return condition -> the sets of trials with `seeds` [L]; the validation set's is empty.
 
-    With the purpose TEST_DATA they are other draws of the same kinds: the test sets.
+    The purpose TEST_DATA gives other draws of the same kinds: the test sets.
     """
     plain, shifted = (Streams.of(seeds, purpose, 0, site) for site in range(2))
     return {"": task.validation(plain, count), **task.shifted_sets(shifted, count)}
 
 
 def update_key(recipe: Recipe) -> str:
-    """Return a key of what `apply_gradient` does apart from numbers: recipes of equal keys share its recordings."""
+    """Return a key of `apply_gradient` but for numbers; equal keys share recordings."""
     parameters = layout_of(recipe).parameters.items()
-    layout = [(name, one.shape, one.decay, one.matrices, one.frozen, one.nonlinearity) for name, one in parameters]
+    layout = [(name, p.shape, p.decay, p.matrices, p.frozen, p.nonlinearity) for name, p in parameters]
     parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging, recipe.learning)]
     return plugins.canonical_json([*parts, layout, recipe.training.dtype, [*recipe.knobs()]])
 
 
 def metrics_key(recipe: Recipe) -> str:
-    """Return a key of what the task's metrics do apart from numbers; recipes of equal keys share recordings."""
+    """Return a key of the task's metrics but for numbers; equal keys share recordings."""
     knobs = [path for path in recipe.knobs() if path.startswith("task.")]
     return plugins.canonical_json([plugins.structure_of(recipe.task), recipe.training.dtype, knobs])
 
 
 def evaluation_keys(recipe: Recipe) -> dict[str, str]:
-    """Label of an evaluation -> what `evaluate` does there but for numbers; equal keys share recordings."""
+    """Return label -> a key of that evaluation but for numbers; equal keys share recordings."""
     rest = [recipe.training.dtype, recipe.training.diagnostics, [*recipe.knobs()]]
     parts = [plugins.structure_of(part) for part in (recipe.task, recipe.learning)]
     return {

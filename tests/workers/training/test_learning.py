@@ -18,7 +18,7 @@ from tests.support.pack import alone, assert_equal_to_the_bit
 from tests.support.plug_ins import example
 from tests.support.trials import trial
 from workers.data.cached_arrays import Stored
-from workers.data.corpora._tokens import Tokens
+from workers.data.corpora._tokens import Tokens, edge_of
 from workers.data.corpora.stories import Stories
 from workers.data.splits import Split
 from workers.data.tasks import Batch, Task
@@ -229,7 +229,7 @@ def test_a_share_of_a_text_is_its_last_documents_and_shares_no_token_with_the_re
     with pytest.MonkeyPatch.context() as patched:
         tokens = Tokens(source=task.tokenised.source, content="made", stored=stored)
         patched.setattr(Language, "tokenised", property(lambda self: tokens))
-        patched.setattr(Tokens, "edge", lambda self, one_in: 8_000)
+        patched.setattr("workers.data.tasks._language.edge_of", lambda tokens, one_in: 8_000)
         batch = Architecture(models=2).training(task, torch.tensor([1, 2]), 300, torch.tensor([0, 5]))
     kept, held = (torch.cat([batch[f"{side}inputs"], batch[f"{side}targets"]], -1) for side in ("", "held_out."))
     assert kept.shape[:2] == (2, 600)
@@ -243,7 +243,7 @@ def test_a_share_of_a_text_is_its_last_documents_and_shares_no_token_with_the_re
 def test_a_text_is_parted_at_the_end_of_a_document(one_in: int) -> None:
     tokens = Language(corpus=Stories(words=20_000), length=8).tokenised
     numbers = tokens.part(Split.TRAINING, torch.device("cpu")).tolist()
-    edge = tokens.edge(one_in)
+    edge = edge_of(tokens, one_in)
     assert numbers[edge - 1] == tokens.end
     wanted = len(numbers) - len(numbers) // one_in
     assert edge <= wanted

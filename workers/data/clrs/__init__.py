@@ -1,1 +1,1 @@
-"""The algorithms of CLRS-Text, traced: what they do, step by step, and how that is written as text."""
+"""The algorithms of CLRS-Text, traced step by step, and their text."""

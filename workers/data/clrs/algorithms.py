@@ -1,11 +1,10 @@
 """Algorithms of CLRS-Text, and those over keys: examples, their answers, and how both are written.
 
-Keys are whole numbers of thousandths, so that the text is exact. An example is a row of numbers
-[L, N, m]. Which split it belongs to follows from a hash of them in which what a small example has
-no use for is 0 at the end, so that one example belongs to one split, whatever larger ones are
-drawn beside it.
-
-Legend: L lanes, N sequences, n the size of the longest example, `sizes` [L, N, 1], `...` is L, N.
+Keys are whole numbers of thousandths, so that the text is exact. An example is a row of numbers [L,
+N, m]. Which split it belongs to follows from a hash of them in which what a small example has no
+use for is 0 at the end, so that one example belongs to one split, whatever larger ones are drawn
+beside it. Legend: L lanes, N sequences, n the size of the longest example, `sizes` [L, N, 1], `...`
+is L, N.
 """
 
 from __future__ import annotations
@@ -76,10 +75,7 @@ class Traced(Algorithm):
 
 
 class Keyed(Algorithm):
-    """An algorithm over keys, uniform on 0 .. 0.999; it answers with a place where it says no more.
-
-    The first key and the others decide the split.
-    """
+    """An algorithm over uniform keys, 0 .. 0.999; the first and the others decide the split."""
 
     def numbers(self, size: int) -> int:
         return size
@@ -157,7 +153,7 @@ class Quickselect(Keyed):
 
 @dataclass(frozen=True, kw_only=True)
 class BinarySearch(Algorithm):
-    """The first of sorted keys that is not below the target; the last one if all are. The target decides the split."""
+    """The first sorted key not below the target, else the last; the target decides the split."""
 
     asked: str = "return"
 
@@ -185,10 +181,10 @@ class BinarySearch(Algorithm):
 
 @dataclass(frozen=True, kw_only=True)
 class MaximumSubarray(Keyed):
-    """First and last place of the part with the largest sum, keys uniform on -0.999 .. 0.999, by Kadane's algorithm
-    (Bentley 1984).
+    """First and last place of the part with the largest sum, by Kadane's algorithm (Bentley 1984).
 
-    Of equal sums the one that ends first, of these the longest. The first key and the others decide the split.
+    Keys are uniform on -0.999 .. 0.999. Of equal sums the one that ends first, of these the
+    longest. The first key and the others decide the split.
     """
 
     asked: str = "start, end"
@@ -225,7 +221,7 @@ def redraw_first(numbers: Tensor, fraction: Tensor, sizes: Tensor, choices: int,
 
 
 BLOCK = 20
-"""Neighbouring values among which one that is not uniform decides the split: a divisor of `THOUSAND`, at least 16."""
+"""Size of a block of neighbours in which `move_first` draws: at least 16, divides `THOUSAND`."""
 
 
 def move_first(numbers: Tensor, fraction: Tensor, sizes: Tensor, split: Split) -> Tensor:

@@ -1,4 +1,4 @@
-"""The thirty algorithms of the CLRS benchmark (Velickovic et al., arXiv 2205.15659), by their names there."""
+"""The thirty algorithms of the CLRS benchmark (Velickovic et al., arXiv 2205.15659), by name."""
 
 from __future__ import annotations
 

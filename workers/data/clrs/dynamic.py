@@ -1,7 +1,4 @@
-"""Dynamic programming of CLRS-Text: subsequences, chains of matrices, search trees.
-
-Legend: as in `algorithms`.
-"""
+"""Dynamic programming of CLRS-Text: subsequences, chains, search trees. Legend: `algorithms`."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ LETTERS = 4
 class LongestCommonSubsequence(Algorithm):
     """The table of directions from which the longest common subsequence of two strings is read.
 
-    The first half of the letters (and the middle one), uniform on 0 .. 3, are one string, the others are the second. A
-    cell is 0 where its two letters are equal, else 1 or 2: the first or the second string can do without its last
-    letter, the first if both can. The answer is a square matrix over all letters, -1 wherever the row is not of the
-    first or the column not of the second string. The first two letters and the others decide the split.
+    The first half of the letters (and the middle one), uniform on 0 .. 3, are the first string. A
+    cell is 0 where its letters are equal, else 1 or 2: the first or the second string can do
+    without its last letter, the first if both can. The matrix is square, -1 outside the first
+    string's rows and the second's columns. The first two letters and the others decide the split.
     """
 
     asked: str = "b"
@@ -41,10 +38,8 @@ class LongestCommonSubsequence(Algorithm):
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         first = sizes - sizes // 2  # [..., 1] length of the first string
-        return Parts(
-            given=write_strings(example, first, sizes),
-            answer=write_matrix(places(_directions(example, first)), sizes),
-        )
+        given = write_strings(example, first, sizes)
+        return Parts(given=given, answer=write_matrix(places(_directions(example, first)), sizes))
 
     def longest(self, size: int) -> Parts[str]:
         first, second = size - size // 2, size // 2
@@ -65,18 +60,13 @@ class MatrixChainOrder(Keyed):
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         def cost(length: int, left: int) -> Tensor:
             count = example.shape[-1] - 1 - length
-            return (
-                example[..., :count]
-                * example[..., left + 1 : left + 1 + count]
-                * example[..., length + 1 : length + 1 + count]
-            )
+            first, middle, last = (example[..., at : at + count] for at in (0, left + 1, length + 1))
+            return first * middle * last
 
         single = torch.zeros_like(example[..., 1:])
         splits = torch.nn.functional.pad(_best_splits(single, cost, first=1), (1, 0, 1, 0))
-        return Parts(
-            given=write_fields({"p": thousandths(example)}, sizes),
-            answer=write_matrix(places(splits), sizes),
-        )
+        given = write_fields({"p": thousandths(example)}, sizes)
+        return Parts(given=given, answer=write_matrix(places(splits), sizes))
 
     def longest(self, size: int) -> Parts[str]:
         return Parts(given=f"p: {list_of('0.111', size)}", answer=_longest_splits(size, first=1))
@@ -84,11 +74,11 @@ class MatrixChainOrder(Keyed):
 
 @dataclass(frozen=True, kw_only=True)
 class OptimalSearchTree(Algorithm):
-    """The root of the best search tree over each range of keys, of equally good ones the first (section 15.5).
+    """The root of the best search tree over each range of keys, of equals the first (section 15.5).
 
-    A search ends at key i with probability p_i and between two keys, before the first, or after the last one with q_i.
-    These 2 n + 1 are uniform numbers over their sum, cut to three decimals; p is written with a 0 at its end. q_0, of
-    its block of twenty thousandths, and the others decide the split. Entry i, j is the root over keys i .. j - 1.
+    A search ends at key i with probability p_i, and beside keys with q_i: 2 n + 1 uniform numbers
+    over their sum, cut to three decimals; p ends with a 0. q_0 in its block of twenty thousandths
+    and the others decide the split. Entry i, j is the root over keys i .. j - 1.
     """
 
     asked: str = "root"
@@ -110,10 +100,8 @@ class OptimalSearchTree(Algorithm):
             return ends - upto[..., ::2][..., : ends.shape[-1]]
 
         fields = {"p": thousandths(torch.nn.functional.pad(keys, (0, 1))), "q": thousandths(between)}
-        return Parts(
-            given=write_fields(fields, sizes + 1),
-            answer=write_matrix(places(_best_splits(between, weight, first=0)), sizes + 1),
-        )
+        given, roots = write_fields(fields, sizes + 1), _best_splits(between, weight, first=0)
+        return Parts(given=given, answer=write_matrix(places(roots), sizes + 1))
 
     def longest(self, size: int) -> Parts[str]:
         keys = f"[{' '.join(['0.111'] * size)} 0.0]"
@@ -121,7 +109,7 @@ class OptimalSearchTree(Algorithm):
 
 
 def write_strings(letters: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
-    """Write of which string each letter [..., n] is, `first` [..., 1] of the first, and the letters."""
+    """Write each letter's string [..., n], 0 for the first `first`, else 1, and the letters."""
     second = (torch.arange(letters.shape[-1], device=letters.device) >= first).long()
     return write_fields({"string": second[..., None], "key": letters[..., None]}, sizes)
 
@@ -153,20 +141,17 @@ def _directions(letters: Tensor, first: Tensor) -> Tensor:
 def _best_splits(single: Tensor, cost: Callable[[int, int], Tensor], first: int) -> Tensor:
     """Return the last item of the left part of each range i .. j, items from `first`, [..., n, n].
 
-    A range costs what its two parts do and `cost(j - i, k - i)`, for all i at once; one item alone costs `single`
-    [..., n]. Of equally good splits the first; 0 where there is no range, and in the diagonal.
+    A range costs what its two parts do and `cost(j - i, k - i)`, for all i at once; an item alone
+    `single` [..., n]. Of equal splits the first; 0 in the diagonal and where there is no range.
     """
     best, table = [single], torch.zeros_like(torch.diag_embed(single))
     for length in range(1, single.shape[-1]):
         count = single.shape[-1] - length
-        costs = torch.stack(
-            [
-                best[left][..., :count] + best[length - 1 - left][..., left + 1 : left + 1 + count] + cost(length, left)
-                for left in range(length)
-            ],
-            -1,
-        )
-        least, split = costs.min(-1)
+        costs = list[Tensor]()
+        for left in range(length):
+            right = best[length - 1 - left][..., left + 1 : left + 1 + count]
+            costs.append(best[left][..., :count] + right + cost(length, left))
+        least, split = torch.stack(costs, -1).min(-1)
         best.append(least)
         split = split + torch.arange(first, first + count, device=split.device)
         table = table + torch.diag_embed(split, offset=length)
@@ -174,5 +159,5 @@ def _best_splits(single: Tensor, cost: Callable[[int, int], Tensor], first: int)
 
 
 def _longest_splits(size: int, first: int) -> str:
-    """Return a matrix [size, size] in which every range from `first` is split before its last item."""
+    """Return a matrix in which each range from `first` is split before its last item."""
     return matrix_text([str(max(j - 1, 0)) if first <= i < j else "0" for j in range(size)] for i in range(size))

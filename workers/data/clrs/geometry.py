@@ -21,8 +21,8 @@ RADIUS = 2
 class SegmentsIntersect(Algorithm):
     """The test whether two segments meet (section 33.1); an example has four ends at any size.
 
-    Ends are uniform on the unit square. Half of the examples intersect: each is the first of 32 that does, or does not;
-    one in 4,000 of them has none. The first x, of its block of twenty thousandths, and the others decide the split.
+    Ends are uniform on the unit square. Half of the examples intersect: each is the first of 32
+    that does, or does not. The first x in its block of twenty and the others decide the split.
     """
 
     asked: str = "intersect"
@@ -51,8 +51,8 @@ class SegmentsIntersect(Algorithm):
 class ConvexHull(Algorithm):
     """The corners of the points' convex hull (section 33.3); both marches have the same answers.
 
-    Points are uniform on a disk of radius 2. The first x, of its block of twenty thousandths, and the others decide the
-    split. Examples with three points on a line are not drawn anew, and the middle one is no corner.
+    Points are uniform on a disk of radius 2. The first x in its block of twenty thousandths and the
+    others decide the split. Of three points on a line the middle one is no corner.
     """
 
     asked: str = "in_hull"
@@ -71,9 +71,9 @@ class ConvexHull(Algorithm):
         x, y = example[..., ::2], example[..., 1::2]
         index = torch.arange(x.shape[-1], device=x.device)
         missing, corners = index >= sizes, list[Tensor]()
-        for point in range(x.shape[-1]):  # a corner has all others to the left of one of them, or behind it
+        for point in range(x.shape[-1]):  # all others are left of one of them, or behind
             right, up = x - x[..., point : point + 1], y - y[..., point : point + 1]
-            turn = right[..., :, None] * up[..., None, :] - up[..., :, None] * right[..., None, :]  # [..., through, to]
+            turn = right[..., :, None] * up[..., None, :] - up[..., :, None] * right[..., None, :]
             ahead = right[..., :, None] * right[..., None, :] + up[..., :, None] * up[..., None, :]
             left = (turn > 0) | ((turn == 0) & (ahead > 0)) | (missing | (index == point))[..., None, :]
             corners.append((left.all(-1) & ~missing & (index != point)).any(-1))
@@ -86,7 +86,7 @@ class ConvexHull(Algorithm):
 
 
 def _intersect(ends: Tensor) -> Tensor:
-    """Return whether segments 0 to 1 and 2 to 3 of ends [..., 8], four x and four y, meet."""
+    """Return True where segments 0 to 1 and 2 to 3 of ends [..., 8], four x and four y, meet."""
     x, y = ends.unflatten(-1, (2, ENDS)).unbind(-2)
 
     def side(one: int, other: int, point: int) -> Tensor:
@@ -95,7 +95,7 @@ def _intersect(ends: Tensor) -> Tensor:
         return (across - (y[..., other] - y[..., one]) * (x[..., point] - x[..., one])).sign()
 
     def holds(one: int, other: int, point: int) -> Tensor:
-        """Return whether a point is on a segment."""
+        """Return True where a point is on a segment."""
         between = [
             (torch.minimum(v[..., one], v[..., other]) <= v[..., point])
             & (v[..., point] <= torch.maximum(v[..., one], v[..., other]))

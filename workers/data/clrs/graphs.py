@@ -1,7 +1,4 @@
-"""The algorithms of CLRS-Text over graphs: how their examples and answers are written.
-
-Legend: as in `algorithms`.
-"""
+"""The text of CLRS-Text's algorithms over graphs. Legend: as in `algorithms`."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from workers.data.splits import Split, below
 
 @dataclass(frozen=True, kw_only=True)
 class OverGraph(Algorithm):
-    """An algorithm over a random graph, its example the source, 0 if there is none, and the matrix row by row."""
+    """An algorithm over a random graph: its source, 0 if there is none, and the matrix's rows."""
 
     graph: RandomGraph
     sourced: bool = False

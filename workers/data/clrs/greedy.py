@@ -16,8 +16,8 @@ from workers.data.splits import Split, below, draw_in_split
 class ActivitySelector(Algorithm):
     """The activities to take, as many as possible, none before another's end (section 16.1).
 
-    Starts and ends are two uniform numbers each in their order. Of activities that end at the same time the first
-    comes first. The sum of the first activity's numbers modulo 1 and the others decide the split.
+    Start and end are two uniform numbers in order. Of activities that end together the first is
+    first. The sum of the first activity's numbers modulo 1 and the others decide the split.
     """
 
     asked: str = "selected"
@@ -26,7 +26,7 @@ class ActivitySelector(Algorithm):
         return 2 * size
 
     def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
-        times = within(below(fractions, THOUSAND), 2 * sizes, 0)  # start and end, start and end, ...
+        times = within(below(fractions, THOUSAND), 2 * sizes, 0)  # start, end, start, end, ...
         one, others = times[..., :1], times[..., 2:].unflatten(-1, (-1, 2)).sort(-1).values.flatten(-2)
         total = draw_in_split(fractions[..., 1], torch.cat([sizes, others], -1), THOUSAND, split)
         pair = torch.cat([one, (total[..., None] - one) % THOUSAND], -1).sort(-1).values
@@ -57,8 +57,9 @@ LATEST = 99
 class TaskScheduling(Algorithm):
     """The tasks of unit length that are done in time, the largest penalty first (section 16.5).
 
-    As in CLRS-Text a task is done only if as many as its deadline are not done yet. Deadlines are uniform on 1 .. n,
-    penalties on 0 .. 0.999; of equal ones the first comes first. The first penalty and the others decide the split.
+    As in CLRS-Text a task is done only if fewer than its deadline are done. Deadlines are uniform
+    on 1 .. n, penalties on 0 .. 0.999, equals in order. The first penalty and the others decide the
+    split.
     """
 
     asked: str = "selected"
@@ -86,4 +87,5 @@ class TaskScheduling(Algorithm):
 
     def longest(self, size: int) -> Parts[str]:
         deadline = str(min(size, LATEST))
-        return Parts(given=f"d: {list_of(deadline, size)}, w: {list_of('0.111', size)}", answer=list_of("0", size))
+        given = f"d: {list_of(deadline, size)}, w: {list_of('0.111', size)}"
+        return Parts(given=given, answer=list_of("0", size))

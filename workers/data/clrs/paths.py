@@ -1,9 +1,8 @@
-"""Shortest paths and spanning trees (chapters 23 to 25 of "Introduction to Algorithms"), for many graphs at once.
+"""Shortest paths and spanning trees (CLRS, chapters 23 to 25), for many graphs at once.
 
-Predecessors are those that CLRS-Text's procedures find, of equally short paths the one that they find first.
-
-Legend: L lanes, N sequences, n nodes of the largest graph, `sizes` and `source` [L, N, 1]; `weights` [L, N, n, n]
-from row to column, 0 where there is no link.
+Predecessors are those that CLRS-Text's procedures find, of equally short paths on the first.
+Legend: L lanes, N sequences, n nodes of the largest graph, `sizes` and `source` [L, N, 1];
+`weights` [L, N, n, n] from row to column, 0 where there is no link.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ def _start(weights: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _row(lengths: Tensor, node: Tensor) -> Tensor:
-    """[..., n] the lengths of the links of one node [..., 1]."""
+    """Return the lengths [..., n] of the links of one node [..., 1]."""
     return lengths.gather(-2, node[..., None].expand(*node.shape, lengths.shape[-1]))[..., 0, :]
 
 
 def bellman_ford(weights: Tensor, source: Tensor) -> Tensor:
-    """Predecessors [..., n]; every round takes the distances of the round before."""
+    """Return predecessors [..., n]; every round takes the distances of the round before."""
     lengths, (_, distance, parent) = _lengths(weights), _start(weights, source)
     for _ in range(weights.shape[-1] - 1):
         shortest, through = (distance[..., None] + lengths).min(-2)
@@ -42,17 +41,17 @@ def bellman_ford(weights: Tensor, source: Tensor) -> Tensor:
 
 
 def dijkstra(weights: Tensor, source: Tensor) -> Tensor:
-    """Predecessors [..., n]."""
+    """Return predecessors [..., n]."""
     return _grow(weights, source, along=True)
 
 
 def prim(weights: Tensor, source: Tensor) -> Tensor:
-    """Predecessors [..., n] in the smallest spanning tree of what the source reaches."""
+    """Return predecessors [..., n] in the smallest spanning tree of the nodes that are reached."""
     return _grow(weights, source, along=False)
 
 
 def _grow(weights: Tensor, source: Tensor, *, along: bool) -> Tensor:
-    """Predecessors in a tree that the nearest node joins next: nearest to the source `along` it, or to the tree."""
+    """Return predecessors in a tree; the node nearest to it, or to the source `along` it, joins."""
     lengths, (index, key, parent) = _lengths(weights), _start(weights, source)
     joined = torch.zeros_like(parent, dtype=torch.bool)
     for _ in range(len(index)):
@@ -66,11 +65,11 @@ def _grow(weights: Tensor, source: Tensor, *, along: bool) -> Tensor:
 
 
 def dag_shortest_paths(weights: Tensor, source: Tensor, sizes: Tensor) -> Tensor:
-    """Predecessors [..., n] in a graph without cycles: nodes are taken in topological order, from the source on."""
+    """Return predecessors [..., n] in a graph without cycles, node by node in topological order."""
     lengths, (index, distance, parent) = _lengths(weights), _start(weights, source)
     order = depth_first(weights > 0, sizes, source).ended.argsort(-1, descending=True)
     for rank in range(len(index)):
-        node = order[..., rank : rank + 1]  # one that the source does not reach is far and moves nothing
+        node = order[..., rank : rank + 1]  # one that is not reached moves nothing
         offered = distance.gather(-1, node) + _row(lengths, node)
         better = offered < distance
         distance, parent = torch.where(better, offered, distance), torch.where(better, node, parent)
@@ -78,9 +77,10 @@ def dag_shortest_paths(weights: Tensor, source: Tensor, sizes: Tensor) -> Tensor
 
 
 def floyd_warshall(weights: Tensor) -> Tensor:
-    """[..., n, n] the predecessor of each column's node on the shortest path from each row's, else the row's.
+    """Return each column's predecessor on the shortest path from each row, [..., n, n].
 
-    As in CLRS-Text a node's loop is a path to itself, unless a round trip is shorter.
+    It is the row if there is none. As in CLRS-Text a loop is a path, unless a round trip is
+    shorter.
     """
     index = torch.arange(weights.shape[-1], device=weights.device)
     distance = torch.where((weights == 0) & (index == index[:, None]), 0, _lengths(weights))
@@ -94,10 +94,7 @@ def floyd_warshall(weights: Tensor) -> Tensor:
 
 
 def kruskal(weights: Tensor) -> Tensor:
-    """[..., n, n] whether a link is of the smallest spanning forest of an undirected graph, of equal ones the first.
-
-    Those are the links that no path of smaller ones goes around.
-    """
+    """Return the links [..., n, n] that no path of smaller ones goes around; ties in order."""
     index = torch.arange(weights.shape[-1], device=weights.device)
     pair = torch.minimum(index[:, None], index) * len(index) + torch.maximum(index[:, None], index)
     rank = (weights * len(index) ** 2 + pair).masked_fill((weights == 0) | (index == index[:, None]), FAR)

@@ -1,10 +1,9 @@
 """The random graphs of CLRS-Text as matrices of weights, 0 where two nodes are not linked.
 
-What decides the split are four bits that are uniform whatever the rest is: whether the first four nodes have loops, or,
-in a graph without cycles, whether four pairs of nodes are linked.
-
-Legend: L lanes, N sequences, n nodes of the largest graph, `sizes` [L, N, 1], `...` is L, N; `planes` [..., 3, n, n]
-are uniform fractions of 2^32, of which the first says what is linked, the others the weights or an order.
+Four bits, uniform whatever the rest is, decide the split: the loops of the first four nodes, or,
+without cycles, the links of four pairs. Legend: L lanes, N sequences, n nodes of the largest graph,
+`sizes` [L, N, 1], `...` is L, N; `planes` [..., 3, n, n] are fractions of 2^32, the first for
+links, the others for weights or an order.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FIRST_LOOPS = tuple((node, node) for node in range(BITS))
 
 
 class Links(NamedTuple):
-    """Which nodes [..., n, n] are linked, which of them may be, and how strongly; unlinked ones have a weight, too."""
+    """Links, links that may be, and weights of linked and unlinked pairs, [..., n, n]."""
 
     there: Tensor
     allowed: Tensor
@@ -45,19 +44,18 @@ class RandomGraph(ABC):
 
     @abstractmethod
     def links(self, planes: Tensor, sizes: Tensor) -> Links:
-        """Graphs in which the pairs of `bits` are linked or not, as they like."""
+        """Return graphs in which the links of the pairs `bits` are as they come."""
 
     def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
-        """Matrices [..., n, n] of a split, from `fractions` [..., 1 + 3 n^2]."""
+        """Draw matrices [..., n, n] of a split, from `fractions` [..., 1 + 3 n^2]."""
         side = int((fractions.shape[-1] // PLANES) ** 0.5)
         links = self.links(fractions[..., 1:].unflatten(-1, (PLANES, side, side)), sizes)
         index = torch.arange(side, device=sizes.device)
         inside = ((index < sizes)[..., None, :] & (index < sizes)[..., :, None]).long()
         bit, shells = _bits(side, self.bits, sizes.device), _shells(side, sizes.device)
         rest = (inside * links.there * links.allowed * links.weights).masked_fill(bit > 0, 0)
-        number = draw_in_split(
-            fractions[..., 0], torch.cat([sizes, rest.flatten(-2)[..., shells]], -1), 1 << BITS, split
-        )
+        key = torch.cat([sizes, rest.flatten(-2)[..., shells]], -1)
+        number = draw_in_split(fractions[..., 0], key, 1 << BITS, split)
         chosen = (number[..., None, None] & bit > 0) & links.allowed
         return torch.where(chosen, links.weights, rest)
 
@@ -66,8 +64,8 @@ class RandomGraph(ABC):
 class Undirected(RandomGraph):
     """Two nodes are linked with the square of `chance`, a node with itself with `chance`.
 
-    Weights are the square root of the product of two uniform numbers, plus 0.001. Where `chance` is not 1/2 the loops
-    of the first four nodes are still there half of the time.
+    Weights are the square root of the product of two uniform numbers, plus 0.001. The loops of the
+    first four nodes are there half of the time, whatever `chance` is.
     """
 
     chance: float = 0.5
@@ -94,10 +92,7 @@ class Directed(RandomGraph):
 
 @dataclass(frozen=True, kw_only=True)
 class Acyclic(RandomGraph):
-    """Half of all pairs of nodes are linked, the one to the other that comes later in a random order.
-
-    Weights are uniform on 0.001 .. 0.999.
-    """
+    """Half of all pairs are linked, in a random order; weights are uniform on 0.001 .. 0.999."""
 
     bits = FIRST_PAIRS
 
@@ -110,9 +105,9 @@ class Acyclic(RandomGraph):
 
 @dataclass(frozen=True, kw_only=True)
 class Communities(RandomGraph):
-    """Four parts of nodes in random order, equally large but for the last; links are written as real numbers.
+    """Four parts of nodes in random order, equally large but for the last; links are decimals.
 
-    Within a part half of all ordered pairs are linked, from a part to a later one every hundredth.
+    Half of all ordered pairs within a part are linked, every hundredth from a part to a later one.
     """
 
     def links(self, planes: Tensor, sizes: Tensor) -> Links:
@@ -126,19 +121,19 @@ class Communities(RandomGraph):
 
 
 def _mirror(matrix: Tensor) -> Tensor:
-    """Return the lower triangle [..., n, n] in the upper one, too."""
+    """Return the matrix [..., n, n] with its lower triangle in the upper one, too."""
     return matrix.tril() + matrix.tril(-1).mT
 
 
 def _order(planes: Tensor) -> Tensor:
-    """[..., n] random numbers, no two of them the same."""
+    """Return random numbers [..., n], no two of them the same."""
     index = torch.arange(planes.shape[-1], device=planes.device)
     return planes[..., 2, :, :].diagonal(dim1=-2, dim2=-1) * len(index) + index
 
 
 @cache
 def _bits(side: int, pairs: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
-    """[n, n] the bit of each of the pairs, in both directions, else 0."""
+    """Return the bit of each of the pairs, in both directions, else 0, [n, n]."""
     matrix = torch.zeros(side, side, dtype=torch.int64)
     for bit, (row, column) in enumerate(pairs):
         matrix[row, column] = matrix[column, row] = 1 << bit
@@ -147,6 +142,6 @@ def _bits(side: int, pairs: tuple[tuple[int, int], ...], device: torch.device) -
 
 @cache
 def _shells(side: int, device: torch.device) -> Tensor:
-    """[n^2] the entries of a matrix in an order in which those of a smaller one come first."""
+    """Return the order of a matrix' entries [n^2] in which those of a smaller one come first."""
     index = torch.arange(side)
     return torch.maximum(index[:, None], index).flatten().argsort(stable=True).to(device)

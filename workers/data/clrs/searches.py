@@ -1,6 +1,6 @@
-"""Searches of graphs (chapter 22 of "Introduction to Algorithms"), for many graphs at once.
+"""Searches of graphs (CLRS, chapter 22), for many graphs at once.
 
-Legend: L lanes, N sequences, n nodes of the largest graph, `sizes` [L, N, 1], `linked` [L, N, n, n] from row to column.
+Legend: L lanes, N sequences, n nodes of the largest, `sizes` [L, N, 1]; `linked` [L, N, n, n].
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from torch import Tensor
 
 
 class DepthFirst(NamedTuple):
-    """Each node's predecessor (itself if it is a root), and when its visit began and ended [L, N, n].
+    """Each node's predecessor, a root's itself, and when its visit began and ended, [L, N, n].
 
-    The visit of the first root begins at 0, and it ends last of its tree. Nodes beyond `sizes` are not visited: both of
-    their times are 0.
+    The visit of the first root begins at 0, and it ends last of its tree. Both times of nodes
+    beyond `sizes`, which are not visited, are 0.
     """
 
     parent: Tensor
@@ -24,9 +24,7 @@ class DepthFirst(NamedTuple):
 
 
 def depth_first(linked: Tensor, sizes: Tensor, start: Tensor | None = None) -> DepthFirst:
-    """Search from node `start` [L, N, 1], else 0, then from each node not yet visited; the first neighbour is visited
-    first.
-    """
+    """Search from node `start` [L, N, 1], else 0, then from unvisited nodes, in ascending order."""
     index = torch.arange(linked.shape[-1], device=linked.device)
     node = torch.zeros_like(sizes) if start is None else start
     seen = (index >= sizes) | (index == node)
@@ -48,7 +46,7 @@ def depth_first(linked: Tensor, sizes: Tensor, start: Tensor | None = None) -> D
 
 
 def breadth_first(linked: Tensor, source: Tensor) -> Tensor:
-    """[..., n] the first neighbour that was reached before a node was; the node itself where there is none."""
+    """Return the first neighbour [..., n] that was reached before each node, or the node itself."""
     index = torch.arange(linked.shape[-1], device=linked.device)
     reached, found = index == source, index.expand(linked.shape[:-1])
     for _ in range(linked.shape[-1] - 1):
@@ -60,9 +58,7 @@ def breadth_first(linked: Tensor, source: Tensor) -> Tensor:
 
 
 def topological_order(linked: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the node [..., n] after each in the order of depth-first search, for the last itself; and the first
-    [..., 1].
-    """
+    """Return the node after each one, for the last itself [..., n]; and the first [..., 1]."""
     ended = depth_first(linked, sizes).ended
     before = ended[..., None, :].masked_fill(ended[..., None, :] >= ended[..., None], 0)  # [..., node, earlier]
     latest, after = before.max(-1)
@@ -71,7 +67,7 @@ def topological_order(linked: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def strong_components(linked: Tensor, sizes: Tensor) -> Tensor:
-    """[..., n] the node of a component that depth-first search visits first, for each node of it."""
+    """Return the node of each node's component that depth-first search visits first, [..., n]."""
     index = torch.arange(linked.shape[-1], device=linked.device)
     reaches = linked | (index == index[:, None])
     for node in range(len(index)):
@@ -81,7 +77,7 @@ def strong_components(linked: Tensor, sizes: Tensor) -> Tensor:
 
 
 class _Tree(NamedTuple):
-    """A depth-first search: whose children [..., n, n] are whose, when visits began, and how far back they lead."""
+    """A search: children [..., n, n] by parent, roots, when visits began, how far back they go."""
 
     child: Tensor
     root: Tensor
@@ -90,7 +86,7 @@ class _Tree(NamedTuple):
 
 
 def _low_links(linked: Tensor, sizes: Tensor) -> _Tree:
-    """`low` is the earliest visit that a node or one below it has a link to, but for the link to its own parent."""
+    """Return the search; a node's `low` is the first visit that it or a node below links to."""
     parent, began, _ = depth_first(linked, sizes)
     index = torch.arange(linked.shape[-1], device=linked.device)
     others = linked & (index != parent[..., None])
@@ -105,13 +101,13 @@ def _low_links(linked: Tensor, sizes: Tensor) -> _Tree:
 
 
 def articulation_points(linked: Tensor, sizes: Tensor) -> Tensor:
-    """[..., n] whether an undirected graph without the node has more components (problem 22-2)."""
+    """Return True at nodes [..., n] that hold an undirected graph together (problem 22-2)."""
     child, root, began, low = _low_links(linked, sizes)
     return torch.where(root, child.sum(-1) > 1, (child & (low[..., None, :] >= began[..., None])).any(-1))
 
 
 def bridges(linked: Tensor, sizes: Tensor) -> Tensor:
-    """[..., n, n] whether an undirected graph without the link has more components."""
+    """Return True at links [..., n, n] that hold an undirected graph together."""
     child, _, began, low = _low_links(linked, sizes)
     down = child & (low[..., None, :] > began[..., None])
     return down | down.mT

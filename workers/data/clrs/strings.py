@@ -15,11 +15,11 @@ from workers.data.splits import Split, below, draw_in_split
 
 @dataclass(frozen=True, kw_only=True)
 class StringMatching(Algorithm):
-    """Where a pattern first is in a text; a fifth of all letters, and at least one, are the pattern.
+    """The first place of a pattern, a fifth of all letters and at least one, in a text.
 
-    Letters are uniform on 0 .. 3, and the pattern is copied to somewhere before the text's last letter. That letter is
-    free, and so is a number added to all letters modulo 4, which moves no match: these two and the rest decide the
-    split. Both matchers of CLRS-Text have the same answers.
+    Letters are uniform on 0 .. 3; the pattern is copied to a place before the text's last letter.
+    That letter is free, and so is a number added to all letters modulo 4, which moves no match:
+    these two and the rest decide the split. Both matchers of CLRS-Text have the same answers.
     """
 
     asked: str = "match"
@@ -33,7 +33,8 @@ class StringMatching(Algorithm):
         pattern, text = _lengths(sizes)
         start = below(fractions[..., :1], text - pattern)
         inside = (index >= start) & (index < start + pattern)
-        letters = torch.where(inside, letters.gather(-1, (text + index - start).clamp(0, index.shape[-1] - 1)), letters)
+        copied = letters.gather(-1, (text + index - start).clamp(0, index.shape[-1] - 1))
+        letters = torch.where(inside, copied, letters)
         added = within((letters - letters.gather(-1, text)) % LETTERS, sizes, 0)
         last = index == text - 1
         rest = torch.cat([sizes, added.masked_fill(last, 0)], -1)
@@ -56,6 +57,6 @@ class StringMatching(Algorithm):
 
 
 def _lengths(sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Letters [..., 1] of the pattern, and of the text."""
+    """Return the numbers of letters [..., 1] of the pattern and of the text."""
     pattern = (sizes // 5).clamp(min=1)
     return pattern, sizes - pattern

@@ -1,8 +1,7 @@
-"""What the sorting algorithms of "Introduction to Algorithms" do to their keys, step by step.
+"""The steps of the sorting algorithms of "Introduction to Algorithms" (CLRS).
 
-Every function takes keys [L, N, n] of which the first `sizes` [L, N, 1] are to be sorted, and gives the states that
+Keys are [L, N, n], of which the first `sizes` [L, N, 1] are sorted; the states are those that
 CLRS-Text records after the initial one. Sequences that have fewer steps than others skip some.
-
 Legend: L lanes, N sequences, n keys of the longest, T steps.
 """
 
@@ -15,41 +14,31 @@ from torch import Tensor
 
 
 class States(NamedTuple):
-    """The keys [L, N, T, n] after each step, and whether the sequence made it [L, N, T]."""
+    """The keys [L, N, T, n] after each step; `made` [L, N, T] where the sequence makes it."""
 
     keys: Tensor
     made: Tensor
 
 
-class _Record:
-    """The states of a run that goes on."""
-
-    def __init__(self) -> None:
-        self.keys, self.made = list[Tensor](), list[Tensor]()
-
-    def add(self, keys: Tensor, made: Tensor) -> None:
-        """One more state; `made` [L, N, 1]."""
-        self.keys.append(keys)
-        self.made.append(made)
+class _Record(list[States]):
+    """States of one step each, `keys` [L, N, n] and `made` [L, N, 1]."""
 
     def states(self) -> States:
-        """Return all of them."""
-        return States(torch.stack(self.keys, -2), torch.cat(self.made, -1))
+        """Return all of them as one."""
+        return States(torch.stack([one.keys for one in self], -2), torch.cat([one.made for one in self], -1))
 
 
 def insertion_sort(keys: Tensor, sizes: Tensor) -> States:
-    """Record the keys after each insertion (section 2.1): those up to there are sorted."""
+    """Record the keys after each insertion (section 2.1), up to which they are sorted."""
     record = _Record()
     for last in range(1, keys.shape[-1]):
         before, after = keys.tensor_split([last + 1], dim=-1)
-        record.add(torch.cat([before.sort(-1).values, after], -1), last < sizes)
+        record.append(States(torch.cat([before.sort(-1).values, after], -1), last < sizes))
     return record.states()
 
 
 def bubble_sort(keys: Tensor, sizes: Tensor) -> States:
-    """Record the keys after each comparison of neighbours (problem 2-2), from the end down to where the sorted part
-    begins.
-    """
+    """Record the keys after each comparison of neighbours (problem 2-2), from the end downwards."""
     record = _Record()
     for start in range(keys.shape[-1] - 1):
         for place in reversed(range(start + 1, keys.shape[-1])):
@@ -58,12 +47,12 @@ def bubble_sort(keys: Tensor, sizes: Tensor) -> States:
             pair = torch.stack([torch.minimum(left, right), torch.maximum(left, right)], -1)
             moved = torch.cat([keys[..., : place - 1], pair, keys[..., place + 1 :]], -1)
             keys = torch.where(made, moved, keys)
-            record.add(keys, made)
+            record.append(States(keys, made))
     return record.states()
 
 
 def heapsort(keys: Tensor, sizes: Tensor) -> States:
-    """Record the keys after each call of max-heapify and each exchange with the root (sections 6.2 to 6.4)."""
+    """Record the keys after each step of max-heapify and each swap with the root (6.2 to 6.4)."""
     record = _Record()
     for node in reversed(range(keys.shape[-1])):
         keys = _sift_down(keys, torch.full_like(sizes, node), sizes, node < sizes, record)
@@ -71,13 +60,13 @@ def heapsort(keys: Tensor, sizes: Tensor) -> States:
     for last in reversed(range(1, keys.shape[-1])):
         made = last < sizes
         keys = _swap(keys, root, torch.full_like(sizes, last), made)
-        record.add(keys, made)
+        record.append(States(keys, made))
         keys = _sift_down(keys, root, torch.full_like(sizes, last), made, record)
     return record.states()
 
 
 def _sift_down(keys: Tensor, node: Tensor, heap: Tensor, made: Tensor, record: _Record) -> Tensor:
-    """Keys after a key has sunk from `node` to its place among the first `heap`; all but keys [L, N, 1]."""
+    """Return the keys after one sinks from `node` among the first `heap`; all others [L, N, 1]."""
     for _ in range(keys.shape[-1].bit_length()):  # the levels of the heap
         largest = node
         for child in (2 * node + 1, 2 * node + 2):
@@ -85,7 +74,7 @@ def _sift_down(keys: Tensor, node: Tensor, heap: Tensor, made: Tensor, record: _
             above = (child < heap) & (keys.gather(-1, inside) > keys.gather(-1, largest))
             largest = torch.where(above, inside, largest)
         keys = _swap(keys, node, largest, made)
-        record.add(keys, made)
+        record.append(States(keys, made))
         made, node = made & (largest != node), largest
     return keys
 
@@ -99,11 +88,11 @@ def most_of_heapsort(size: int) -> int:
 
 
 def quicksort(keys: Tensor, sizes: Tensor) -> States:
-    """Record the keys after each comparison with the pivot, the last key of its part, and each exchange of the pivot
-    (section 7.1).
+    """Record the keys after each comparison with the pivot and each exchange of it (section 7.1).
 
-    The part that comes next is the leftmost one that has two keys or more. The first comparison moves nothing, and
-    CLRS-Text takes what it leaves for the initial state.
+    The pivot is the last key of its part, and the part that comes next is the leftmost one that has
+    two keys or more. CLRS-Text takes the first comparison, which moves nothing, for the initial
+    state.
     """
     record, place = _Record(), torch.arange(keys.shape[-1], device=keys.device)
     settled = place >= sizes  # [L, N, n]
@@ -119,21 +108,21 @@ def quicksort(keys: Tensor, sizes: Tensor) -> States:
 
 
 def _partition(keys: Tensor, first: Tensor, last: Tensor, made: Tensor, record: _Record) -> tuple[Tensor, Tensor]:
-    """Keys after the part `first` .. `last` is split around its last key, and where that key is then [L, N, 1]."""
+    """Return the keys split around the last of `first` .. `last`, and its place then, [L, N, 1]."""
     pivot, middle = keys.gather(-1, last), first
     for place in range(keys.shape[-1] - 1):
         compared = made & (first <= place) & (place < last)
         small = compared & (keys[..., place : place + 1] <= pivot)
         keys = _swap(keys, middle, torch.full_like(middle, place), small)
         middle = middle + small
-        record.add(keys, compared)
+        record.append(States(keys, compared))
     keys = _swap(keys, middle, last, made)
-    record.add(keys, made)
+    record.append(States(keys, made))
     return keys, middle
 
 
 def _swap(keys: Tensor, one: Tensor, other: Tensor, where: Tensor) -> Tensor:
-    """Keys with those at two places [L, N, 1] exchanged where it is said so."""
+    """Return the keys with those at two places [L, N, 1] exchanged where `where` is True."""
     left, right = keys.gather(-1, one), keys.gather(-1, other)
     keys = keys.scatter(-1, one, torch.where(where, right, left))
     return keys.scatter(-1, other, torch.where(where, left, right))

@@ -2,7 +2,6 @@
 
 A piece of text is a tensor [L, N, w] of tokens with `BLANK` in the columns that a sequence leaves
 out: numbers differ in their digits, lists in how many items they have. `compact` drops the blanks.
-
 Legend: L lanes, N sequences, w columns, n items of a list; `...` is L, N.
 """
 
@@ -80,12 +79,12 @@ def write_fields(fields: Mapping[str, Tensor], count: Tensor) -> Tensor:
 
 
 def write_matrix(items: Tensor, count: Tensor) -> Tensor:
-    """Return a list of lists, the first `count` [..., 1] rows and columns of items [..., n, n, w]: `[[0 1], [1 0]]`."""
+    """Return the first `count` [..., 1] rows and columns of items [..., n, n, w]: `[[0], [1]]`."""
     return write_list(write_list(items, count[..., None]), count, ", ")
 
 
 def compact(text: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the text without its blanks, anything after it, [..., w]; and its length [..., 1]."""
+    """Return the text [..., w] without its blanks, then anything, and its length [..., 1]."""
     there = text != BLANK
     place = there.cumsum(-1)
     target = torch.where(there, place, 0)  # what is blank goes to column 0, which is cut off

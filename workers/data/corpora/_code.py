@@ -10,7 +10,7 @@ from tokenize import COMMENT, DEDENT, ENCODING, INDENT, NEWLINE, NL, STRING, Tok
 from typing import NamedTuple
 
 VERSION = "1"
-"""Goes up when what is cut out changes, so that what was made from it is made anew."""
+"""Goes up when other text is cut out, so that tokens made of the source are made anew."""
 
 _STARTS = frozenset({ENCODING, NEWLINE, INDENT, DEDENT})
 _JAVA = re.compile(
@@ -27,23 +27,27 @@ class _Cut(NamedTuple):
 def without_python_comments(source: str) -> str:
     """Return the source without comments and docstrings, with the same syntax tree but for those.
 
-    A block of a docstring alone gets a `pass`. Lines that become empty go. Raises SyntaxError for what is not Python.
+    Where a block has nothing else, `pass` stays. Lines that become empty go. Raises SyntaxError.
     """
     lines = StringIO(source).readlines()  # of line ends alone, as the tokens count them
     try:
-        tokens = [token for token in tokenize.generate_tokens(StringIO(source).readline) if token.type != NL]
+        found = [*tokenize.generate_tokens(StringIO(source).readline)]
     except tokenize.TokenError as error:
         raise SyntaxError(str(error)) from error
-    for cut in reversed([*_cuts(tokens)]):
+    tokens = [token for token in found if token.type != NL]
+    comments = (_Cut(token.start, token.end, "") for token in tokens if token.type == COMMENT)
+    docstrings = _docstrings([token for token in tokens if token.type != COMMENT])
+    for cut in sorted([*comments, *docstrings], reverse=True):
         (first, left), (last, right) = cut.start, cut.end
         before, after = lines[first - 1][:left], lines[last - 1][right:]
-        whole = (before + cut.instead).rstrip() + after if not after.strip() else before + cut.instead + after
+        kept = before + cut.instead
+        whole = (kept if after.strip() else kept.rstrip()) + after
         lines[first - 1 : last] = [whole if whole.strip() else ""]
     return "".join(lines)
 
 
 def without_java_comments(source: str) -> str:
-    """Return the source without comments; strings and characters stay as they are, lines that become empty go."""
+    """Return the source without comments and lines that become empty; strings stay as they are."""
     bare = _JAVA.sub(lambda found: found["kept"] or " ", source)
     return re.sub(r"[ \t]+$", "", re.sub(r"\n\s*\n", "\n", bare), flags=re.MULTILINE)
 
@@ -53,23 +57,13 @@ STRIPPERS: Mapping[str, Callable[[str], str]] = {
     "python": without_python_comments,
     "java": without_java_comments,
 }
-"""Programming language -> what takes the comments out of its source."""
+"""Programming language -> the function that takes the comments out of its source."""
 
 
-def _cuts(tokens: Sequence[TokenInfo]) -> Iterator[_Cut]:
-    code = [token for token in tokens if token.type != COMMENT]
-    docstrings = dict(_docstrings(code))
-    for token in tokens:
-        if token.type == COMMENT:
-            yield _Cut(token.start, token.end, "")
-        elif token.start in docstrings and token.type == STRING:
-            yield docstrings[token.start]
-
-
-def _docstrings(code: Sequence[TokenInfo]) -> Iterator[tuple[tuple[int, int], _Cut]]:
-    """Strings that are statements, by where they start."""
+def _docstrings(code: Sequence[TokenInfo]) -> Iterator[_Cut]:
+    """Yield the strings that are statements."""
     for index, token in enumerate(code[:-1]):
         before = code[index - 1].type if index else ENCODING
         if token.type == STRING and before in _STARTS and code[index + 1].type == NEWLINE:
             alone = before == INDENT and code[index + 2].type == DEDENT
-            yield token.start, _Cut(token.start, token.end, "pass" if alone else "")
+            yield _Cut(token.start, token.end, "pass" if alone else "")

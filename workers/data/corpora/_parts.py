@@ -1,4 +1,4 @@
-"""Which part of a corpus is trained on, and which parts are held out."""
+"""The parts of a corpus: one is trained on, two are held out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from workers.data.splits import SHARE, Split
 
 LONGEST = 20_000
-"""Characters of the longest piece: of text that is trained on without a gap, or held out without one."""
+"""Characters of the longest piece, which is trained on without a gap, or held out without one."""
 LEAST_PIECES = 20 * SHARE
-"""Pieces that a corpus is cut into at least, so that each part has some however short it is."""
+"""Least number of pieces, so that each part of a short corpus has some."""
 
 
 def pieces(documents: Sequence[str]) -> Iterator[str]:
-    """Yield the documents, long ones in stretches of equal length; put together they are the documents."""
+    """Yield the documents in their order, long ones in stretches of equal length."""
     longest = max(1, min(LONGEST, sum(map(len, documents)) // LEAST_PIECES))
     for document in documents:
         for start in range(0, len(document), longest):
@@ -21,7 +21,7 @@ def pieces(documents: Sequence[str]) -> Iterator[str]:
 
 
 def parts(documents: Sequence[str]) -> Mapping[Split, Sequence[str]]:
-    """Return the pieces of each part: one in 16 is for validation and one for test, spread evenly over the corpus."""
+    """Return the pieces of each part: one in 16 for validation, one for test, spread evenly."""
     found: dict[Split, list[str]] = {split: [] for split in Split}
     for number, piece in enumerate(pieces(documents)):
         found[split_of(number)].append(piece)

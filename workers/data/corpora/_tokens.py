@@ -1,7 +1,4 @@
-"""A corpus as tokens: what a language task draws its windows from.
-
-Legend: v tokens that are kept, n tokens of a part.
-"""
+"""A corpus as tokens, for windows. Legend: v tokens that are kept, n tokens of a part."""
 
 from __future__ import annotations
 
@@ -28,12 +25,12 @@ from workers.data.tokenizers import Encoder, Tokenizer
 from workers.numerics.native import cache_folder
 
 _VERSION = 1
-"""Goes up when other tokens come out of the same corpus and settings."""
+"""Goes up when the same corpus and settings give other tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What tokens are made from."""
+    """The corpus and the settings that tokens are made from."""
 
     corpus: Corpus
     tokenizer: Tokenizer
@@ -46,7 +43,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tokens:
-    """The parts of a corpus as arrays of tokens: 0 .. v - 1, and v after each piece (`workers.data.corpora._parts`)."""
+    """The parts of a corpus as arrays of tokens 0 .. v - 1, and v after each piece (`_parts`)."""
 
     source: Source
     content: str
@@ -66,24 +63,17 @@ class Tokens:
     @property
     def sizes(self) -> Mapping[Split, int]:
         """Tokens of each part."""
-        return {split: len(numbers) for split, numbers in zip(Split, self.stored.arrays, strict=True)}
+        return dict(zip(Split, map(len, self.stored.arrays), strict=True))
 
     def part(self, split: Split, device: torch.device) -> Tensor:
-        """[n] the tokens of a part, of an integer type; on a CPU they are read from disk when they are met."""
+        """Return a part's tokens [n], integers, on a CPU from the disk when they are read."""
         numbers = dict(zip(Split, self.stored.arrays, strict=True))[split]
         return torch.from_numpy(numbers) if device.type == "cpu" else _on(device, self, split)
-
-    def edge(self, one_in: int) -> int:
-        """Where the last one in `one_in` of the training part's tokens begins, moved back to the end of a piece.
-
-        0 where no piece ends before.
-        """
-        return _edge(self, one_in)
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, dropped ones left out."""
         text = text.lower() if self.source.lower_case else text
-        return [place for token in self.encoder.encode(text) if (place := self._places.get(token)) is not None]
+        return [self._places[one] for one in self.encoder.encode(text) if one in self._places]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens below v."""
@@ -91,7 +81,7 @@ class Tokens:
 
     @cached_property
     def data(self) -> Data:
-        """What stands for the tokens, where their text is in no file."""
+        """The digest and the size of tokens whose text is in no file."""
         size = sum(array.nbytes for array in self.stored.arrays)
         return Data(path="", state=FileState(digest_of(self.stored)[:DIGITS], size, 0))
 
@@ -108,18 +98,18 @@ class Tokens:
 
     @cached_property
     def unigram_perplexity(self) -> float:
-        """The perplexity of the training part for one who knows how frequent each token is, and nothing else."""
+        """The perplexity of the training part if only tokens' frequencies are known."""
         total = sum(self.counts)
         return math.exp(-sum(count / total * math.log(count / total) for count in self.counts if count))
 
     @property
     def kept(self) -> Sequence[int]:
-        """[v] what the encoder calls each token."""
+        """[v] the encoder's number of each token."""
         return self.stored.notes["kept"]
 
     @cached_property
     def encoder(self) -> Encoder:
-        """The tokenizer that has seen the training part; it knows dropped tokens too."""
+        """The tokenizer after the training part; it knows dropped tokens too."""
         return self.source.tokenizer.encoder(self.stored.notes["learned"])
 
     @cached_property
@@ -129,11 +119,10 @@ class Tokens:
 
 @cache
 def tokens_of(source: Source) -> Tokens:
-    """Return the tokens of a source, from the disk if they were made before (`$XDG_CACHE_HOME/graft`,
-    `~/.cache/graft`).
+    """Return the tokens of a source, from the cache (`~/.cache/graft`) if they were made before.
 
-    Raises PluginError, one line, if the corpus is not to be had, has no text, or no token that is frequent enough, and
-    if its files are not what the study has.
+    Raises PluginError, one line, if the corpus is missing, has no text or no token that is frequent
+    enough, or if its files differ from those of the study.
     """
     settings = [_VERSION, LONGEST, LEAST_PIECES, source.tokenizer.content(), source.rare, source.lower_case]
     content = hash_of([source.corpus.content().encode(), canonical_json(settings).encode()])
@@ -152,7 +141,11 @@ def tokens_of(source: Source) -> Tokens:
 
 
 @cache
-def _edge(tokens: Tokens, one_in: int) -> int:
+def edge_of(tokens: Tokens, one_in: int) -> int:
+    """Return where the last one in `one_in` of the training part's tokens begins.
+
+    Moved back to the end of a piece; 0 if no piece ends before.
+    """
     numbers = tokens.part(Split.TRAINING, torch.device("cpu")).numpy()
     before = len(numbers) - len(numbers) // one_in
     ends = np.flatnonzero(numbers[:before] == tokens.end)
@@ -162,12 +155,13 @@ def _edge(tokens: Tokens, one_in: int) -> int:
 @cache
 def _on(device: torch.device, tokens: Tokens, split: Split) -> Tensor:
     """Return a part as int32, which every device can index."""
-    return torch.from_numpy(tokens.part(split, torch.device("cpu")).numpy().astype(np.int32)).to(device)
+    numbers = tokens.part(split, torch.device("cpu")).numpy()
+    return torch.from_numpy(numbers.astype(np.int32)).to(device)
 
 
 def _make(source: Source) -> Stored:
-    documents = [document.lower() if source.lower_case else document for document in source.corpus.documents()]
-    pieces = parts([document for document in documents if document])
+    documents = filter(None, source.corpus.documents())
+    pieces = parts([text.lower() if source.lower_case else text for text in documents])
     if not pieces[Split.TEST]:
         raise PluginError("task.corpus: it has too little text to be cut into training, validation and test")
     learned = source.tokenizer.learn(pieces[Split.TRAINING])

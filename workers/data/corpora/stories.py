@@ -16,16 +16,16 @@ from workers.data.corpora import Corpus, _stories
 from workers.data.hashing import hash_of
 
 VERSION = "1"
-"""Of how documents are made here, but for the grammar in `_stories`, whose text counts itself."""
+"""Version of the code here; the content has the text of the grammar in `_stories` beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stories(Corpus):
     """Stories for children out of a grammar of templates, of `words` words or a few more.
 
-    In the manner of TinyStories (Eldan and Li 2023): few words, simple sentences, a hero, a friend, a thing and a place
-    that stay the same throughout a story, something that happens and ends well. The same `seed` gives the same stories;
-    more words add stories to its end. Needs no network.
+    They are like those of TinyStories (Eldan and Li 2023): few words, simple sentences, a hero, a
+    friend, a thing and a place that stay the same throughout a story, and a good end. The same
+    `seed` gives the same stories; more words add stories to the end. Needs no network.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"words": 2000},)

@@ -1,15 +1,15 @@
-"""Othello on bitboards: random games, many at a time, the same to the bit in C++ and on every device.
+"""Random games of Othello on bitboards, the same to the bit in C++ and on every device.
 
-The square in row r and column c is bit 8 r + c of an int64 and, without the four squares in the centre, tokens 1 .. 60
-in ascending order; 0 is no move. Black moves first and starts on squares 28 and 35, white on 27 and 36. `own` are the
-discs of the side to move. Who cannot move passes, without a token; a game ends when neither side can move.
-
-Legend: G games, P plies.
+The square in row r and column c is bit 8 r + c of an int64. Without the four in the centre, squares
+in ascending order are tokens 1 .. 60; 0 is no move. Black moves first and starts on squares 28 and
+35, white on 27 and 36; `own` are the discs of the side to move. A side that cannot move passes,
+without a token; a game ends when neither can. Legend: G games, P plies.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -19,13 +19,13 @@ from workers.numerics.native import address, library
 from workers.numerics.randomness import Streams
 
 MOVES = 60
-"""Of the longest game: one for each square that is not taken at the start."""
+"""Moves of the longest game: one for each square that is not taken at the start."""
 SQUARES = [square for square in range(64) if square not in (27, 28, 35, 36)]
 """The square of each token, from token 1 on."""
 _BLACK, _WHITE = 1 << 28 | 1 << 35, 1 << 27 | 1 << 36
 _EVERYWHERE, _INNER_COLUMNS = -1, 0x7E7E7E7E7E7E7E7E
 _DIRECTIONS = [(8, _EVERYWHERE), *((shift, _INNER_COLUMNS) for shift in (1, 7, 9))]
-"""Distance of a direction's neighbours, to both sides, and where discs that a move turns over may lie."""
+"""Distance of a direction's neighbours, to both sides, and where discs may be turned over."""
 _HALVES = [
     (1, 0x5555555555555555),
     (2, 0x3333333333333333),
@@ -38,7 +38,7 @@ _HALVES = [
 
 
 class Games(NamedTuple):
-    """Random games, and the legal moves of each position before a ply; both are 0 once a game has ended."""
+    """Random games, and the legal moves before each ply; both are 0 once a game has ended."""
 
     tokens: Tensor  # [G, P] uint8
     legal: Tensor  # [G, P] int64: bits
@@ -53,10 +53,10 @@ class Position(NamedTuple):
 
 
 def play(states: Tensor, plies: int = MOVES) -> Games:
-    """Return the first `plies` plies of games in which each legal move is equally likely, one game for each of
-    `states` [G].
+    """Play `plies` plies of a game for each of `states` [G], each legal move equally likely.
 
-    Ply p of a game draws word p of the stream with the game's state, whoever moves. In C++ on a CPU with a compiler.
+    Ply p of a game draws word p of the stream with the game's state. In C++ on a CPU with a
+    compiler.
     """
     native = library("othello") if states.device.type == "cpu" else None
     if native is None:
@@ -69,7 +69,7 @@ def play(states: Tensor, plies: int = MOVES) -> Games:
 
 
 def play_by_torch(states: Tensor, plies: int = MOVES) -> Games:
-    """Return the same as `played`, in tensor operations."""
+    """Play the same games as `play`, in tensor operations."""
     words = Streams(state=states).words(plies)
     position = start(len(states), states.device)
     token_of = torch.zeros(64, dtype=torch.uint8, device=states.device)
@@ -91,7 +91,7 @@ def start(games: int, device: torch.device) -> Position:
 
 
 def after(position: Position, move: Tensor) -> Position:
-    """Return the positions after moves, one bit each; none is a pass of both sides, for games that have ended."""
+    """Return the positions after moves, one bit each; in games that have ended there is no bit."""
     own, other, _ = position
     discs = find_flips(own, other, move)
     own, other = other & ~discs, own | discs | move
@@ -102,49 +102,47 @@ def after(position: Position, move: Tensor) -> Position:
 
 
 def legal_moves(own: Tensor, other: Tensor) -> Tensor:
-    """Bits of the empty squares from which a straight line of discs of `other` leads to a disc of `own`."""
+    """Return the empty squares from which a straight line of `other` leads to a disc of `own`."""
     found = torch.zeros_like(own)
-    for distance, columns in _DIRECTIONS:
-        through = other & columns
-        for shift in (distance, -distance):
-            found |= _shift(_runs(own, through, shift), shift)
+    for _, behind in _runs(own, other):
+        found |= behind
     return found & ~(own | other)
 
 
 def find_flips(own: Tensor, other: Tensor, move: Tensor) -> Tensor:
-    """Bits of the discs of `other` that a move turns over."""
+    """Return the discs of `other` that a move turns over."""
     found = torch.zeros_like(own)
-    for distance, columns in _DIRECTIONS:
-        through = other & columns
-        for shift in (distance, -distance):
-            run = _runs(move, through, shift)
-            found |= torch.where(_shift(run, shift) & own != 0, run, 0)
+    for run, behind in _runs(move, other):
+        found |= torch.where(behind & own != 0, run, 0)
     return found
 
 
-def _runs(sources: Tensor, through: Tensor, shift: int) -> Tensor:
-    """Return the runs of bits of `through` that begin next to a bit of `sources`, in one direction; of up to six bits.
+def _runs(sources: Tensor, discs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield each direction's runs of `discs` next to a bit of `sources`, and the squares behind.
 
-    By doubling (Kogge and Stone 1973), as chess programs do it.
+    Runs have up to six discs; by doubling (Kogge and Stone 1973), as chess programs do it.
     """
-    found = through & _shift(sources, shift)
-    found |= through & _shift(found, shift)
-    through = through & _shift(through, shift)
-    found |= through & _shift(found, 2 * shift)
-    found |= through & _shift(found, 2 * shift)
-    return found
+    for distance, columns in _DIRECTIONS:
+        for shift in (distance, -distance):
+            through = discs & columns
+            found = through & _shift(sources, shift)
+            found |= through & _shift(found, shift)
+            through = through & _shift(through, shift)
+            found |= through & _shift(found, 2 * shift)
+            found |= through & _shift(found, 2 * shift)
+            yield found, _shift(found, shift)
 
 
 def _shift(boards: Tensor, shift: int) -> Tensor:
-    """Bits moved up by `shift`, or down: logically, which torch's own shift of int64 is not."""
+    """Return bits moved up by `shift`, or down, logically, unlike torch's own shift of int64."""
     return boards << shift if shift > 0 else (boards >> -shift) & ((1 << (64 + shift)) - 1)
 
 
 def _choose(legal: Tensor, word: Tensor) -> Tensor:
-    """Return the square of one bit of `legal`, each equally likely, by the upper half of a random word; 63 if there
-    is none.
+    """Return the square of one bit of `legal`, each equally likely; 63 if there is none.
 
-    Uneven by at most one part in 2^32 / 60. Counts of bits in ever wider fields, then down again to the bit of a rank.
+    The upper half of a random word chooses, unevenly by at most one part in 2^32 / 60. Counts bits
+    in ever wider fields, then goes down again to the bit of a rank.
     """
     counts = [legal]
     for width, mask in _HALVES:

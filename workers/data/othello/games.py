@@ -1,7 +1,4 @@
-"""Random games of Othello by split, and pools of different ones that are kept on disk.
-
-Legend: G games.
-"""
+"""Random games of Othello by split, and pools of different ones on disk. Legend: G games."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ from workers.numerics.native import cache_folder, library
 from workers.numerics.randomness import GOLDEN, Streams, hash_rows, mix
 
 OPENING = 12
-"""Moves of a game that decide on its split; there are some 2 * 10^9 such openings."""
+"""Number of first moves that decide a game's split; there are some 2 * 10^9 such openings."""
 SHARE = 4
 """One opening in this many is for validation."""
 _SEED = 60
-"""Of the sequence that pools are taken from. It is in their files' names: other games need another one."""
+"""Seed of the sequence of pools, and in their files' names: other games need another."""
 _TOGETHER = 1 << 14
 
 
@@ -36,14 +33,14 @@ def validation_games(states: Tensor) -> Games:
 
 
 def _games(states: Tensor, places: range) -> Games:
-    """Games whose opening's hash has one of these places modulo `SHARE`.
+    """Return games whose opening's hash has one of these places modulo `SHARE`.
 
-    Word a of a state's stream is the state of the a-th game that is tried, of which only the opening is played.
-    On the CPU, if there is a compiler, for any device: a GPU would start some 25,000 kernels for one set of games.
-    On the meta device, where the cost of a step is estimated, no game is played: tensors of these shapes are returned.
+    Word a of a state's stream is the state of the a-th game that is tried, and only its opening is
+    played. With a compiler on the CPU for any device: a GPU would start some 25,000 kernels for a
+    set of games. On the meta device, where a step's cost is estimated, only the shapes are right.
     """
     device = states.device
-    if states.is_meta and type(states) is Tensor:  # what pretends to be a GPU computes, and plays them
+    if states.is_meta and type(states) is Tensor:  # a pretended GPU computes
         tokens = torch.zeros(len(states), MOVES, dtype=torch.uint8, device=device)
         return Games(tokens, torch.zeros_like(tokens, dtype=torch.int64))
     states = states.cpu() if library("othello") else states
@@ -63,8 +60,8 @@ def _games(states: Tensor, places: range) -> Games:
 def pool(games: int, device: torch.device) -> Tensor:
     """Return `games` different training games, always the same, on the device: [G, 60] uint8.
 
-    60 bytes a game, mapped from the cache folder; made anew if the file there is not what was written, or if there is
-    none, and kept in memory alone if it cannot be written.
+    60 bytes a game, mapped from the cache folder. They are made anew if the file is missing or
+    changed, and kept in memory alone if it cannot be written.
     """
     path = cache_folder() / f"othello-{_SEED}-{games}.games"
     found = read(path)
@@ -76,7 +73,7 @@ def pool(games: int, device: torch.device) -> Tensor:
 
 
 def _different_games(games: int) -> Tensor:
-    """Return the first games of one fixed sequence; in place of those that came before, the next ones of it."""
+    """Return the first games of a fixed sequence; its next ones replace any that came before."""
     tokens, keys = torch.empty(games, MOVES, dtype=torch.uint8), torch.empty(games, dtype=torch.int64)
     weights = Streams(state=torch.tensor([_SEED])).words(MOVES)[0] | 1  # of a game's hash
     missing, drawn = torch.arange(games), 0

@@ -1,7 +1,7 @@
-"""Tasks: what a trial learns, on which data, and how it is evaluated.
+"""Tasks: a trial's data, loss and metrics.
 
-Data is drawn for all lanes of a pack at once, [L, N, ...], from each lane's own stream; losses and metrics are written
-for ONE trial, and the engine stacks them.
+Data is drawn for all lanes of a pack at once, [L, N, ...], from each lane's own stream; losses and
+metrics are written for ONE trial, and the engine stacks them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from workers.numerics.randomness import Streams
 from workers.numerics.tensors import IMPOSSIBLE, cross_entropy, cut, mean_unpadded
 
 Batch = dict[str, Tensor]
-"""Named tensors. The model reads `inputs`, and where they are there `lengths` (how many of a sequence's positions, or
-of a set's items, are given; the rest is padding) and `query` (of a set); the others are the task's own."""
+"""Named tensors. A model reads `inputs`, and if they are there `lengths` (positions, or items,
+before the padding) and `query` (of a set). The others are the task's own.
+"""
 
 
 def is_given(batch: Batch) -> Tensor:
-    """[N, s] bool: which positions of `inputs` [N, s, ...] are given, at least the first one."""
+    """Return True at the given positions of `inputs` [N, s, ...], at least the first, [N, s]."""
     inputs, lengths = batch["inputs"], batch.get("lengths")
     index = torch.arange(inputs.shape[1], device=inputs.device)
     if lengths is None:
@@ -50,49 +51,43 @@ class Task(ABC):
 
     @property
     def actual_context(self) -> int | Tensor:
-        """`context` without padding (`spaces.plugins.actual`): what follows in a batch belongs to no sequence."""
+        """`context` without padding (`spaces.plugins.actual`), which belongs to no sequence."""
         return self.context
 
     def sketch(self) -> Task:
-        """Return a task with the same metrics and conditions whose data is at hand at once: itself, unless it reads a
-        corpus.
-
-        What is checked before training is checked of this one.
-        """
+        """Return a task of the same metrics and conditions that reads no corpus, for checks."""
         return self
 
     @abstractmethod
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        """Return a training minibatch per lane: `inputs` [L, N, s, ...] and whatever `loss` reads.
-
-        `step` [L] int64: how many steps each lane has made, for a curriculum.
-        """
+        """Return a minibatch per lane, `inputs` [L, N, s, ...], for lanes at `step` [L] int64."""
 
     def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        """Like `training`, what an architecture is learned on (`workers.training.learning`): the same data, of which it
-        gets a share that the weights never see, or wider inputs, where it should learn to generalise to them.
+        """Return a minibatch that an architecture is learned on: like `training`, or wider inputs.
+
+        The weights never see its share of `training`'s data (`workers.training.learning`).
         """
         return self.training(streams, batch, step)
 
     @property
     def has_identities(self) -> bool:
-        """Whether sequences are apart from one another; windows of one text are not, nor any share of them."""
+        """True if sequences are apart from one another, as windows of one text are not."""
         return True
 
     @property
     def has_documents(self) -> bool:
-        """Whether its training data is a row of documents that can be parted (`training_part`)."""
+        """True if the training data is a row of documents that can be parted (`training_part`)."""
         return False
 
     def training_part(self, streams: Streams, batch: int, one_in: int, *, held_out: bool) -> Batch:
-        """Like `training`, from the last documents, one in `one_in` by size, if `held_out`, else from the others.
+        """Return a minibatch of the last documents, one in `one_in` by size, or else of the others.
 
         Raises PluginError if a part has no room for a sequence.
         """
         raise NotImplementedError
 
     def identity(self, batch: Batch) -> Tensor:
-        """[L, N, n] int64: what tells sequences apart, however far they are padded; zeros at its end tell nothing."""
+        """Return int64 [L, N, n] that tells sequences apart; zeros at its end are padding."""
         inputs = batch["inputs"]
         if inputs.is_floating_point():
             inputs = inputs.contiguous().view(torch.int64 if inputs.dtype == torch.float64 else torch.int32)
@@ -103,52 +98,52 @@ class Task(ABC):
         """Return each lane's validation set: tensors [L, N, ...], N = `batch` unless fixed."""
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
-        """Further evaluations: condition (`test`, `length=16`) -> a set like the validation set, from other streams."""
+        """Return further sets by condition (`test`, `length=16`), from other streams."""
         return {}
 
     @abstractmethod
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Training loss of one trial, a scalar; `outputs` [N, ...] of the model, `batch` without its lane axis."""
+        """Return one trial's training loss of `outputs` [N, ...]; `batch` has no lane axis."""
 
     @property
     def position_loss(self) -> str | None:
-        """What the loss sums over positions, each with a weight of its own: the `cross_entropy` of a token, the
-        `squared` error of a number, or the `margin`'s log(1 + e^-m), m number times target. None: it is no such sum.
+        """The loss of a position, if `loss` is a weighted sum over positions, else None.
+
+        `cross_entropy` of a token, `squared` error of a number, `margin`: log(1 + e^-(number *
+        target)).
         """
         return None
 
     def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Targets and weights [L, N, s] of that sum, of sets [L, N], for a batch with its lane axis; many may be 0."""
+        """Return the targets and weights [L, N, s] of that sum, of sets [L, N]; many may be 0."""
         raise NotImplementedError
 
     @abstractmethod
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return the validation metrics of one trial, a value [N] per sequence, whose mean over the set is taken."""
+        """Return the validation metrics [N] of one trial's sequences; a set has their means."""
 
     def evaluated_positions(self, batch: Batch) -> Tensor | None:
-        """[L, N, s] bool: the positions of sets [L, N] at which `metrics` reads outputs [N, s, ...]; None: all.
-
-        At others outputs need not be computed: they may be any finite number.
-        """
+        """Return True where `metrics` reads outputs, [L, N, s] or [L, N]; None: everywhere."""
         return None
 
     def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:
-        """Return what is reported of a set, from the means of `metrics` over it; by default the means themselves."""
+        """Return what is reported of a set, from the means of its `metrics`: by default these."""
         return means
 
     @property
     def evaluated_together(self) -> int:
-        """Sequences of a set that belong together, as the two of a pair: sets hold whole groups of so many."""
+        """Sequences of a set that belong together, as in pairs; sets hold whole groups."""
         return 1
 
     def kin(self) -> Mapping[str, Scalar] | None:
-        """Equal for tasks without knobs that differ in nothing but their data: shapes, conditions, loss and metrics are
-        the same, so that their trials train in one pack. None: there are none.
+        """Return a key that tasks without knobs share if only their data differ, else None.
+
+        Their trials share a pack: shapes, conditions, loss and metrics are the same.
         """
         return None
 
     def facts(self) -> Params:
-        """Return facts that follow from the sizes and are worth a column: recorded with the trial's params."""
+        """Return facts about the data that are recorded with the trial's params."""
         return {}
 
 
@@ -168,7 +163,7 @@ class TokenTask(Task):
 
     @property
     def causal(self) -> bool:
-        """Whether a model may see only the tokens up to the one that it answers for: others stand in its input."""
+        """True if a model may see only the tokens up to the one it answers for."""
         return True
 
     @property
@@ -178,11 +173,11 @@ class TokenTask(Task):
 
 
 class NextToken(TokenTask):
-    """A task whose loss is the mean negative log likelihood of `targets` [N, s] over all positions."""
+    """A task whose loss is the mean negative log likelihood of `targets` [N, s] everywhere."""
 
     @final
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Cross entropy, averaged over positions and sequences."""
+        """Return the cross entropy, averaged over positions and sequences."""
         losses = cross_entropy(cut(outputs, self.actual_tokens, IMPOSSIBLE), batch["targets"])
         context = self.actual_context
         return losses.mean() if isinstance(context, int) else mean_unpadded(losses, context).mean()
@@ -201,7 +196,7 @@ class SomeTokens(TokenTask):
     """A task whose loss is the mean negative log likelihood of some of the `targets` [N, s]."""
 
     def trained_positions(self, batch: Batch) -> Tensor:
-        """Return bool [N, s], or with a lane axis: the positions that the loss reads."""
+        """Return True at the positions that the loss reads, [N, s], or with lanes."""
         return batch["wanted"]
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -218,7 +213,7 @@ class SomeTokens(TokenTask):
 
 
 class VectorTask(Task):
-    """A task over sequences of vectors: `inputs` [L, N, s, f] floating point; outputs are numbers [N, s, o]."""
+    """A task over sequences of vectors: `inputs` [L, N, s, f] and outputs [N, s, o] are floats."""
 
     @property
     @abstractmethod
@@ -232,7 +227,7 @@ class VectorTask(Task):
 
 
 class SetTask(Task):
-    """A task over sets with a question: `inputs` [L, N, n, f], `lengths` [L, N], `query` [L, N, q]; logits [N, c]."""
+    """A set task: `inputs` [L, N, n, f], `lengths` [L, N], `query` [L, N, q]; logits [N, c]."""
 
     @property
     @abstractmethod

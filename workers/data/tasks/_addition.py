@@ -21,13 +21,12 @@ PLUS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Addition(Completion):
-    """Two numbers of `digits` digits, the first never 0, and their sum (paper 002, Table 1; Zhong and Andreas 2024).
+    """Two numbers of `digits` digits and their sum (paper 002, Table 1; Zhong and Andreas 2024).
 
-    Digits are tokens 0 .. 9, plus is token 10. The sum is written without leading zeros, as in the example of Table 1,
-    so that it has `digits` tokens or one more; no token says that it ends. All of them count, the first after the
-    separator too, which the code of Zhong and Andreas leaves out. A pair of numbers belongs to a split in one order;
-    the same numbers the other way round may belong to another. Leading digits are often 1: always answering 1 is right
-    for 22 % of the tokens.
+    Digits are tokens 0 .. 9, plus is token 10; a number's first digit is never 0. The sum has no
+    leading zeros (Table 1), so it has `digits` tokens or one more, and none that ends it. All of
+    them count, also the first, which the code of Zhong and Andreas leaves out. A pair belongs to a
+    split in one order, in the other order maybe to another. Always answering 1 is right for 22 %.
     """
 
     digits: int = size(4, low=2, high=6)
@@ -65,7 +64,7 @@ class Addition(Completion):
 
     @final
     def kin(self) -> Mapping[str, Scalar]:
-        """Return what additions share that differ in the order of their digits alone."""
+        """Return the key of additions that differ in the order of digits alone."""
         return {"addition": self.digits}
 
     def facts(self) -> Params:

@@ -1,10 +1,9 @@
 """Sequence completion: the algorithmic tasks of paper 002 (section 3, Table 1, Appendix B).
 
-A sequence is an input, a token that asks, mostly a separator, and an output; models are trained and evaluated on the
-output alone. Which examples there are, which of them are held out, and the fixed tables are the task's: the same for
-all trials. In which order a trial sees them comes from its own seed.
-
-Legend: L lanes, N sequences, T tokens of a whole sequence, s = T - 1.
+A sequence is an input, a token that asks, mostly a separator, and an output; models are trained and
+evaluated on the output alone. Examples, splits and fixed tables are the same for all trials; a
+trial's seed decides in which order it sees the examples. Legend: L lanes, N sequences, T tokens of
+a whole sequence, s = T - 1.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from workers.numerics.tensors import nan_if_not_finite
 
 
 class Examples(NamedTuple):
-    """Inputs and their outputs; both start at position 0, and what lies beyond a length is not read."""
+    """Inputs and outputs; both start at position 0, and nothing beyond their lengths is read."""
 
     input: Tensor  # [L, N, a] int64
     output: Tensor  # [L, N, b] int64
     input_length: Tensor | int  # [L, N, 1], or one for all
     output_length: Tensor | int
-    asking: Tensor | int  # [L, N, 1], or one for all: the token after the input, which asks for the output
-    answer: Tensor | None = None  # [L, N, 1]: the place in the input where the output stands, if it stands in one
+    asking: Tensor | int  # [L, N, 1], or one for all: the token that asks for the output
+    answer: Tensor | None = None  # [L, N, 1]: the place in the input where the output stands
 
 
 @dataclass(frozen=True, kw_only=True)
 class Completion(SomeTokens):
-    """Tokens are the task's symbols, then the separator, then what fills up short sequences on the right."""
+    """A task whose tokens are its symbols, then the separator, then padding on the right."""
 
     @property
     @abstractmethod
@@ -75,10 +74,9 @@ class Completion(SomeTokens):
 
     @final
     def evaluation_set(self, examples: Examples) -> Batch:
-        """Return a set to be evaluated on; all of them have the longest input's length, so that one recording serves
-        them.
+        """Return a set padded to the longest input, so that one recording serves all sets.
 
-        Where the answer stands in the input, `relevant` [L, N, s] is true there.
+        `relevant` [L, N, s] is True where the answer stands in the input, if it stands there.
         """
         batch = self._batch(examples, self.longest)
         if examples.answer is not None:
@@ -93,9 +91,9 @@ class Completion(SomeTokens):
         return (inputs + 1) * asked
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """`accuracy`: the share of an output's tokens that are the most likely ones, given the tokens before them.
+        """Return `accuracy`, the share of an output's tokens that are the most likely ones.
 
-        "Token-wise accuracy of the output part" (paper 002, Appendix B), averaged within a sequence first.
+        "Token-wise accuracy of the output part" (paper 002, Appendix B), after the right ones.
         """
         wanted = batch["wanted"].to(outputs.dtype)
         right = (outputs.argmax(-1) == batch["targets"]).to(outputs.dtype) + nan_if_not_finite(outputs)
@@ -103,10 +101,7 @@ class Completion(SomeTokens):
 
     @final
     def whole_accuracy(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return 1 [N] where all tokens of an output are the most likely ones, else 0.
-
-        Each token is predicted from the right ones before it.
-        """
+        """Return 1 [N] if all tokens of an output are the likeliest after the right ones."""
         right = (outputs.argmax(-1) == batch["targets"]) | ~batch["wanted"]
         return right.all(-1).to(outputs.dtype) + nan_if_not_finite(outputs).sum(-1)
 
@@ -115,7 +110,7 @@ class Completion(SomeTokens):
         return batch["wanted"]
 
     def _batch(self, examples: Examples, length: int) -> Batch:
-        """Return `inputs` and `targets` [L, N, s], and `wanted` [L, N, s]: true where a target is of the output."""
+        """Return `inputs`, `targets`, and `wanted`, True at targets of the output, [L, N, s]."""
         first, last = examples.input, examples.output.shape[-1] - 1
         start = examples.input_length + 1
         place = torch.arange(length + 1, device=first.device)  # [T]

@@ -1,6 +1,6 @@
-"""The forms of nested binary expressions, as tables: how each is written, and in which order it is computed.
+"""Tables of the forms of nested binary expressions: their texts and the order of operations.
 
-Numbers are counted from left to right, operators as they are computed. Legend: F forms, m most operations.
+Numbers are counted from left to right, operators as computed. Legend: F forms, m most operations.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import torch
 from torch import Tensor
 
 PAD = 3
-"""Entries of a palette that follow numbers and operators: ( and ) and padding."""
+"""Entries of a palette after numbers and operators: (, ) and padding."""
 
 Tree = tuple["Tree", "Tree"] | None
-"""An operation on two parts; None: a number."""
+"""An operation on two parts; None is a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forms:
-    """Tables over all forms of 1 .. m operations; a palette is numbers [m + 1], operators [m], (, ), padding."""
+    """Tables of the forms of 1 .. m operations; a palette: numbers, operators, (, ), padding."""
 
     bounds: Tensor  # [F - 1] upper ends of the forms' probabilities, cumulated, in units of 2^-32
     text: Tensor  # [F, a] places in the palette
     lengths: Tensor  # [F] tokens of the text before padding
-    steps: Tensor  # [F, m, 2] left and right of the operators: a number, or m + 1 + an operator, whose result it is
+    steps: Tensor  # [F, m, 2] operators' sides: a number, or m + 1 + the operator of a result
     results: Tensor  # [F] the place of the value in numbers [m + 1] and results [m]
 
     @property
@@ -43,27 +43,26 @@ _CPU = torch.device("cpu")
 
 @cache
 def forms(operations: int, device: torch.device = _CPU) -> Forms:
-    """Return all forms of 1 .. `operations` operations, each number of operations equally likely; tables on the
-    device.
-    """
-    found = [(share / operations, tree) for count in range(1, operations + 1) for share, tree in _trees(count)]
+    """Return all forms of 1 .. `operations` operations, each of these numbers equally likely."""
+    counts = range(1, operations + 1)
+    found = [(share / operations, tree) for count in counts for share, tree in _trees(count)]
     drafts = [_Draft.of(tree, operations) for _, tree in found]
     longest = max(len(draft.text) for draft in drafts)
     padding = 2 * operations + 3
     cumulated = [math.ceil(total * 2**32) for total in accumulate(share for share, _ in found)]
+    texts = [draft.text + [padding] * (longest - len(draft.text)) for draft in drafts]
+    steps = [draft.steps + [(0, 0)] * (operations - len(draft.steps)) for draft in drafts]
     return Forms(
         bounds=torch.tensor(cumulated[:-1], dtype=torch.int64, device=device),
-        text=torch.tensor([draft.text + [padding] * (longest - len(draft.text)) for draft in drafts], device=device),
+        text=torch.tensor(texts, device=device),
         lengths=torch.tensor([len(draft.text) for draft in drafts], device=device),
-        steps=torch.tensor(
-            [draft.steps + [(0, 0)] * (operations - len(draft.steps)) for draft in drafts], device=device
-        ),
+        steps=torch.tensor(steps, device=device),
         results=torch.tensor([operations + len(draft.steps) for draft in drafts], device=device),
     )
 
 
 def _trees(operations: int) -> Iterator[tuple[Fraction, Tree]]:
-    """Yield all trees and how likely they are: the left part has 0 .. m - 1 of the other operations, uniform."""
+    """Yield trees and their probabilities: 0 .. m - 1 other operations on the left, uniform."""
     if operations == 0:
         yield Fraction(1), None
     for left in range(operations):
@@ -88,7 +87,7 @@ class _Draft:
         return draft
 
     def _write(self, tree: Tree) -> int:
-        """Write a part; the place of its value among numbers and results."""
+        """Write a part and return the place of its value among numbers and results."""
         if tree is None:
             self.numbers += 1
             self.text.append(self.numbers - 1)

@@ -1,7 +1,4 @@
-"""What the language tasks share: windows of a corpus' tokens, the parts of a corpus, and grammar probes.
-
-Legend: L lanes, N sequences, s positions of a window, v tokens that are kept.
-"""
+"""The base of language tasks. Legend: L lanes, N sequences, s positions, v tokens that are kept."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from spaces.plugins.fields import file, flag, option, part, size
 from spaces.plugins.files import FilePath, files_read, note_content
 from spaces.records import Params
 from workers.data.corpora import Corpus
-from workers.data.corpora._tokens import Source, Tokens, tokens_of
+from workers.data.corpora._tokens import Source, Tokens, edge_of, tokens_of
 from workers.data.splits import Split, below, fractions
 from workers.data.tasks import Batch, Task, TokenTask
 from workers.data.tasks._probes import Ask, Probes, probes_of, told_right
@@ -30,14 +27,14 @@ from workers.numerics.randomness import Streams, mix
 from workers.numerics.tensors import cross_entropy, nan_if_not_finite
 
 _LARGEST = 700.0
-"""A mean negative log likelihood whose perplexity is still a number."""
+"""The largest mean negative log likelihood whose perplexity is finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageTask(TokenTask):
     """Windows of a corpus, which is cut into training, validation and test once for all trials.
 
-    Tokens are 0 .. v - 1, and v after each document and each stretch of a long one (`workers.data.corpora._parts`).
+    Tokens are 0 .. v - 1, and v after each document and stretch of a long one (`corpora._parts`).
     """
 
     EXAMPLES: ClassVar[Examples] = ({"corpus": {"name": "stories", "words": 20_000}, "length": 16},)
@@ -47,27 +44,27 @@ class LanguageTask(TokenTask):
     length: int = size(128, low=2)
     """Positions of a window."""
     rare: int = size(200)
-    """Tokens with fewer occurrences in the training part are dropped, as in paper 002 (Appendix B)."""
+    """Fewest occurrences in the training part of a token that is kept (paper 002, App. B)."""
     lower_case: bool = flag(False)
     probes: FilePath = file(".txt", optional=True)
-    """A folder of minimal pairs in the format of Zorro: each file is a condition, `probe=<file>`; empty: none."""
+    """Folder of minimal pairs as Zorro's, a condition `probe=<file>` each; empty: none."""
     good_first: bool = flag(False)
-    """Whether the grammatical sentence of a pair comes first, as in UnMasked's files; in Zorro's it comes second."""
+    """True if the grammatical sentence of a pair comes first, as in UnMasked; in Zorro second."""
     probe_score: str = option("sum", ("sum", "mean"))
-    """A sentence's score is the sum of its tokens' log-probabilities, as in BLiMP, or their mean."""
+    """A sentence's score: the sum of its tokens' log-probabilities, as in BLiMP, or their mean."""
 
     @property
     @abstractmethod
     def ask(self) -> Ask:
-        """How a sentence of a probe is put to the model."""
+        """The function that puts a sentence of a probe to the model."""
 
     @abstractmethod
     def examples(self, windows: Tensor, streams: Streams) -> Batch:
-        """Return the batch of windows [L, N, s + 1] of tokens; what else is random comes from `streams`."""
+        """Return the batch of windows [L, N, s + 1] of tokens; `streams` are for other draws."""
 
     @abstractmethod
     def metric_positions(self, batch: Batch) -> Tensor:
-        """[N, s] bool: the positions that `metrics` are taken over, at least one of each sequence."""
+        """Return True at the positions of `metrics`, [N, s], at least one of each sequence."""
 
     @property
     def context(self) -> int:
@@ -79,7 +76,7 @@ class LanguageTask(TokenTask):
 
     @property
     def tokenised(self) -> Tokens:
-        """The corpus as tokens; the first use on a machine may take a while."""
+        """The corpus as tokens; the first use on a machine may take long."""
         source = Source(
             corpus=self.corpus,
             tokenizer=self.tokenizer,
@@ -100,12 +97,12 @@ class LanguageTask(TokenTask):
         return False
 
     def sketch(self) -> Task:
-        """Return the same with a few made-up stories: no document is fetched, nor cut into tokens."""
+        """Return the same with a few made-up stories, so that no document is fetched."""
         words = max(5_000, 20 * self.length)  # of which the smallest part has to hold a window
         return replace(self, corpus=plugins.build(Corpus, {"name": "stories", "words": words}), rare=1)
 
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        """Windows that start anywhere in the training part, at each place as likely."""
+        """Return windows that start anywhere in the training part, each place equally likely."""
         starts = below(fractions(streams, batch), self._places(Split.TRAINING))
         return self._examples(Split.TRAINING, starts, streams)
 
@@ -114,8 +111,8 @@ class LanguageTask(TokenTask):
         return True
 
     def training_part(self, streams: Streams, batch: int, one_in: int, *, held_out: bool) -> Batch:
-        """Windows that start anywhere in the part; a long document is a row of stretches, each of them on one side."""
-        edge, end = self.tokenised.edge(one_in), self.tokenised.sizes[Split.TRAINING]
+        """Return windows of the part; each stretch of a long document is on one side."""
+        edge, end = edge_of(self.tokenised, one_in), self.tokenised.sizes[Split.TRAINING]
         first, last = (edge, end) if held_out else (0, edge)
         if last - first <= self.length:
             side = "held out" if held_out else "kept"
@@ -130,15 +127,16 @@ class LanguageTask(TokenTask):
         return self._held_out(Split.VALIDATION, streams, batch)
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
-        """Return the test part, and each probe."""
+        """Return the test part and each probe."""
         found = {"test": self._held_out(Split.TEST, streams, batch)}
         for name, rows in self._probes.sets.items() if self.probes else ():
             here = {key: tensor.to(streams.state.device) for key, tensor in rows.items()}
-            found[f"probe={name}"] = {key: tensor.expand(streams.lanes, *tensor.shape) for key, tensor in here.items()}
+            lanes = {key: one.expand(streams.lanes, *one.shape) for key, one in here.items()}
+            found[f"probe={name}"] = lanes
         return found
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """`nll` and `accuracy` over the positions that count; of a probe `accuracy`, the share of pairs told right."""
+        """Return `nll` and `accuracy`; of a probe `accuracy`, the share of pairs told right."""
         losses = cross_entropy(outputs, batch["targets"])
         if "scored" in batch:
             return {"accuracy": told_right(losses, batch["scored"], self._probes.rows, self.probe_score)}
@@ -158,10 +156,10 @@ class LanguageTask(TokenTask):
         return {**means, "perplexity": math.inf if means["nll"] > _LARGEST else math.exp(means["nll"])}
 
     def facts(self) -> Params:
-        """Return facts about the text, with the scores of guessing by tokens' frequencies (`chance` is an accuracy).
+        """Return facts about the text, and the scores of guesses by tokens' frequencies.
 
-        `dropped` is the share of the training part's tokens that were too rare. Raises PluginError, one line, if the
-        corpus or the probes are not to be had, or a part is shorter than a window.
+        `chance` is an accuracy, `dropped` the share of tokens that were too rare. Raises
+        PluginError if the corpus or the probes are missing, or a part is shorter than a window.
         """
         list(self.contents())
         known, places = self.tokenised, {split: self._places(split) for split in Split}
@@ -180,7 +178,7 @@ class LanguageTask(TokenTask):
         return probes_of(self.tokenised, self.probes, self.good_first, self.ask)
 
     def _held_out(self, split: Split, streams: Streams, batch: int) -> Batch:
-        """Windows spread evenly over a part, the same for every trial."""
+        """Return windows spread evenly over a part, the same for every trial."""
         last = self._places(split) - 1
         starts = torch.arange(batch, device=streams.state.device) * last // max(batch - 1, 1)
         return self._examples(split, starts.expand(streams.lanes, -1), streams)
@@ -191,7 +189,7 @@ class LanguageTask(TokenTask):
         return self.examples(windows, Streams(state=mix(streams.state + 1)))
 
     def _places(self, split: Split) -> int:
-        """Places in a part where a window can start."""
+        """Return the number of places in a part where a window can start."""
         tokens = self.tokenised.sizes[split]
         if tokens <= self.length:
             raise PluginError(f"task.length: {self.length} must be below the {tokens} tokens of the {split.value} part")

@@ -1,10 +1,9 @@
-"""Grammar probes: minimal pairs of sentences, of which a model should find the grammatical one more likely.
+"""Grammar probes: minimal pairs of sentences, of which the grammatical one should be likelier.
 
-Files are in the format of Zorro (Huebner et al. 2021) and BLiMP's kind of test (Warstadt et al. 2020): one paradigm a
-file, two lines a pair. A pair is a run of rows side by side, first those of the good sentence, then as many of the bad
-one; each row puts a question to the model, and a sentence's score comes from the answers to all of its rows.
-
-Legend: R rows, s positions.
+Files are in the format of Zorro (Huebner et al. 2021), tests like BLiMP's (Warstadt et al. 2020):
+one paradigm a file, two lines a pair. A pair is a run of rows, first those of the good sentence,
+then as many of the bad one; each is a question to the model, and a sentence's score comes from all
+its rows. Legend: R rows, s positions.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from workers.numerics.tensors import nan_if_not_finite
 
 
 class Row(NamedTuple):
-    """One question about a sentence: what is read, what was there, and which of it counts."""
+    """A question about a sentence: the tokens that are read, the right ones, and which count."""
 
     inputs: Sequence[int]
     targets: Sequence[int]
@@ -33,7 +32,7 @@ class Row(NamedTuple):
 
 
 Ask = Callable[[Sequence[int], int], Sequence[Row]]
-"""How a sentence of tokens is put to a model; the second argument is the token after each document."""
+"""Puts a sentence of tokens to a model; the second argument is the token after each document."""
 
 
 class Pair(NamedTuple):
@@ -57,27 +56,27 @@ class Probes(NamedTuple):
 
 
 def next_token(sentence: Sequence[int], end: int) -> Sequence[Row]:
-    """Return each token from those before it, the first one from the end of a document."""
+    """Ask for each token after those before it, for the first after the end of a document."""
     return [Row([end, *sentence[:-1]], sentence, [True] * len(sentence))]
 
 
 def whole(sentence: Sequence[int], end: int) -> Sequence[Row]:
-    """Return each token from the whole sentence, itself included: the "holistic" score of BabyBERTa."""
+    """Ask for each token with the whole sentence in view: the "holistic" score of BabyBERTa."""
     framed = [end, *sentence, end]
     return [Row(framed, framed, [False, *[True] * len(sentence), False])]
 
 
 def one_masked(sentence: Sequence[int], end: int) -> Sequence[Row]:
-    """Return each token from the others, the mask end + 1 in its place: pseudo-log-likelihood (Salazar et al. 2020)."""
+    """Ask for each token behind the mask end + 1: pseudo-log-likelihood (Salazar et al. 2020)."""
     framed = [end, *sentence, end]
-    hidden = [[*framed[:place], end + 1, *framed[place + 1 :]] for place in range(1, len(framed) - 1)]
+    hidden = [[*framed[:at], end + 1, *framed[at + 1 :]] for at in range(1, len(framed) - 1)]
     return [Row(inputs, framed, [token == end + 1 for token in inputs]) for inputs in hidden]
 
 
 def pairs_of(folder: str | FilePath, *, good_first: bool) -> Mapping[str, Sequence[Pair]]:
-    """File stem -> the pairs of each .txt file, sorted; empty lines are skipped.
+    """Return file stem -> the pairs of each .txt file, sorted; empty lines are skipped.
 
-    Raises PluginError, one line, for a folder without such files and for a file whose lines are not pairs.
+    Raises PluginError, one line, for a folder without such files and for lines that are not pairs.
     """
     files = sorted(Path(folder).glob("*.txt"))
     if not files:
@@ -87,22 +86,20 @@ def pairs_of(folder: str | FilePath, *, good_first: bool) -> Mapping[str, Sequen
 
 def _pairs(file: Path, good_first: bool) -> Sequence[Pair]:
     try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+        lines = [*filter(None, map(str.strip, file.read_text(encoding="utf-8-sig").split("\n")))]
     except (OSError, UnicodeDecodeError) as error:
         raise PluginError(f"{file}: this is not a text that can be read") from error
     if not lines or len(lines) % 2:
         raise PluginError(f"{file}: {len(lines)} lines must be pairs, two lines each")
-    first, second = lines[::2], lines[1::2]
-    return [
-        Pair(*both) for both in (zip(first, second, strict=True) if good_first else zip(second, first, strict=True))
-    ]
+    good, bad = (lines[::2], lines[1::2]) if good_first else (lines[1::2], lines[::2])
+    return [Pair(*both) for both in zip(good, bad, strict=True)]
 
 
 @cache
 def probes_of(text: Tokens, folder: FilePath, good_first: bool, ask: Ask) -> Probes:
     """Return the probes of a folder as questions about the tokens of this text.
 
-    Raises PluginError as `pairs_of` does, and for a sentence that has no token of this text.
+    Raises PluginError as `pairs_of` does, and for a sentence without a token of this text.
     """
     asked = {
         name: [[ask(_encode_known(text, sentence, name), text.end) for sentence in pair] for pair in pairs]
@@ -124,7 +121,7 @@ def _encode_known(text: Tokens, sentence: str, name: str) -> Sequence[int]:
 
 
 def _batch(pairs: Sequence[Sequence[Sequence[Row]]], rows: int, longest: int) -> Batch:
-    """Questions that a sentence lacks are its first one over again, with nothing that counts."""
+    """Return the questions as tensors; those that a sentence lacks are its first, not scored."""
     flat: list[Row] = []
     for questions in (questions for pair in pairs for questions in pair):
         blank = questions[0]._replace(scored=[False] * len(questions[0].scored))
@@ -142,9 +139,9 @@ def _pad(values: Sequence[int], length: int) -> list[int]:
 
 
 def told_right(losses: Tensor, scored: Tensor, rows: int, score: str) -> Tensor:
-    """[R] 1 for the rows of the pairs whose good sentence has the higher score, 0 for the others; a tie is wrong.
+    """Return 1 [R] for rows of pairs whose good sentence scores higher, else 0, in ties too.
 
-    `losses` [R, s] negative log-probabilities, of which `scored` [R, s] bool count; a pair has `rows` rows, all given.
+    `losses` [R, s] are negative log-probabilities, counted where `scored`; pairs have `rows` rows.
     """
     assert len(losses) % rows == 0, "sets are evaluated in whole pairs"
     counts = scored.to(losses.dtype)

@@ -1,7 +1,4 @@
-"""Quantifiers over numbers: whether every number, or some number, of a sequence is positive.
-
-Legend: L lanes, N sequences, n numbers.
-"""
+"""Is every number, or some number, positive? Legend: L lanes, N sequences, n numbers."""
 
 from __future__ import annotations
 
@@ -24,17 +21,16 @@ from workers.numerics.tensors import nan_if_not_finite
 
 @dataclass(frozen=True, kw_only=True)
 class Quantifier(InContext):
-    """At each number, is it true (1) or false (-1) of the numbers up to it; the earlier answers stand in the context.
+    """At each number: is it true (1) or false (-1) of all so far? Earlier answers are given.
 
-    Trained on numbers of N(0, `input_scale`^2) by the cross entropy of the sign. Evaluated on sequences of
-    N(0, sigma^2), conditions `length=50 sigma=3` for lengths 10, 20, ... and sigma 1, 2, ...; and on training lengths
-    with numbers of N(0, 1) and one of an extreme size in a random place, condition `deviant=100`, of which the answers
-    from that place on count. The sizes say how long, how wide and how finely, by default as in Figures 4 and 5 of
-    paper 000. A set has the same signs at all sigma and extremes, and shorter ones begin as the longest do. Which
-    number is extreme the paper leaves open.
+    Trained on numbers of N(0, `input_scale`^2) by the cross entropy of the sign. Conditions, by
+    default those of Figures 4 and 5 of paper 000: `length=50 sigma=3`, lengths 10, 20, ... of N(0,
+    sigma^2), sigma 1, 2, ...; and `deviant=100`, training lengths of N(0, 1) with one extreme
+    number at random (the paper does not say which), where answers from there on count. Sets have
+    the same signs at all sigma and extremes, and shorter ones begin as the longest do.
 
-    Nearly all answers are the same: a constant has the accuracy that the fact `chance` says, and a balanced
-    accuracy of 1/2.
+    Nearly all answers are the same: a constant has the accuracy `chance`, and a balanced one of
+    1/2.
     """
 
     EXAMPLES: ClassVar[Examples] = (
@@ -48,7 +44,7 @@ class Quantifier(InContext):
 
     @abstractmethod
     def truth(self, positive: Tensor) -> Tensor:
-        """Return what is true of the numbers up to each one, from `positive`, both [..., n] bool."""
+        """Return the answers [..., n] at each number, from `positive` [..., n], both bool."""
 
     @final
     @property
@@ -89,7 +85,7 @@ class Quantifier(InContext):
 
     @final
     def losses(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Log(1 + e^-m) of the margin m; spelled out, as torch's softplus rounds the last entries differently."""
+        """Return log(1 + e^-m) of the margin m; torch's softplus rounds other last entries."""
         margin = predictions * targets
         positive = margin >= 0
         small = torch.where(positive, -margin, margin).exp()
@@ -97,9 +93,9 @@ class Quantifier(InContext):
 
     @final
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return counts of answers and of right ones by the truth, for `summary`, and the two metrics that are means.
+        """Return counts of answers and of right ones by the truth, for `summary`, and two means.
 
-        `cross_entropy` in nats; `last_accuracy`: whether the answer on the whole sequence is right.
+        `cross_entropy` in nats; `last_accuracy`: 1 if the answer on the whole sequence is right.
         """
         answers = predictions(outputs)
         true, wanted = batch["targets"] > 0, batch["wanted"]
@@ -116,10 +112,11 @@ class Quantifier(InContext):
 
     @final
     def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:
-        """`accuracy` over all answers of all sequences; `balanced_accuracy`, its mean over true and false ones."""
+        """Return `accuracy`, `balanced_accuracy`, its mean over true and false, and the rest."""
         true, false = means["true"], means["false"]
         right_true, right_false = means["right_true"], means["right_false"]
-        rates = [right / count for right, count in ((right_true, true), (right_false, false)) if count]
+        pairs = ((right_true, true), (right_false, false))
+        rates = [right / count for right, count in pairs if count]
         return {
             "accuracy": (right_true + right_false) / (true + false),
             "balanced_accuracy": sum(rates) / len(rates),

@@ -11,7 +11,7 @@ from workers.data.tasks._addition import Addition
 
 @dataclass(frozen=True, kw_only=True)
 class Add(Addition):
-    """1009+1092 gives 2101: the most significant digit first, so that the first token of a sum needs all carries."""
+    """1009+1092 gives 2101: highest digit first, so that a sum's first token needs all carries."""
 
     def write(self, numerals: Tensor) -> Tensor:
         return numerals.flip(-1)

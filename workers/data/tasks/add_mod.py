@@ -19,11 +19,11 @@ from workers.numerics.randomness import Streams
 
 @dataclass(frozen=True, kw_only=True)
 class AddMod(Completion):
-    """a and b give (a + b) mod n; 95 % of the n^2 pairs are trained on, the others evaluated on (paper 002, Table 1).
+    """a and b give (a + b) mod n; 95 % of all pairs are for training (paper 002, Table 1).
 
-    For n = 97 these are floor(0.95 n^2) = 8,938 and 471 pairs, the same for all trials. A training batch draws pairs
-    with replacement. Paper 002 also says that every test set has 1,000 examples, which 5 % of the pairs are not:
-    validation is all 471, whatever `training.validation_batch` says, and there is no second held-out set.
+    For n = 97 these are floor(0.95 n^2) = 8,938, and 471 others, the same for all trials. Training
+    draws pairs with replacement. Paper 002 has test sets of 1,000 examples, more than there are:
+    validation is all 471, whatever `training.validation_batch` is, without a second held-out set.
     """
 
     modulus: int = size(97, low=5)

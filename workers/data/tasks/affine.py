@@ -20,18 +20,19 @@ from workers.numerics.randomness import Streams
 @final
 @dataclass(frozen=True, kw_only=True)
 class Affine(InContext):
-    """Prompts of y = a x + b, trained with a, b of N(0, 1) and x of N(0, `input_scale`^2) by the squared error.
+    """Prompts of y = a x + b; a, b are of N(0, 1), x of N(0, `input_scale`^2), errors squared.
 
-    Source: paper 000, section 3. Each prompt has a function of its own (the paper: 64 prompts each of 100 functions),
-    and evaluation sets share one draw. Conditions:
+    Source: paper 000, section 3. Each prompt has a function of its own (the paper: 64 prompts each
+    of 100 functions), and evaluation sets share one draw. Conditions:
 
-    `functions=3 inputs=2`: a, b of N(0, 3^2), x of N(0, 2^2), all pairs of 1, 2, ... (Figures 3, 11, Tables 1, 6).
+    `functions=3 inputs=2`: a, b of N(0, 3^2), x of N(0, 2^2), all pairs of 1, 2, ... (Figures 3,
+    11, Tables 1, 6).
     `deviant=100`: x_1 of N(0, 100^2), all else of N(0, 1) (Table 5).
-    `slope=10 reach=3`: y = 10 x with x evenly spaced on -3 .. 3, shuffled, and `slope=1 reach=30`: there the largest
-    and the smallest output tell boundary values, which a model does not get past (Figures 1 and 9).
-    `slope=10 asked=-2.5`, with `questions`: y = 10 x with x of N(0, 1), but for the last x, which is -2.5; there
-    `answer` is the curve that these figures show. As many such x are spaced evenly on -`reach` .. `reach`, and on
-    `slope` times as much for y = x.
+    `slope=10 reach=3`: y = 10 x with x evenly spaced on -3 .. 3, shuffled, and `slope=1 reach=30`:
+    the extreme outputs tell boundary values, which a model does not pass (Figures 1 and 9).
+    `slope=10 asked=-2.5`, with `questions`: y = 10 x with x of N(0, 1), but for the last x, -2.5:
+    `answer` is the curve of these figures. As many such x are spaced evenly on -`reach` .. `reach`,
+    and on `slope` times as much for y = x.
     """
 
     EXAMPLES: ClassVar[Examples] = (
@@ -86,11 +87,11 @@ class Affine(InContext):
         return (predictions - targets).square()
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """`mse` by equation 2: squared errors from the third point on, summed and divided by all n points.
+        """Return `mse` by equation 2: squared errors from the third point on, over all n points.
 
-        On the same prompts `zero_mse` of the answer 0 and `least_squares_mse` of the line through the points before:
-        rounding alone. `highest_output` and `lowest_output`, of a prompt's predictions from the third point on. With
-        `questions` also `answer`, the prediction at the last point.
+        On the same prompts `zero_mse` of the answer 0 and `least_squares_mse` of the line through
+        the points before (rounding alone); `highest_output` and `lowest_output` from the third
+        point on. With `questions` also `answer`, the prediction at the last point.
         """
         counted = predictions(outputs)[:, 2:]
         targets = batch["targets"][:, 2:].to(outputs.dtype)
@@ -104,7 +105,7 @@ class Affine(InContext):
         return found | {"answer": counted[:, -1]} if self.questions else found
 
     def facts(self) -> Params:
-        """`chance`: the expected `zero_mse`, E[y^2] = `input_scale`^2 + 1 on the points that count."""
+        """Return `chance`, the expected `zero_mse`, of E[y^2] = `input_scale`^2 + 1."""
         return {"chance": (self.input_scale**2 + 1) * (self.points - 2) / self.points}
 
     def _draw(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -114,7 +115,7 @@ class Affine(InContext):
 
 
 def evaluation_set(x: Tensor, y: Tensor) -> Batch:
-    """Return a set of prompts x, y [L, N, n] with the error of least squares on them, as the model sees them."""
+    """Return prompts x, y [L, N, n] as the model sees them, with the error of least squares."""
     batch = sequences(x, y, torch.ones_like(y, dtype=torch.bool))
     x, y = x.float().double(), batch["targets"].double()
     errors = (least_squares(x, y) - y)[..., 2:].square().sum(-1) / y.shape[-1]
@@ -122,9 +123,9 @@ def evaluation_set(x: Tensor, y: Tensor) -> Batch:
 
 
 def least_squares(x: Tensor, y: Tensor) -> Tensor:
-    """Return the line that fits the points before x best, at x, from the third on, [..., n].
+    """Return at x, from the third on, the line that best fits the points before it, [..., n].
 
-    Level where they have one x between them. Sums start at the first point, so that they lose few digits.
+    Level if they share one x. Sums start at the first point, so that they lose few digits.
     """
     u, v = x - x[..., :1], y - y[..., :1]
     count = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device).clamp(min=1)

@@ -1,4 +1,4 @@
-"""CLRS-Text: algorithms of a textbook, their inputs and answers written out."""
+"""CLRS-Text: the inputs and answers of a textbook's algorithms, written out."""
 
 from __future__ import annotations
 
@@ -24,30 +24,32 @@ from workers.numerics.randomness import Purpose, Streams
 
 @dataclass(frozen=True, kw_only=True)
 class ClrsText(Completion):
-    r"""An algorithm's input and output as text, one token per character; evaluated on larger inputs than trained on.
+    r"""An algorithm's input and output as text, a token a character; evaluated on larger inputs.
 
-    "insertion_sort:\nkey: [0.548 0.715 0.602 0.544]\npred:\n" asks for "[0.544 0.548 0.602 0.715]\n\n". After Markeeva
-    et al., "The CLRS-Text Algorithmic Reasoning Language Benchmark" (arXiv 2406.04229), character by character as
-    version 2.0.3 of its generator (dm-clrs) writes inputs cut to three decimals: the last line break of the question
-    asks, and the answer ends with two. Tokens are the 48 characters of `ALPHABET`, whatever the algorithm. All sorts
-    have the same answers; they differ in their names and their `hints`. So do both string matchers and both hulls.
+    "insertion_sort:\nkey: [0.548 0.715 0.602 0.544]\npred:\n" asks for
+    "[0.544 0.548 0.602 0.715]\n\n". After Markeeva et al., "The CLRS-Text Algorithmic Reasoning
+    Language Benchmark" (arXiv 2406.04229), as version 2.0.3 of its generator (dm-clrs) writes
+    inputs cut to three decimals: the last line break of the question asks, and the answer ends with
+    two. Tokens are the 48 characters of `ALPHABET`. All sorts have the same answers, but other
+    names and `hints`; so do both string matchers and both hulls.
 
-    Sizes are uniform on `smallest` .. `largest` in training and validation. Conditions are the sizes `farthest`,
-    `farthest` - `stride`, ... down to `smallest`, `size=16`. The size is the number of keys, nodes, or letters of both
-    strings; of `segments_intersect` every size is four ends. An example belongs to a split by one of its numbers and
-    the rest (`draw_in_split`), so that training, validation and conditions are disjoint at every size; few examples
-    exist at size 4, of `bfs` 4,096, of `lcs_length` 256, of the matchers 112. A held-out input may be another one in
-    another order.
+    Sizes are uniform on `smallest` .. `largest` in training and validation. Conditions are the
+    sizes `farthest`, `farthest` - `stride`, ... down to `smallest`, `size=16`: the number of keys,
+    nodes, or letters of both strings, for `segments_intersect` always four ends. An example belongs
+    to a split by one of its numbers and the rest (`draw_in_split`), so that training, validation
+    and conditions are disjoint at every size. Size 4 has few examples: `bfs` 4,096, `lcs_length`
+    256, the matchers 112. A held-out input may be another one in another order.
 
-    With `hints`, the sorts and `minimum` also write their steps: ", initial_trace: [...]\ntrace | pred:\n" asks for
-    "[...], [...] | [0.544 ...]\n\n". The answer counts as right only with all its steps.
+    With `hints`, the sorts and `minimum` also write their steps:
+    ", initial_trace: [...]\ntrace | pred:\n" asks for "[...], [...] | [0.544 ...]\n\n". Only with
+    all its steps does the answer count as right.
 
-    Not followed: keys are drawn in thousandths (the generator's keys of `find_maximum_subarray_kadane` are 0 twice as
-    often, and sometimes "-0.0", as points of hulls), and sums are exact, where the generator adds floating-point
-    numbers, so that ties of two parts, paths or trees may go the other way. Of equal keys, ends, penalties and weights
-    the first comes first, where the generator has none or its sort's order. Graphs with a fifth of all loops have half
-    of those of the first four nodes; points on a line are not drawn again. Of the 29 algorithms that have hints there,
-    five have them here.
+    Not followed: keys are drawn in thousandths (the generator's keys of
+    `find_maximum_subarray_kadane` are 0 twice as often, and sometimes "-0.0", as points of hulls),
+    and sums are exact, so that ties may go the other way. Of equal keys, ends, penalties and
+    weights the first comes first, where the generator has none or its sort's order. Graphs with a
+    fifth of all loops have half of those of the first four nodes; points on a line are not drawn
+    again. Of 29 algorithms with hints five have them here.
     """
 
     algorithm: str = option("insertion_sort", tuple(ALGORITHMS))
@@ -84,21 +86,20 @@ class ClrsText(Completion):
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         sizes = range(self.farthest, self.smallest - 1, -self.stride)
-        return {
-            f"size={n}": self.evaluation_set(self._examples(streams, batch, Split.TEST, n, n)) for n in reversed(sizes)
-        }
+        sets = {n: self._examples(streams, batch, Split.TEST, n, n) for n in reversed(sizes)}
+        return {f"size={n}": self.evaluation_set(examples) for n, examples in sets.items()}
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """`accuracy`: whether the whole answer is right; `token_accuracy`: the share of its characters that are.
+        """Return `accuracy`, 1 if the whole answer is right, and its `token_accuracy`.
 
-        A character is right if it is the most likely one, given the right ones before it: whole answers are right just
-        if the model writes them by itself, always taking the most likely character.
+        A character is right if it is the most likely one, given the right ones before it: a whole
+        answer is right if the model, always taking the most likely character, writes it by itself.
         """
         whole, by_token = self.whole_accuracy(outputs, batch), super().metrics(outputs, batch)
         return {"accuracy": whole, "token_accuracy": by_token["accuracy"]}
 
     def facts(self) -> Params:
-        """`chance`: how often the most frequent answer is right."""
+        """Return `chance`, the share of the most frequent answer."""
         return {"chance": _most_frequent(self)}
 
     @property
@@ -113,11 +114,9 @@ class ClrsText(Completion):
         if self.hints and isinstance(self._algorithm, Traced):
             trace = self._algorithm.trace(numbers, sizes)
         question, length = compact(write(self._question(parts, trace), sizes))
-        answer, answer_length = compact(write(self._answer(parts, trace), sizes))
+        answer, count = compact(write(self._answer(parts, trace), sizes))
         [asking] = encode("\n")
-        return Examples(
-            input=question, output=answer, input_length=length - 1, output_length=answer_length, asking=asking
-        )
+        return Examples(question, answer, input_length=length - 1, output_length=count, asking=asking)
 
     def _longest(self, size: int) -> int:
         """Return the positions of the longest text of examples of this size."""
@@ -139,7 +138,7 @@ class ClrsText(Completion):
 
 @cache
 def _most_frequent(task: ClrsText) -> float:
-    """Return the share of the most frequent answer among 1,024 fixed examples of the training sizes."""
+    """Return the share of the most frequent of 1,024 fixed examples' answers, in training sizes."""
     streams = Streams.of(torch.zeros(1, dtype=torch.int64), Purpose.VALIDATION_DATA, 0)
     batch = task.validation(streams, 1024)
     answers = batch["targets"][0].masked_fill(~batch["wanted"][0], task.padding)

@@ -11,7 +11,7 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins.fields import flag, size
 from spaces.records import Params
-from workers.data.splits import Split, below, draw_in_split, fractions
+from workers.data.splits import Split, below, draw_in_split, fractions, split_pair
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
 from workers.numerics.randomness import Streams
@@ -21,12 +21,12 @@ SHORTEST = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Copying(Completion):
-    """The output is the input; evaluated on longer inputs than trained on (COPY of paper 002, Table 1).
+    """The output is the input; evaluated on longer inputs (COPY of paper 002, Table 1).
 
-    Lengths are uniform on 2 .. `length` in training, on 2 .. `validation_length` in validation, and each length from
-    there to `test_length` is a condition of its own, `length=16` ...: Table 1 has 2-10, 2-15 and 16-20. An example of
-    length up to `length` belongs to training or to validation by its first two tokens and the rest (`draw_in_split`).
-    With `test_together` they are one condition more, `lengths=16-20`, an equal share of sequences each.
+    Lengths are uniform on 2 .. `length` in training, on 2 .. `validation_length` in validation;
+    each length from there to `test_length` is a condition, `length=16` ...: Table 1 has 2-10, 2-15
+    and 16-20. Up to `length` an example's first two tokens and the rest decide its split
+    (`draw_in_split`). `test_together` adds a condition of an equal share of each, `lengths=16-20`.
     """
 
     length: int = size(10, low=SHORTEST)
@@ -60,7 +60,7 @@ class Copying(Completion):
         return self._draw(streams, batch, longest, split)
 
     def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        """Lengths as in validation, "the non-linearities on 2-15" (paper 002, section 3.1); no validation example."""
+        """Return lengths as in validation, but no example of it (paper 002, section 3.1: 2-15)."""
         longest = self.validation_length
         return self._batch(self._draw(streams, batch, longest, Split.TRAINING), 2 * longest)
 
@@ -69,17 +69,14 @@ class Copying(Completion):
         lengths = SHORTEST + below(drawn[..., :1], longest - SHORTEST + 1)
         rest = below(drawn[..., 3:], self.integers)
         unread = torch.arange(SHORTEST, longest, device=drawn.device) >= lengths
-        key = torch.cat([lengths, rest.masked_fill(unread, 0)], -1)  # zeros at its end change no hash
+        key = torch.cat([lengths, rest.masked_fill(unread, 0)], -1)  # zeros change no hash
         pair = draw_in_split(drawn[..., 1], key, self.integers**2, split)
-        copied = torch.cat([(pair // self.integers)[..., None], (pair % self.integers)[..., None], rest], -1)
-        return self._repeat(copied, lengths)
+        return self._repeat(torch.cat([split_pair(pair, self.integers), rest], -1), lengths)
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         drawn = below(fractions(streams, batch, self.test_length), self.integers)
         lengths = range(self.validation_length + 1, self.test_length + 1)
-        sets = {
-            f"length={length}": self.evaluation_set(self._repeat(drawn[..., :length], length)) for length in lengths
-        }
+        sets = {f"length={n}": self.evaluation_set(self._repeat(drawn[..., :n], n)) for n in lengths}
         if self.test_together:
             turns = lengths[0] + torch.arange(batch, device=drawn.device) % len(lengths)
             together = self._repeat(drawn, turns[:, None].expand(*drawn.shape[:-1], 1))
@@ -87,14 +84,11 @@ class Copying(Completion):
         return sets
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """`accuracy`: whether all tokens of an output are the most likely ones, given the right tokens before them.
-
-        Sequence-wise, since token-wise accuracy stays high on lengths that a model fails at (paper 002, Appendix B).
-        """
+        """Return `accuracy` of whole outputs; tokens' stays high on failures (paper 002, App B)."""
         return {"accuracy": self.whole_accuracy(outputs, batch)}
 
     def facts(self) -> Params:
-        """Return `chance`, that of tokens guessed one by one, over the lengths of validation."""
+        """Return `chance`, that of tokens guessed one by one, over validation's lengths."""
         lengths = range(SHORTEST, self.validation_length + 1)
         return {"chance": sum(self.integers**-length for length in lengths) / len(lengths)}
 

@@ -1,4 +1,4 @@
-"""Whether every number so far is positive."""
+"""The task whether every number so far is positive."""
 
 from __future__ import annotations
 

@@ -15,16 +15,17 @@ from workers.numerics.randomness import Streams
 
 @dataclass(frozen=True, kw_only=True)
 class Haystack(Completion):
-    """m_1 c_1 ... m_k c_k m_u asks for the value c after the first marker that is m_u (paper 002, Table 1).
+    """m_1 c_1 ... m_k c_k m_u asks for the value c after the first marker m_u (paper 002, Table 1).
 
-    k is uniform on 1 .. `pairs`; markers and values are uniform and may repeat; u is uniform on the k pairs. Markers
-    are tokens 0 .. n - 1, also where they are asked for, and values n .. 2 n - 1. (Zhong and Andreas 2024 have distinct
-    markers, and other tokens for the question.) An example's split is a matter of c_1 and the rest (`draw_in_split`).
+    k is uniform on 1 .. `pairs`; markers and values are uniform and may repeat; u is uniform on the
+    k pairs. Markers are tokens 0 .. n - 1, also where they are asked for, and values n .. 2 n - 1.
+    (Zhong and Andreas 2024 have distinct markers, and other tokens for the question.) c_1 and the
+    rest decide the split.
 
-    No separator: the answer follows m_u. Section 3 of the paper has one in every task, but Table 1 shows none here, and
-    Zhong and Andreas have none. It decides whether small models learn the task: with 4 pairs, 16 markers, width 32,
-    batch 128 and rates .003 and .005 they reach 100 % within 2,000 steps without a separator; with one they still
-    guess among the values seen after 2,500 steps (52 to 59 %; post- or pre-norm, one seed each).
+    No separator: the answer follows m_u, as in Table 1 and Zhong and Andreas, though section 3 has
+    one in every task. Small models learn without one: with 4 pairs, 16 markers, width 32, batch 128
+    and rates .003 and .005 they reach 100 % within 2,000 steps; with one they still guess after
+    2,500 (52 to 59 %; post- or pre-norm, one seed each).
     """
 
     pairs: int = size(10)

@@ -20,12 +20,12 @@ from workers.numerics.randomness import Streams
 @final
 @dataclass(frozen=True, kw_only=True)
 class InterleavedRegression(LinearRegression):
-    """Labels y = w . x + e with the prompts, shifts and metrics of `linear_regression`, but as x_1, y_1, x_2, ..., x_q.
+    """Prompts, shifts and metrics of `linear_regression`, but as x_1, y_1, x_2, ..., x_q.
 
-    An input and its label are two positions of `dimension` features, that of a label (y, 0, ..., 0). The output at an
-    input predicts its label from the pairs before it. The loss is the mean over all inputs of a prompt, so that every
-    prefix is trained (Garg et al. 2022, section 2, without their curriculum; the GPT-2 of paper 004, Appendix K); the
-    last label alone is evaluated.
+    An input and its label are two positions of `dimension` features, that of a label (y, 0, ...,
+    0). The output at an input predicts its label from the pairs before it. The loss is the mean
+    over all inputs (Garg et al. 2022, section 2, without their curriculum; the GPT-2 of paper 004,
+    Appendix K); the last label alone is evaluated.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"dimension": 3, "pairs": 6, "shifts": "input_scale=3; noise=2 pairs=4"},)
@@ -48,11 +48,11 @@ class InterleavedRegression(LinearRegression):
         return {name: _interleave(one) for name, one in self._paired.shifted_sets(streams, batch).items()}
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Mean squared error of the labels of all inputs."""
+        """Return the mean squared error of the labels of all inputs."""
         return (outputs[:, ::2, 0] - batch["targets"].to(outputs.dtype)).square().mean()
 
     def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return targets and weights, zero at labels, where nothing is predicted."""
+        """Return targets and weights, which are zero at labels, where nothing is predicted."""
         targets = batch["targets"].to(dtype)
         return at_inputs(targets, torch.full_like(targets, 1 / targets[0].numel()))
 
@@ -66,7 +66,7 @@ class InterleavedRegression(LinearRegression):
 
 
 def _interleave(batch: Batch) -> Batch:
-    """Return `inputs` [L, N, 2 l + 1, d] and `targets` [L, N, l + 1] of pairs [L, N, l + 1, d + 1] and last labels."""
+    """Return `inputs` [L, N, 2 l + 1, d] and `targets` [L, N, l + 1] of l + 1 rows and a label."""
     pairs, asked = batch["inputs"], batch["targets"]
     labels = torch.nn.functional.pad(pairs[..., -1:], (0, pairs.shape[-1] - 2))
     inputs = torch.stack([pairs[..., :-1], labels], -2).flatten(-3, -2)[..., :-1, :]

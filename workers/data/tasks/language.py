@@ -17,10 +17,11 @@ from workers.numerics.randomness import Streams
 class Language(LanguageTask, NextToken):
     """Each token of a window of text from those before it (paper 002, section 4).
 
-    The loss is the mean over all positions; `nll`, `perplexity` and `accuracy` are those of the second half of the
-    window, so that predictions have something to go by (Appendix B). The paper's perplexity, of the training data and
-    all positions, is exp(`loss`). What the frequencies of tokens alone give is recorded as `task.chance` (accuracy) and
-    `task.unigram_perplexity`. A sentence of a probe is read after the end of a document.
+    The loss is the mean over all positions; `nll`, `perplexity` and `accuracy` are those of the
+    second half of the window, which has a context (Appendix B). The paper's perplexity, of the
+    training data and all positions, is exp(`loss`). Tokens' frequencies alone give `task.chance`
+    (accuracy) and `task.unigram_perplexity`. A sentence of a probe is read after the end of a
+    document.
     """
 
     @property

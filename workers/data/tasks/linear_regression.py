@@ -20,23 +20,24 @@ from workers.numerics.regression import draw_prompts
 from workers.numerics.temperature import Prompts, error_curve, mimic_bayes, minimize_error, predict_weights
 
 VANISHING = 1e-9
-"""The least ridge penalty, as a part of the mean sum of squares of a coordinate over the pairs."""
+"""The least ridge penalty, relative to the mean sum of squares of a coordinate over the pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearRegression(VectorTask):
-    """Labels y = w . x + e; after l pairs (x_i, y_i) the label of one more input is asked (paper 004, section 3.1).
+    """Labels y = w . x + e; after l pairs one more input's label is asked (paper 004, section 3.1).
 
-    Inputs are normal with mean (m, ..., m) and a diagonal covariance of mean eigenvalue `input_scale`, a variance;
-    its eigenvalues are `input_condition` apart, spread evenly in their logarithms, in descending order if below 1. The
-    weights w of a prompt are drawn in the same way, the noise e has the variance `noise`.
+    Inputs are normal with mean (m, ..., m) and a diagonal covariance of mean eigenvalue
+    `input_scale`, a variance; its eigenvalues are `input_condition` apart, spread evenly in their
+    logarithms, in descending order if below 1. A prompt's weights w are drawn in the same way; the
+    noise e has variance `noise`.
 
-    A position is a pair, (x_i, y_i), and the last one the question, (x_q, 0), as in equation 3: the outputs there alone
-    are trained and evaluated, on a label y_q with its noise. (The GPT-2 of the paper's Appendix K is trained on every
-    prefix of the interleaved sequence instead.)
+    A position is a pair, (x_i, y_i), and the last one the question, (x_q, 0), as in equation 3:
+    only its output is trained and evaluated, on a label y_q with its noise. (The GPT-2 of the
+    paper's Appendix K is trained on every prefix of the interleaved sequence instead.)
 
-    `shifts`: further distributions to be evaluated on, `input_scale=3; noise=2 pairs=40`; what is left out is as in
-    training. All are made of the same random numbers.
+    `shifts`: distributions to be evaluated on, too, `input_scale=3; noise=2 pairs=40`, all else as
+    in training and from the same random numbers.
     """
 
     dimension: int = size(8)
@@ -50,7 +51,7 @@ class LinearRegression(VectorTask):
     task_condition: float = knob(1.0, low=0, open_low=True)
     shifts: str = text("", plain=True)
     lemma: bool = flag(False)
-    """Whether the references have lemma 4.1's weights, too."""
+    """True if the references have the weights of lemma 4.1, too."""
 
     def __post_init__(self) -> None:
         self._conditions()
@@ -78,14 +79,14 @@ class LinearRegression(VectorTask):
         return _prompts(*self._draw(streams, batch))
 
     def validation(self, streams: Streams, batch: int) -> Batch:
-        """Beside the prompts: what other predictions make of them, `..._error` [L, N] each."""
+        """Return prompts with the errors [L, N] of other predictions on them, `..._error`."""
         return self._draw_evaluation_set(self, streams, batch)
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         return {name: self._draw_evaluation_set(other, streams, batch) for name, other in self._conditions().items()}
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Mean squared error of the label that is asked."""
+        """Return the mean squared error of the label that is asked."""
         return (outputs[:, -1, 0] - batch["targets"].to(outputs.dtype)).square().mean()
 
     @property
@@ -99,32 +100,33 @@ class LinearRegression(VectorTask):
         return targets, weights
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """`error`: squared, of the model; and on the same prompts the references.
+        """Return `error`, squared, of the model, and the references' on the same prompts.
 
-        `bayes_error`: of the posterior mean of w under the distribution that the prompts are from, the least there is
-        (equation 9, but with inputs and labels as they are, as no intercept is unknown). `least_squares_error`: of the
-        least squares solution of least norm. `zero_error`: of 0.
-        `closed_form_error`, `closed_form_optimum` and `closed_form_temperature`: of attention linearised and fitted to
-        the training distribution (`workers.numerics.temperature.fitted`), its expected error at temperature 1, the
-        least that another temperature gives, and that temperature. With `lemma`: `lemma_error` of attention linearised
-        with the weights of lemma 4.1 for the training distribution, at temperature 1; `lemma_optimum_error`, at the
-        best for the distribution that the prompts are from (theorem 4.7), and `lemma_temperature`, which that is.
+        `bayes_error`: of the posterior mean of w under the prompts' distribution, the least there
+        is (equation 9, with inputs and labels as they are, as no intercept is unknown).
+        `least_squares_error`: of the least squares solution of least norm. `zero_error`: of 0.
+        `closed_form_error`, `closed_form_optimum` and `closed_form_temperature`: of attention
+        linearised and fitted to the training distribution (`workers.numerics.temperature.fitted`),
+        the expected error at temperature 1, the least at any temperature, and that temperature.
+        With `lemma`: `lemma_error` of attention linearised with the weights of lemma 4.1 for the
+        training distribution, at temperature 1; `lemma_optimum_error`, at the best for the prompts'
+        distribution (theorem 4.7), and `lemma_temperature`, the best.
         """
-        references = {name: values for name, values in batch.items() if name not in ("inputs", "targets")}
+        references = {name: batch[name] for name in batch if name not in ("inputs", "targets")}
         return {"error": (outputs[:, -1, 0] - batch["targets"]).square(), **references}
 
     def evaluated_positions(self, batch: Batch) -> Tensor | None:
-        last = torch.arange(batch["inputs"].shape[2], device=batch["inputs"].device) + 1 == batch["inputs"].shape[2]
-        return last.expand(batch["inputs"].shape[:3])
+        shape = batch["inputs"].shape[:3]
+        return torch.arange(1 - shape[2], 1, device=batch["inputs"].device).eq(0).expand(shape)
 
     def facts(self) -> Params:
-        """`chance`: the expected `zero_error`, E[(w . x)^2] + noise."""
+        """Return `chance`, the expected `zero_error`: E[(w . x)^2] + noise."""
         one = self.prompts()
         inputs = one.input_covariance + one.input_mean[..., :, None] * one.input_mean[..., None, :]  # E[x x']
         return {"chance": float((one.tasks * inputs).sum() + one.noise)}
 
     def prompts(self, device: torch.device | str = "cpu") -> Prompts:
-        """Return the distribution, of each lane: tensors [L, ...], or [1, ...] outside the engine."""
+        """Return each lane's distribution: tensors [L, ...], or [1, ...] outside the engine."""
 
         def column(value: float | Tensor) -> Tensor:
             return torch.as_tensor(value, dtype=torch.float64, device=device).reshape(-1, 1)
@@ -137,8 +139,6 @@ class LinearRegression(VectorTask):
             task_mean=column(self.task_mean).expand(-1, self.dimension),
             task_covariance=_covariance(column(self.task_scale), column(self.task_condition), self.dimension),
         )
-
-    # -- prompts -----------------------------------------------------------------------------------------------------
 
     def _draw(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
         """Draw rows [L, N, l + 1, d + 1] of inputs and noise, and labels [L, N, l + 1], float64."""
@@ -159,12 +159,9 @@ class LinearRegression(VectorTask):
             same = [torch.as_tensor(value, dtype=torch.float64).reshape(-1, 1) for value in values]
             return torch.stack(torch.broadcast_tensors(*same))
 
-        scales, conditions, means, (noise,) = (
-            columns(self.task_scale, self.input_scale),
-            columns(self.task_condition, self.input_condition),
-            columns(self.task_mean, self.input_mean),
-            columns(self.noise),
-        )
+        scales = columns(self.task_scale, self.input_scale)
+        conditions = columns(self.task_condition, self.input_condition)
+        means, (noise,) = columns(self.task_mean, self.input_mean), columns(self.noise)
         deviations = _spread(scales, conditions, self.dimension).sqrt()  # [2, L, d]
         lanes = max(deviations.shape[1], means.shape[1], len(noise))
         found = deviations.new_zeros(lanes, 4, self.features)
@@ -173,7 +170,7 @@ class LinearRegression(VectorTask):
         return found
 
     def _along(self, inputs: Tensor, label: Tensor) -> Tensor:
-        """Repeat a row's numbers [L, d] and [L], [L, 1, (l + 1) (d + 1)]: short rows are slow."""
+        """Repeat rows' numbers [L, d] and [L], [L, 1, (l + 1) (d + 1)]: short rows are slow."""
         lanes = max(len(inputs), len(label))
         row = torch.cat([inputs.expand(lanes, -1), label[:, None].expand(lanes, 1)], -1)
         return row.repeat(1, self.context)[:, None]
@@ -196,13 +193,12 @@ class LinearRegression(VectorTask):
         if self.lemma:
             matrix, value = mimic_bayes(own)
             optimum = error_curve(matrix, value, truth).optimum
-            answers = (predict_weights(matrix, value, inputs[..., :-1, :], labels[..., :-1]) * inputs[..., -1, :]).sum(
-                -1
-            )
+            weights = predict_weights(matrix, value, inputs[..., :-1, :], labels[..., :-1])
+            answers = (weights * inputs[..., -1, :]).sum(-1)
             found["lemma_error"] = (answers - labels[..., -1]).square()
             found["lemma_optimum_error"] = (answers / optimum[:, None] - labels[..., -1]).square()
             constants["lemma_temperature"] = optimum
-        found |= {name: value[:, None].expand_as(labels[..., -1]) for name, value in constants.items()}
+        found |= {name: one[:, None].expand_as(labels[..., -1]) for name, one in constants.items()}
         return _prompts(rows, labels) | found
 
     def _conditions(self) -> Mapping[str, LinearRegression]:
@@ -212,7 +208,7 @@ class LinearRegression(VectorTask):
 
 
 def _values(shift: str) -> dict[str, Any]:
-    """Field -> value of `input_scale=3 noise=2`; raises PluginError for any other text."""
+    """Return field -> value of `input_scale=3 noise=2`; raises PluginError for other texts."""
     rules = plugins.rules(LinearRegression)
     known = [name for name in rules if name not in ("dimension", "shifts", "lemma")]
     values: dict[str, Any] = {}
@@ -253,14 +249,15 @@ def _predictors(truth: Prompts, inputs: Tensor, labels: Tensor) -> dict[str, Ten
 
 
 def _ridge(inputs: Tensor, labels: Tensor, penalty: Tensor, centre: Tensor) -> Tensor:
-    """Return the w [L, N, d] of least |y - X w|^2 + sum_i penalty_i (w_i - centre_i)^2 over all pairs but the last."""
-    given, residual = inputs[..., :-1, :], (labels - (inputs * centre[..., None, :]).sum(-1))[..., :-1]
+    """Return the w [L, N, d] with the least |y - X w|^2 + sum_i penalty_i (w_i - centre_i)^2."""
+    given = inputs[..., :-1, :]
+    residual = (labels - (inputs * centre[..., None, :]).sum(-1))[..., :-1]
     normal = given.mT @ given + penalty.diag_embed()
     return centre + torch.linalg.solve(normal, (given.mT @ residual[..., None])[..., 0])
 
 
 def _prompts(rows: Tensor, labels: Tensor) -> Batch:
-    """Return the prompts: labels in their rows' last places, the last of them for a target and 0 in its place."""
+    """Return prompts: labels last in their rows, the last of them for a target and 0 instead."""
     inputs = rows.float()
     inputs[..., -1] = torch.nn.functional.pad(labels[..., :-1], (0, 1))
     return {"inputs": inputs, "targets": labels[..., -1]}

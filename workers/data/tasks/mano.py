@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spaces.plugins.fields import size
 from spaces.records import Params
-from workers.data.splits import Split, below, draw_in_split, fractions
+from workers.data.splits import Split, below, draw_in_split, fractions, split_pair
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
 from workers.data.tasks._expressions import PAD, Forms, forms
@@ -22,17 +22,18 @@ from workers.numerics.tensors import constant
 class Mano(Completion):
     """Nested +, - and * modulo n, in infix notation: (2-(6-1))*3 gives 5 (paper 002, Table 1).
 
-    Scaled down from Allen-Zhu 2025 as paper 002 does: n = 7, 1 to 3 operations, no token for their number, 100,000
-    training examples. The number of operations is uniform; one of m operations has a left part of 0 .. m - 1, uniform,
-    and the rest on its right. Numbers are tokens 0 .. n - 1, then + - * ( and ).
+    Scaled down from Allen-Zhu 2025 as paper 002 does: n = 7, 1 to 3 operations, no token for their
+    number, 100,000 training examples. The number of operations is uniform; of m operations the left
+    part has 0 .. m - 1, uniform. Numbers are tokens 0 .. n - 1, then + - * ( and ).
 
-    The training set is fixed, the same for all trials, and batches draw from it with replacement; it repeats short
-    expressions and has a tenth of the 324,135 with three operations. An example's split is a matter of its first two
-    numbers and the rest (`draw_in_split`), so that validation and test are disjoint from training for every number of
-    operations: of the 147 expressions with one operation, 129 are trained on, 9 validated and 9 tested. (Paper 002
-    draws 100,000 examples and says that its test set is disjoint from them: such a set has next to no expressions of
-    one and two operations.) The test set of each number of operations is a condition, `operations=3`. Always answering
-    0 is right for 20 % in training.
+    The training set is the same for all trials, and batches draw from it with replacement; it
+    repeats short expressions and has a tenth of the 324,135 with three operations. An example's
+    first two numbers and the rest decide its split (`draw_in_split`), so that validation and test
+    are disjoint from training for every number of operations: of the 147 expressions with one
+    operation, 129 are trained on, 9 validated and 9 tested. (A test set disjoint from 100,000 drawn
+    examples, as paper 002 has it, has next to none of one and two operations.) The test set of each
+    number of operations is a condition, `operations=3`. Always answering 0 is right for 20 % in
+    training.
     """
 
     modulus: int = size(7, low=5, high=1000)
@@ -68,7 +69,7 @@ class Mano(Completion):
 
     @property
     def _fractions(self) -> int:
-        """Numbers that an example is made of: its form, its operators, its first two numbers, the other numbers."""
+        """Numbers that make an example: form, operators, first two numbers, other numbers."""
         return 2 * self.operations + 1
 
     def _examples(self, drawn: Tensor, split: Split) -> Examples:
@@ -78,7 +79,7 @@ class Mano(Completion):
         operators, numbers = below(operators, 3), below(numbers, self.modulus)
         others = self._text(table, form, operators, torch.nn.functional.pad(numbers, (2, 0)))
         pair = draw_in_split(two[..., 0], others, self.modulus**2, split)
-        numbers = torch.cat([(pair // self.modulus)[..., None], (pair % self.modulus)[..., None], numbers], -1)
+        numbers = torch.cat([split_pair(pair, self.modulus), numbers], -1)
         return Examples(
             input=self._text(table, form, operators, numbers),
             output=self._values(table, form, operators, numbers),

@@ -1,4 +1,4 @@
-"""Masked language modelling: what stood where tokens are hidden."""
+"""Masked language modelling: the hidden tokens of a text."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _WAYS: dict[str, Ask] = {"one_masked": one_masked, "whole": whole}
 class MaskedLanguage(LanguageTask, SomeTokens):
     """Hidden tokens of a window of text from all the others, as in BERT and RoBERTa.
 
-    Of a window's s tokens `share` * s, rounded up or down at random and at least one, are to be found. In their places
-    stand the mask token, with probability `random` a uniformly random token, or with `leave_unmasked` the token itself.
-    They are drawn anew whenever a window is. BabyBERTa (Huebner et al. 2021) has `leave_unmasked` 0. Loss and metrics
-    are means over the hidden tokens. It needs a model that sees both sides.
+    Of a window's s tokens `share` * s, rounded up or down at random and at least one, are drawn
+    anew each time. In their places stand the mask, with probability `random` a uniformly random
+    token, or with `leave_unmasked` (0 in BabyBERTa, Huebner et al. 2021) the token itself. Loss and
+    metrics are means over these. It needs a model that sees both sides.
 
-    A probe's sentence, between two ends of documents, is evaluated by `probe_way`: `one_masked` hides one token after
-    the other (BabyBERTa's "mlm" with the sum), `whole` hides none (its "holistic" score with the mean). Source: Devlin
-    et al. 2019, section 3.1; Liu et al. 2019, section 4.1.
+    A probe's sentence, between two ends of documents, is evaluated by `probe_way`: `one_masked`
+    hides one token after the other (BabyBERTa's "mlm" with the sum), `whole` none (its "holistic"
+    score with the mean). Source: Devlin et al. 2019, section 3.1; Liu et al. 2019, section 4.1.
     """
 
     share: float = knob(0.15, low=0, high=1, open_low=True)
@@ -61,7 +61,7 @@ class MaskedLanguage(LanguageTask, SomeTokens):
         return _WAYS[self.probe_way]
 
     def examples(self, windows: Tensor, streams: Streams) -> Batch:
-        """Return `inputs` with hidden tokens, `targets` without, and `wanted` [L, N, s] bool, true at hidden ones."""
+        """Return `inputs` with hidden tokens, `targets`, and `wanted` [L, N, s], True at these."""
         targets = windows[..., 1:]
         rows, length = targets.shape[1:]
         rounding, fate, other = fractions(streams, rows, 1 + 2 * length).split([1, length, length], dim=-1)

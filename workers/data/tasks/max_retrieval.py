@@ -23,20 +23,19 @@ _PRIORITY_BITS = 24
 """A priority is a multiple of 2^-24 on [0, 1): float32 holds it exactly."""
 _HIGHEST = (1 << _PRIORITY_BITS) - 1
 EVALUATED_ITEMS = 1 << 21
-"""Items of all sets of one size, at most: of 16,384 items there are 128 sets."""
+"""Most items in all sets of one size: of 16,384 items there are 128 sets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaxRetrieval(SetTask):
-    """The class of the item of highest priority, among n items of a priority on [0, 1) and a class, both uniform.
+    """The class of the item of highest priority, of n items with uniform priorities and classes.
 
-    An item's features are its priority and its class, one-hot; the query, uniform on [0, 1), says nothing. All sets of
-    a training batch have the same n, uniform on `smallest` .. `items`. Evaluated on sets of `items` and, under the
-    conditions `items=32`, `items=64` and so on, of twice as many, four times as many, up to `largest`: there softmax
-    attention disperses. The sets of these sizes are the same items, grouped otherwise, in the memory of one. Source:
-    paper 001, Appendix A.2 and Table 1.
-
-    Legend: L lanes, N sets, n items, f features.
+    An item's features are its priority on [0, 1) and its class, one-hot; the query, uniform on [0,
+    1), says nothing. All sets of a training batch have the same n, uniform on `smallest` ..
+    `items`. Evaluated on sets of `items` and, under the conditions `items=32`, `items=64` and so
+    on, of twice as many, four times as many, up to `largest`: there softmax attention disperses.
+    These sets are the same items, grouped otherwise, in the memory of one. Source: paper 001,
+    Appendix A.2 and Table 1. Legend: L lanes, N sets, n items, f features.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"largest": 64},)
@@ -83,12 +82,12 @@ class MaxRetrieval(SetTask):
         return self._draw_evaluation_sets(streams, batch, [self.items])[self.items]
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
-        """Draw `batch` sets of each size, or fewer where these would have more than `EVALUATED_ITEMS` items."""
+        """Draw `batch` sets of each size, or fewer of more than `EVALUATED_ITEMS` items in all."""
         sets = self._draw_evaluation_sets(streams, batch, self._further_sizes())
         return {f"items={items}": found for items, found in sets.items()}
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Cross entropy of the class, averaged over sets."""
+        """Return the cross entropy of the class, averaged over sets."""
         return cross_entropy(outputs, batch["target"]).mean()
 
     @property
@@ -100,12 +99,10 @@ class MaxRetrieval(SetTask):
         return target, torch.full(target.shape, 1 / target.shape[1], dtype=dtype, device=target.device)
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """`accuracy`, whether the most likely class is the right one, and `cross_entropy` in nats."""
+        """Return `accuracy`, 1 if the most likely class is right, and `cross_entropy` in nats."""
         right = (outputs.argmax(-1) == batch["target"]).to(outputs.dtype)
-        return {
-            "accuracy": right + nan_if_not_finite(outputs),
-            "cross_entropy": cross_entropy(outputs, batch["target"]),
-        }
+        losses = cross_entropy(outputs, batch["target"])
+        return {"accuracy": right + nan_if_not_finite(outputs), "cross_entropy": losses}
 
     def facts(self) -> Params:
         return {"chance": 1 / self.classes}
@@ -115,7 +112,7 @@ class MaxRetrieval(SetTask):
         return [self.items << doubling for doubling in range(1, doublings + 1)]
 
     def _draw_evaluation_sets(self, streams: Streams, batch: int, sizes: Sequence[int]) -> dict[int, Batch]:
-        """Size -> full sets of it; `relevant` [L, N, n] bool is true at the item to find."""
+        """Return size -> full sets of it; `relevant` [L, N, n] is True at the item to find."""
         counts = {items: max(1, min(batch, EVALUATED_ITEMS // items)) for items in sizes}
         total = max((items * count for items, count in counts.items()), default=0)
         query, words = streams.words(batch + total).split([batch, total], dim=-1)
@@ -127,20 +124,17 @@ class MaxRetrieval(SetTask):
         return found
 
     def _draw(self, words: Tensor) -> _Items:
-        """Items, one out of each word [L, M]."""
+        """Return items, one out of each word [L, M]."""
         priority, kind = words >> (64 - _PRIORITY_BITS) & _HIGHEST, below(words & _FRACTION, self.item_classes)
         features = torch.cat([_unit(priority)[..., None], one_hot(kind, self.item_classes, torch.float32)], dim=-1)
         return _Items(features, priority, kind)
 
     @staticmethod
     def _sets(drawn: _Items, query: Tensor, lengths: Tensor, size: int) -> tuple[Batch, Tensor]:
-        """Return the batch of the first items, `size` for each query [L, N], and the place [L, N, 1] of each winner.
-
-        Of equal priorities the last item's wins.
-        """
+        """Return the first items in sets of `size`, and winners [L, N, 1], the last of equals."""
         features, priority, kind = (of[:, : query.shape[1] * size].unflatten(1, (-1, size)) for of in drawn)
         place = torch.arange(size, device=query.device)
-        ranks = (priority * size + place).masked_fill(place >= lengths[..., None], -1)  # all different
+        ranks = (priority * size + place).masked_fill(place >= lengths[..., None], -1)  # no ties
         winner = ranks.amax(-1, keepdim=True) % size
         target = kind.gather(-1, winner)[..., 0]
         asked = _unit(query >> (64 - _PRIORITY_BITS) & _HIGHEST)[..., None]
@@ -156,5 +150,5 @@ class _Items(NamedTuple):
 
 
 def _unit(fraction: Tensor) -> Tensor:
-    """Multiples of 2^-24 as float32."""
+    """Return multiples of 2^-24 as float32."""
     return fraction.float() * 2.0**-_PRIORITY_BITS

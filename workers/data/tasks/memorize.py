@@ -19,12 +19,12 @@ from workers.numerics.randomness import Streams
 
 @dataclass(frozen=True, kw_only=True)
 class Memorize(Completion):
-    """Two integers in 1 .. n are a key, a third one its value, drawn once for each of n^2 keys (paper 002, Table 1).
+    """A fixed random table from keys, two integers in 1 .. n, to a third (paper 002, Table 1).
 
-    Integer i is token i - 1 in all three places; Zhong and Andreas 2024 give the two parts of a key tokens of their
-    own. A training batch draws keys with replacement. There is nothing to generalise to: validation is the whole table,
-    so that accuracy is accuracy on the training set, whatever `training.validation_batch` says. All trials have the
-    same table. Of the 1,024 keys the most frequent value is right for 4.3 %.
+    Integer i is token i - 1 everywhere; Zhong and Andreas 2024 have other tokens for the parts of a
+    key. Training draws keys with replacement. Validation is the whole table, whatever
+    `training.validation_batch` is: nothing is generalised. All trials have the same table, whose
+    most frequent value is right for 4.3 %.
     """
 
     integers: int = size(32, low=2)

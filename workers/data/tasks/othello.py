@@ -17,25 +17,26 @@ from workers.numerics.randomness import Streams
 from workers.numerics.tensors import one_hot
 
 UNIFORM_ILLEGAL = 0.8565
-"""TVD, ITP and ITR of the uniform guess among 60 squares, in the mean of 200,000 games (standard error 0.00003)."""
+"""TVD, ITP and ITR of a uniform guess among 60 squares: mean of 200,000 games (error 0.00003)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Othello(SomeTokens):
     """Random legal games, trained on their first moves and evaluated on all (paper 003, section 6).
 
-    Each move is uniform among the legal ones. A game is the list of its squares: tokens 1 .. 60 are the squares in
-    ascending order without the four in the centre, which are never played; a pass has no token, and token 0 follows
-    where a game has ended. Every prefix predicts the next move, from the second on. (Li et al. 2023, "Emergent world
-    representations", and its code; 1 % of the games have fewer than 60 moves.)
+    Each move is uniform among the legal ones. A game is the list of its squares: tokens 1 .. 60 are
+    the squares in ascending order without the four in the centre; a pass has no token, and token 0
+    follows the end of a game. Every prefix predicts the next move, from the second on. (Li et al.
+    2023, "Emergent world representations", and its code; 1 % of the games have fewer than 60
+    moves.)
 
-    Training reads the first `length` moves s and predicts those after each; validation reads 59, so that the
-    generalisation gap is 59 - s. A game belongs to training or validation by a hash of its first 12 moves: no game that
-    is evaluated begins as one that was trained on.
+    Training reads the first `length` moves s and predicts those after each; validation reads 59, so
+    that the generalisation gap is 59 - s. A hash of a game's first 12 moves decides whether it is
+    for training or validation: no game that is evaluated begins as one that was trained on.
 
-    `games`: 0 draws fresh games at every step, so that none is seen twice, as in the paper's one epoch of 10,000,000. A
-    number: as many different ones, the same for all trials, of which every step draws with replacement. They are made
-    once (20 s for a million where there is no compiler, else 2) and kept on disk, 60 bytes each.
+    `games`: 0 draws fresh games at every step, as in the paper's one epoch of 10,000,000. A number:
+    as many different ones, the same for all trials, drawn with replacement, made once (a million in
+    2 s, 20 without a compiler) and kept on disk, 60 bytes each.
     """
 
     length: int = size(MOVES - 1, high=MOVES - 1)
@@ -62,10 +63,11 @@ class Othello(SomeTokens):
         if self.games:
             chosen = below(fractions(streams, batch), self.games)
             return pool(self.games, chosen.device)[chosen]
-        return training_games(streams.words(batch).flatten()).tokens.view(streams.lanes, batch, MOVES)
+        games = training_games(streams.words(batch).flatten())
+        return games.tokens.view(streams.lanes, batch, MOVES)
 
     def validation(self, streams: Streams, batch: int) -> Batch:
-        """Return `inputs` [L, N, 59], and `legal` [L, N, 59] int64: as bits the moves that are legal next."""
+        """Return `inputs` [L, N, 59], and the next legal moves as bits, `legal` [L, N, 59]."""
         games = validation_games(streams.words(batch).flatten())
         tokens, legal = (part.view(streams.lanes, batch, MOVES) for part in games)
         return {"inputs": tokens[..., :-1].long(), "legal": legal[..., 1:]}
@@ -74,9 +76,10 @@ class Othello(SomeTokens):
         return batch["targets"] != 0  # no move follows where a game has ended
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """TVD, ITP, ITR (paper 003, eq. 16-18), averaged over the prefixes of each game after which a move is legal.
+        """Return TVD, ITP, ITR (paper 003, eq. 16-18), averaged over prefixes with a legal move.
 
-        The truth is uniform over the legal moves; token 0 is illegal. Of equal logits the lowest token's counts.
+        The truth is uniform over legal moves; token 0 is illegal. The lowest of equal logits
+        counts.
         """
         squares = torch.tensor(SQUARES, device=outputs.device)
         legal = ((batch["legal"][..., None] >> squares) & 1).to(outputs.dtype)
@@ -91,7 +94,7 @@ class Othello(SomeTokens):
             "itp": (probabilities * (1 - legal)).sum(-1),
             "itr": (best * (1 - legal)).sum(-1),
         }
-        return {name: (value * going_on).sum(-1) / going_on.sum(-1) for name, value in values.items()}
+        return {name: (one * going_on).sum(-1) / going_on.sum(-1) for name, one in values.items()}
 
     def facts(self) -> Params:
         return {"generalisation_gap": MOVES - 1 - self.length, "chance": UNIFORM_ILLEGAL}

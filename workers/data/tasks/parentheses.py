@@ -1,4 +1,4 @@
-"""Parentheses: whether a string of them is balanced."""
+"""Parentheses: the task whether a string of them is balanced."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ MUTATIONS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Parentheses(Completion):
-    """Is a string of ( and ), tokens 0 and 1, balanced? Token 3 says yes, 2 no (paper 002, Table 1).
+    """Is a string of ( and ), tokens 0 and 1, balanced? Token 3: yes, 2: no (paper 002, Table 1).
 
-    Trained on lengths 1 .. `length`, evaluated on `length` + 1 .. 2 `length`: 1-20 and 21-40. Validation and test sets
-    are alike, and disjoint from training by length.
+    Trained on lengths 1 .. `length`, evaluated on `length` + 1 .. 2 `length`: 1-20 and 21-40.
+    Validation and test sets are alike.
 
-    After the generator of Zhong and Andreas 2024: a third of the strings are random, of a uniform length; the others
-    are balanced, of a uniform number of pairs, and half of these then change three times: each time two places swap
-    (1/4), or one flips (1/4), or nothing happens. Balanced strings are uniform among those of their length here (Arnold
-    and Sleep, "Uniform Random Generation of Balanced Parenthesis Strings", 1980), where theirs come from a grammar. The
-    label is read off the string that results: 46 % are balanced in training and in validation.
+    After the generator of Zhong and Andreas 2024: a third of the strings are random, of a uniform
+    length; the others are balanced, of a uniform number of pairs, and half of these then change
+    three times: two places swap (1/4), or one flips (1/4), or nothing happens. Balanced strings are
+    uniform among those of their length (Arnold and Sleep, "Uniform Random Generation of Balanced
+    Parenthesis Strings", 1980), where theirs come from a grammar. The result's label: 46 % are
+    balanced.
     """
 
     length: int = size(20, low=2)
@@ -47,7 +48,9 @@ class Parentheses(Completion):
         return 2 * self.length + 1
 
     def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
-        shortest, longest = (1, self.length) if split is Split.TRAINING else (self.length + 1, 2 * self.length)
+        shortest, longest = 1, self.length
+        if split is not Split.TRAINING:
+            shortest, longest = longest + 1, 2 * longest
         drawn = fractions(streams, batch, 2 + 3 * MUTATIONS + longest)
         kind, size, changes, steps = drawn.split([1, 1, 3 * MUTATIONS, longest], dim=-1)
         kind = below(kind, 3)  # 0: random, 1: balanced, 2: balanced, then changed
@@ -57,16 +60,16 @@ class Parentheses(Completion):
         closing = torch.where(kind == 0, (steps >> 31).bool(), ~_draw_balanced(steps, 2 * pairs))
         for change in changes.split(3, dim=-1):
             closing = torch.where(kind == 2, _corrupt(closing, lengths, change), closing)
-        label = torch.where(_is_balanced(closing, lengths), BALANCED, UNBALANCED)
+        inside = torch.arange(longest, device=closing.device) < lengths
+        heights = ((1 - 2 * closing.long()) * inside).cumsum(-1)
+        balanced = (heights >= 0).all(-1, keepdim=True) & (heights[..., -1:] == 0)
+        label = torch.where(balanced, BALANCED, UNBALANCED)
         return Examples(
             input=closing.long(), output=label, input_length=lengths, output_length=1, asking=self.separator
         )
 
     def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        """Return the lengths of validation, `length` + 1 .. 2 `length`: what an architecture should generalise to.
-
-        Few strings of validation come up here, the shortest balanced ones.
-        """
+        """Return strings of validation's lengths; few, short ones, come up there, too."""
         return self._batch(self.examples(streams, batch, Split.VALIDATION), self.longest)
 
     def facts(self) -> Params:
@@ -74,9 +77,9 @@ class Parentheses(Completion):
 
 
 def _draw_balanced(steps: Tensor, length: Tensor) -> Tensor:
-    """[L, N, n] bool: true where a uniformly random balanced string of `length` [L, N, 1] opens.
+    """Return True where a uniformly random balanced string of `length` [L, N, 1] opens.
 
-    With r places to come and h parentheses open, the share of completions that open is (h + 2) (r - h) / (2 r (h + 1)).
+    With r places to come and h open, the share of completions that open is (h+2)(r-h) / (2r (h+1)).
     """
     height, opens = torch.zeros_like(length), list[Tensor]()
     for place, fraction in enumerate(steps.split(1, dim=-1)):
@@ -88,17 +91,10 @@ def _draw_balanced(steps: Tensor, length: Tensor) -> Tensor:
 
 
 def _corrupt(closing: Tensor, length: Tensor, change: Tensor) -> Tensor:
-    """Return the string after two places swap (1/4), or one flips (1/4), or neither; `change` [L, N, 3] fractions."""
+    """Return the string after two places swap (1/4), or one flips (1/4); `change` is [L, N, 3]."""
     kind, one, other = change.split(1, dim=-1)
     one, other, kind = below(one, length), below(other, length), below(kind, 4)
     place = torch.arange(closing.shape[-1], device=closing.device)
     differ = closing.gather(-1, one) != closing.gather(-1, other)
     swaps = (kind == 0) & differ & ((place == one) | (place == other))
     return closing ^ (swaps | ((kind == 1) & (place == one)))
-
-
-def _is_balanced(closing: Tensor, length: Tensor) -> Tensor:
-    """[L, N, 1] bool."""
-    inside = torch.arange(closing.shape[-1], device=closing.device) < length
-    heights = ((1 - 2 * closing.long()) * inside).cumsum(-1)
-    return (heights >= 0).all(-1, keepdim=True) & (heights[..., -1:] == 0)

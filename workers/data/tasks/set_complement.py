@@ -1,4 +1,4 @@
-"""The set complement task: predict the uniform distribution over the tokens that are not in the input."""
+"""The set complement task: the uniform distribution over tokens that are not in the input."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from workers.numerics.tensors import IMPOSSIBLE, cut, mean_unpadded, one_hot
 class SetComplement(NextToken):
     """Sequences without repetition, trained on short ones, evaluated on the longest.
 
-    Training sequences have `length` + 1 tokens out of `vocabulary`, drawn uniformly: each of the prefixes of length
-    1 .. s predicts the token that follows it (paper 003, 4.4; its loss, 5.3, is the mean over all prefixes). Validation
-    sequences have v - 1 tokens; every prefix is compared with the exact answer, 1 / (v - s') on each absent token
-    (5.2, 5.3). The generalisation gap is v - 1 - s (5.5). s: `length`, v: `vocabulary`, s': the length of a prefix.
+    Training sequences have s + 1 tokens of v, drawn uniformly, s = `length` and v = `vocabulary`:
+    each prefix of length 1 .. s predicts the next token (paper 003, 4.4; its loss, 5.3, is the mean
+    over prefixes). Validation sequences have v - 1 tokens; a prefix of s' is compared with the
+    exact answer, 1 / (v - s') on each absent token (5.2, 5.3). The generalisation gap is v - 1 - s
+    (5.5).
     """
 
     EXAMPLES: ClassVar[Examples] = ({"length": 5, "vocabulary": 9},)
@@ -69,23 +70,23 @@ class SetComplement(NextToken):
         return {"inputs": sequences.clamp(min=0)}
 
     def _sequences(self, streams: Streams, batch: int, length: int | Tensor, padded_length: int) -> Tensor:
-        """[L, N, padded_length] distinct tokens, of padded sequences -1 from `length` on."""
+        """Return distinct tokens [L, N, padded_length], -1 from a padded `length` on."""
         tokens = self.actual_tokens
         if isinstance(tokens, int) or isinstance(length, int):
             return streams.permutations(batch, self.vocabulary, padded_length)
         return streams.padded_permutations(batch, tokens, length, self.vocabulary, padded_length)
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return three metrics (paper 003, eq. 16-18), averaged over the prefixes of each sequence.
+        """Return three metrics (paper 003, eq. 16-18), averaged over a sequence's prefixes.
 
-        TVD: the total variation distance from the exact answer. ITP: the probability of illegal tokens, those that the
-        prefix has. ITR, the illegal token rate: the share of prefixes whose most likely token is illegal.
-
-        A tie for the largest logit goes to the lowest token, as numpy's argmax has it.
+        TVD: the total variation distance from the exact answer. ITP: the probability of illegal
+        tokens, those that the prefix has. ITR, the illegal token rate: the share of prefixes whose
+        most likely token is illegal. A tie for the largest logit goes to the lowest token, as in
+        numpy's argmax.
         """
         tokens = self.actual_tokens
         logits = cut(outputs, tokens, IMPOSSIBLE)
-        seen = one_hot(batch["inputs"], self.vocabulary, logits.dtype).cumsum(-2)  # [N, s, v] 1 where illegal
+        seen = one_hot(batch["inputs"], self.vocabulary, logits.dtype).cumsum(-2)  # [N, s, v]
         absent = cut(1 - seen, tokens, 0)
         probabilities = logits.softmax(-1)
         exact = absent / absent.sum(-1, keepdim=True)
@@ -97,5 +98,5 @@ class SetComplement(NextToken):
         }
 
     def facts(self) -> Params:
-        """`chance`: TVD, ITP and ITR of the uniform guess, the mean of s' / v over the prefixes s' = 1 .. v - 1."""
+        """Return `chance`, that of a uniform guess: the mean of s' / v over s' = 1 .. v - 1."""
         return {"generalisation_gap": self.vocabulary - 1 - self.length, "chance": 0.5}

@@ -1,4 +1,4 @@
-"""Whether some number so far is positive."""
+"""The task whether some number so far is positive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workers.data.tasks._quantifier import Quantifier
 @final
 @dataclass(frozen=True, kw_only=True)
 class Some(Quantifier):
-    """True of x_1 ... x_i when at least one of them is positive. Source: paper 000, sections 3 and 5, Appendix D."""
+    """True of x_1 ... x_i if any of them is positive. Source: paper 000, sections 3, 5, App. D."""
 
     def truth(self, positive: Tensor) -> Tensor:
         return positive.long().cumsum(-1) > 0

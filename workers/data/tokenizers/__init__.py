@@ -18,7 +18,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> Sequence[int]:
-        """Return the tokens of a text; what it has no token for is left out."""
+        """Return the tokens of a text, without what has no token."""
 
     @abstractmethod
     def decode(self, tokens: Sequence[int]) -> str:
@@ -26,11 +26,11 @@ class Encoder(ABC):
 
 
 class HasFile(Encoder):
-    """An encoder that other programs can load, as a `tokenizer.json` of Hugging Face's tokenizers."""
+    """An encoder that other programs can load, as a Hugging Face `tokenizer.json`."""
 
     @abstractmethod
     def file(self) -> tuple[str, str]:
-        """Return the file's text, with one more token as its last, and what this is called."""
+        """Return the file's text, with one more token at its end, and this token's name."""
 
 
 class Tokenizer(ABC):
@@ -38,15 +38,12 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def learn(self, documents: Iterable[str]) -> str:
-        """Learn from the training part of a corpus and return it as text; the same for the same documents.
-
-        Raises PluginError, one line, if a package that it needs is missing.
-        """
+        """Return what is learned as text, always the same; PluginError for a missing package."""
 
     @abstractmethod
     def encoder(self, learned: str) -> Encoder:
         """Return the encoder of what was learned."""
 
     def content(self) -> str:
-        """Equal for tokenizers that learn the same from the same documents."""
+        """Return a text, equal for tokenizers that learn the same from the same documents."""
         return canonical_json(config_of(self))

@@ -1,4 +1,4 @@
-"""The one door to the package tokenizers, which is loaded where a byte-pair encoding is asked for."""
+"""The one door to the package tokenizers, loaded when a byte-pair encoding is asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spaces.errors import PluginError
 from workers.data.tokenizers import Encoder, HasFile, Tokenizer
 
 _ENDS = ("<|endoftext|>", "<|end|>")
-"""Names of the token after each text: that of GPT-2, unless the vocabulary has it already."""
+"""Names of the token after each text: GPT-2's, unless the vocabulary has it already."""
 
 
 def library() -> Any:

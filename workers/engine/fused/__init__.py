@@ -1,14 +1,14 @@
 """The fused step: on a GPU, a block of threads trains a lane for many steps at a launch.
 
-Dropout, loss, gradient, clipping, AdamW and averages of the minimal transformer on the set complement task are one
-kernel, workers/numerics/cuda/minimal.cu, which draws its data itself. The tests run it in an emulator of blocks
-(tests/workers/engine/test_fused.py). A GPU uses it once it has passed its check there and is faster than the traced
-step for the structure (`trust`); else, and for all other trials, the traced step runs.
+Dropout, loss, gradient, clipping, AdamW and averages of the minimal transformer on the set
+complement task are one kernel, workers/numerics/cuda/minimal.cu, which draws its data itself; tests
+run it in an emulator. A GPU uses it once it has passed its check there and is faster than the
+traced step for the structure (`trust`).
 
-Products in tiles of TF32 (tiles.hpp) are a mode of the kernel that trains no trial: `make_step` makes it where it is
-told so, for tests and for `benchmarks.gpu`, until a GPU has shown what it brings.
+Products in tiles of TF32 (tiles.hpp) are a mode of the kernel that trains no trial: `make_step`
+makes it on request, for tests and for `benchmarks.gpu`.
 
-The names below are loaded when they are first used: a CPU needs none of the modules behind them, a fifth of a second.
+The names below are loaded when they are first used, which saves a CPU a fifth of a second.
 """
 
 from __future__ import annotations

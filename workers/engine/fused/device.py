@@ -1,4 +1,4 @@
-"""Whether and how a device makes fused steps."""
+"""The fused step on a device: whether it is used there, and its kernel."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from workers.training.recipe import SECTIONS, Recipe
 
 
 def find_obstacle(recipe: Recipe, device: torch.device, lanes: int) -> str | None:
-    """Return why packs of this recipe, with padded sizes, have no fused step here; None if they have one.
+    """Return why packs of this recipe, with padded sizes, have no fused step here, or None.
 
-    The first trial that could have one costs a check of the device, of a minute or so, and the first pack of each
-    structure some seconds in which both steps are timed at about its width. What they find is kept.
+    The first trial that could have one costs a check of the device, of a minute or so, and the
+    first pack of each structure some seconds, to time both steps at about its width. The answers
+    are kept.
     """
     if device.type != "cuda":
         return f"the fused step runs on a GPU, not on {device.type}"
@@ -41,14 +42,14 @@ def find_obstacle(recipe: Recipe, device: torch.device, lanes: int) -> str | Non
 
 
 def rates_of(recipe: Recipe, device: torch.device, lanes: int) -> Rates | None:
-    """Return how fast both steps train such a pack, at the nearest of TIMED widths; None if they could not be timed."""
+    """Return both steps' speed for such a pack at the nearest of TIMED widths; None if unknown."""
     where = torch.cuda.get_device_name(device), architecture_of(device), str(device)
     with alone(device):
         return find_rates(_timing_of(recipe, lanes), *where)
 
 
 def describe_kept_rates(recipe: Recipe, gpu: str) -> list[str]:
-    """Return a line for each width at which both steps were timed on this machine, on a GPU of this name."""
+    """Return a line for each width at which both steps were timed here, on a GPU of this name."""
     if find_step_obstacle(recipe):
         return []
     return [rates.describe() for rates in kept_rates(_timing_of(recipe, TIMED[0]), gpu)]
@@ -57,20 +58,20 @@ def describe_kept_rates(recipe: Recipe, gpu: str) -> list[str]:
 def _timing_of(recipe: Recipe, lanes: int) -> Timing:
     parts = {section: getattr(recipe, section) for section in SECTIONS if section != "training"}
     training = asdict(recipe.training)
-    shared = {name: value for name, value in training.items() if name not in ("steps", "validate_every")}
+    shared = {name: training[name] for name in training if name not in ("steps", "validate_every")}
+    structures = {name: plugins.structure_of(part) for name, part in parts.items()}
+    configs = {name: plugins.config_of(part) for name, part in parts.items()}
     return Timing(
-        structure=plugins.canonical_json({name: plugins.structure_of(part) for name, part in parts.items()} | shared),
-        configuration=plugins.canonical_json(
-            {**{name: plugins.config_of(part) for name, part in parts.items()}, "training": training}
-        ),
+        structure=plugins.canonical_json(structures | shared),
+        configuration=plugins.canonical_json(configs | {"training": training}),
         lanes=min(TIMED, key=lambda timed: abs(math.log(timed / lanes))),
     )
 
 
 def make_step(recipe: Recipe, device: torch.device, *, tf32: bool = False) -> FusedStep:
-    """Return the fused step; there is no obstacle.
+    """Return the fused step of a recipe without an obstacle; with `tf32`, that of TF32.
 
-    `tf32`: that which multiplies in TF32, whose numbers are others (`find_tile_obstacle`); no trial is trained by it.
+    The latter's numbers differ (`find_tile_obstacle`), and no trial is trained by it.
     """
     workspace = arrange(recipe, limits_of(device), tf32=tf32)
     assert workspace, "there is no obstacle"
@@ -100,7 +101,7 @@ def kernel_of(device: torch.device, *, weights_in_shared: bool, tf32: bool = Fal
 
 
 def describe() -> str:
-    """Return whether the first GPU makes fused steps, and what compiles them; the first time that costs a check."""
+    """Return whether the first GPU makes fused steps, and their compiler; checks it at first."""
     try:
         compiler = compiler_version()
     except CompilerError as error:

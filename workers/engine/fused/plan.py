@@ -1,9 +1,8 @@
-"""The plan that the fused step hands to its kernel, and the layout of a block's arrays in memory.
+"""The plan that the fused step hands to its kernel, and the layout of a block's arrays.
 
-The kernel reads the plan as numerics/cuda/plan.hpp declares it. Arrays lie in the multiprocessor's shared memory or,
-where there is no room, in the GPU's global memory.
-
-Legend: L lanes, N sequences, s positions, v tokens, d width, k key width, u value width, P parameters.
+The kernel reads the plan as numerics/cuda/plan.hpp declares it. Arrays lie in the multiprocessor's
+shared memory or, if it has no room, in global memory. Legend: L lanes, N sequences, s positions, v
+tokens, d width, k key width, u value width, P parameters.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ THREADS, TILE_THREADS = 256, 128
 TILE_LIMITS = {"length": 8, "vocabulary": 24, "width": 32}
 """The largest sizes that are multiplied in tiles, as tiles.hpp has them."""
 _DEAD_IN_TILES = ("KEYS", "PLACES", "USED", "TOKEN_ROWS", "NORMED_G", "TOKEN_QUERY_G", "TOKEN_KEY_G")
-"""Arrays that nothing reads while the sums of warps are there: they share their memory."""
+"""Arrays that nothing reads while the sums of warps exist: they share their memory."""
 _ALIGNMENT = 4
-"""Floats: an array of words starts at a multiple of theirs."""
+"""Alignment of arrays of words, in floats."""
 _TILES = ("TILE_USED", "TILE_ROWS", "TILE_OUT", "TILE_BACK", "WARP_SUMS")
 MATRICES = 7
 MOST_ROWS = 128
-"""Rows of sequences that are worked on at once, at most: more fill no more threads."""
+"""Most rows of sequences that are worked on at once: more fill no more threads."""
 
 
 class Limits(NamedTuple):
-    """Shared memory of a GPU in bytes: of a multiprocessor, of a block at most, and what each block takes beside."""
+    """Shared memory in bytes: of a multiprocessor, of a block at most, and taken by each block."""
 
     multiprocessor: int
     block: int
     reserved: int = 1024
 
     def blocks_at_once(self, shared_bytes: int) -> int:
-        """Return how many blocks, one or two, with so much shared memory a multiprocessor holds."""
+        """Return how many blocks of this size, one or two, a multiprocessor holds."""
         return 2 if shared_bytes <= self.multiprocessor // 2 - self.reserved else 1
 
 
@@ -43,14 +42,14 @@ class Workspace:
     """The layout of a block's arrays in shared and in global memory."""
 
     sequences: int
-    """How many sequences a block works on at once."""
+    """Sequences that a block works on at once."""
     weights_in_shared: bool
-    """Whether what a lane's weights take is in shared memory too, or in the GPU's own."""
+    """True if a lane's weights are in shared memory too, not in the GPU's global memory."""
     places: tuple[int, ...]
-    """The offset of each array in floats, in the order in which the kernel's plan lists them."""
+    """The offset of each array in floats, in the order of the kernel's plan."""
     shared_bytes: int
     scratch_floats: int
-    """Numbers of float32 that a block has in the GPU's global memory."""
+    """Floats of a block in the GPU's global memory."""
     threads: int = THREADS
     """The threads of a block."""
 
@@ -67,7 +66,7 @@ class Sizes(NamedTuple):
 
 
 def weight_arrays(sizes: Sizes) -> dict[str, int]:
-    """Floats of each array of a lane's weights and tokens, in the order of plan.hpp."""
+    """Return the floats of each array of a lane's weights and tokens, in the order of plan.hpp."""
     _, _, v, d, k, u = sizes
     parameters = {
         "EMBEDDING": v * odd(d),
@@ -84,7 +83,7 @@ def weight_arrays(sizes: Sizes) -> dict[str, int]:
 
 
 def token_arrays(sizes: Sizes) -> dict[str, int]:
-    """Floats of each array of tokens, for which no occurrence is like no other."""
+    """Return the floats of each array of tokens, whose occurrences are all alike."""
     _, _, v, d, k, _ = sizes
     of_width, of_key_width = v * odd(d), v * odd(k)
     tables = {"USED": of_width, "NORMED": of_width, "TOKEN_QUERY": of_key_width, "TOKEN_KEY": of_key_width}
@@ -93,31 +92,27 @@ def token_arrays(sizes: Sizes) -> dict[str, int]:
 
 
 def row_arrays(sizes: Sizes, sequences: int, *, occurrences: bool) -> dict[str, int]:
-    """Floats of each array of so many sequences; `occurrences`: of one token differ."""
+    """Return the floats of each array of so many sequences; `occurrences` of a token may differ."""
     _, s, v, d, k, _ = sizes
     rows = sequences * s
     masks = -(-rows * d // 4)  # a byte each
     drawn = {"KEYS": 2 * sequences * v, "TOKENS": sequences * (s + 1), "PLACES": sequences * v}
     masked = {"KEPT_EMBEDDING": masks if occurrences else 0, "KEPT_ROWS": masks}
     of_width, of_key_width = rows * odd(d), rows * odd(k) if occurrences else 0
-    streams = {
-        "STREAM": of_width,
-        "NORMED_ROWS": of_width if occurrences else 0,
-        "ROWS": of_width,
-        "STREAM_G": of_width,
-    }
+    normed = of_width if occurrences else 0
+    streams = {"STREAM": of_width, "NORMED_ROWS": normed, "ROWS": of_width, "STREAM_G": of_width}
     keys = dict.fromkeys(("QUERIES", "KEYS_OF_ROWS", "QUERIES_G", "KEYS_OF_ROWS_G"), of_key_width)
     weights = {"WEIGHTS": rows * odd(s), "WEIGHTS_G": rows * odd(s), "OUTPUTS": rows * odd(v)}
     return {**drawn, **masked, **streams, **keys, **weights, "ROW_FACTORS": rows, "ROW_LOSSES": rows}
 
 
 def block_arrays(sizes: Sizes) -> dict[str, int]:
-    """Floats of what a block has once."""
+    """Return the floats of the arrays that a block has once."""
     return {"LOSSES": sizes.batch, "PARTIAL_SUMS": 2 * THREADS, **dict.fromkeys(_TILES, 0)}
 
 
 def tile_arrays(sizes: Sizes) -> dict[str, int]:
-    """Floats of what a block has where it multiplies in tiles; the sizes of a warp's sums are those of tiles.hpp."""
+    """Return the floats of a block's arrays for tiles; warps' sums have the sizes of tiles.hpp."""
     most, tokens = TILE_LIMITS, sizes.tokens + 1  # the last one is none
     table, unembedding = tokens * (most["width"] + 4), most["width"] * most["vocabulary"]
     of_warp = max(3 * sizes.tokens * most["width"], 16 * (most["width"] + 4) + 8 * 52) + aligned(tokens**2)
@@ -126,9 +121,9 @@ def tile_arrays(sizes: Sizes) -> dict[str, int]:
 
 
 def lay_out(sizes: Sizes, limits: Limits, *, occurrences: bool) -> Workspace | None:
-    """Place the arrays with room for two blocks on a multiprocessor, else for one; None if they do not fit.
+    """Place the arrays for two blocks on a multiprocessor, else for one; None if too large.
 
-    Which one it is changes no bit: sums have one order, however many sequences are worked on at once.
+    The choice changes no bit: sums have one order, however many sequences are worked on at once.
     """
     halves = limits.multiprocessor // 2 - limits.reserved
     for weights_in_shared, room in ((True, halves), (True, limits.block), (False, limits.block)):
@@ -136,7 +131,7 @@ def lay_out(sizes: Sizes, limits: Limits, *, occurrences: bool) -> Workspace | N
         for sequences in range(most, 0, -1):
             found = _arrange(sizes, sequences, occurrences=occurrences, weights_in_shared=weights_in_shared)
             if found.shared_bytes <= min(room, limits.block):
-                # A block whose threads have too few rows waits most of the time: fewer blocks are then better.
+                # Threads with too few rows wait most of the time: fewer blocks are then better.
                 if sequences * sizes.length * 4 >= most * sizes.length or room == limits.block:
                     return found
                 break
@@ -144,7 +139,7 @@ def lay_out(sizes: Sizes, limits: Limits, *, occurrences: bool) -> Workspace | N
 
 
 def lay_out_tiles(sizes: Sizes, limits: Limits) -> Workspace | None:
-    """Place the arrays of a block that multiplies in tiles, a whole batch at once; None if they do not fit."""
+    """Place the arrays of a block that multiplies whole batches in tiles; None if too large."""
     arrays = weight_arrays(sizes) | token_arrays(sizes) | dict.fromkeys(row_arrays(sizes, 0, occurrences=False), 0)
     drawn = row_arrays(sizes, sizes.batch, occurrences=False)
     arrays |= {name: drawn[name] for name in ("KEYS", "TOKENS", "PLACES")} | tile_arrays(sizes)
@@ -173,12 +168,12 @@ def lay_out_tiles(sizes: Sizes, limits: Limits) -> Workspace | None:
 
 
 def aligned(floats: int) -> int:
-    """Return the floats that an array takes."""
+    """Return the floats that an array takes with its padding."""
     return -(-floats // _ALIGNMENT) * _ALIGNMENT
 
 
 def odd(count: int) -> int:
-    """Return the length of a row: threads that read a row each then read different banks of shared memory."""
+    """Return an odd length of rows, so that threads with a row each read different banks."""
     return count | 1
 
 

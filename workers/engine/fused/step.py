@@ -1,8 +1,7 @@
-"""The fused step of a pack: what its kernel is given, and the state that it leaves.
+"""The fused step of a pack: its kernel's plan, and the state after it.
 
-It trains the minimal transformer on set complement, whose data the kernel draws itself.
-
-Legend: L lanes, P parameters.
+It trains the minimal transformer on set complement, whose data the kernel draws itself. Legend: L
+lanes, P parameters.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from workers.training.recipe import Recipe, State, layout_of
 Knobs = dict[str, Tensor]
 """Dotted path -> one value [L] per lane, float64."""
 Launch = Callable[[Workspace, Plan], None]
-"""Runs the kernel on a plan, whose tensors it does not outlive; raises RuntimeError where the GPU does."""
+"""Runs the kernel on a plan while its tensors live; raises RuntimeError if the GPU fails."""
 _OF_EMBEDDING, _OF_ROWS, _WHOLE_TOKENS = 1, 2, 4
-"""Bits that say where dropout is on, and whether it drops entries of tokens' matrices."""
+"""Bits of the places of dropout, and of dropout of entries of tokens' matrices."""
 
 
 def find_obstacle(recipe: Recipe) -> str | None:
-    """Return why trials of this structure have no fused step; None if they have one where `arrange` finds room."""
+    """Return why trials of this structure have no fused step; None if `arrange` alone decides."""
     model = recipe.model
     if not isinstance(model, Minimal) or type(recipe.task) is not SetComplement:
         return "the fused step knows the minimal transformer on set complement alone"
@@ -51,7 +50,7 @@ def find_obstacle(recipe: Recipe) -> str | None:
 
 
 def find_tile_obstacle(recipe: Recipe, limits: Limits) -> str | None:
-    """Return why packs of this recipe, with padded sizes, have no fused step that multiplies in tiles of TF32."""
+    """Return why packs of this recipe, with padded sizes, have no fused step in tiles of TF32."""
     if reason := find_obstacle(recipe):
         return reason
     model, task = recipe.model, recipe.task
@@ -65,10 +64,7 @@ def find_tile_obstacle(recipe: Recipe, limits: Limits) -> str | None:
 
 
 def arrange(recipe: Recipe, limits: Limits, *, tf32: bool = False) -> Workspace | None:
-    """Place the kernel's arrays; None if they do not fit. `recipe`, with padded sizes, has no obstacle.
-
-    `tf32`: for products by tensor cores, in tiles.
-    """
+    """Place the kernel's arrays, for `tf32` in tiles, of a padded recipe; None if too large."""
     model, task = recipe.model, recipe.task
     assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
     widths = model.width, model.key_width, model.value_width
@@ -81,10 +77,10 @@ class FusedStep:
     """Many steps of L lanes at a launch; `recipe`, with padded sizes, has no obstacle."""
 
     most_blocks = 1 << 30
-    """Blocks of a launch at most, so that only those which a GPU holds at once need scratch memory."""
+    """Most blocks of a launch, so that only those that a GPU holds at once need scratch memory."""
 
     def __init__(self, recipe: Recipe, device: torch.device, kind: str, workspace: Workspace, launch: Launch) -> None:
-        """`kind`: as `Step.kind`; `workspace`: where the kernel's arrays lie on the device."""
+        """`kind`: as `Step.kind`; `workspace`: the layout of the kernel's arrays."""
         self.kind = kind
         self.recipe, self.device, self.workspace, self.launch = recipe, device, workspace, launch
         self._scalars = Scalars(recipe, device)
@@ -94,21 +90,16 @@ class FusedStep:
         self._dropped = on + _WHOLE_TOKENS * (model.dropout_unit == "token")
         shapes = [parameter.shape for parameter in layout_of(recipe).parameters.values()]
         ends = itertools.accumulate(map(math.prod, shapes))
-        self._arrays = {
-            "starts": [0, *ends][:-1],
-            "columns": [shape[-1] for shape in shapes],
-            "places": workspace.places,
-        }
+        starts, columns = [0, *ends][:-1], [shape[-1] for shape in shapes]
+        self._arrays = {"starts": starts, "columns": columns, "places": workspace.places}
 
     @property
     def setup_seconds(self) -> float:
-        """The seconds that the last new number of lanes took to record its scalars."""
+        """Seconds of the last recording of the scalars, for a new number of lanes."""
         return self._scalars.seconds
 
     def advance(self, knobs: Knobs, seeds: Tensor, state: State, most: int) -> tuple[State, int]:
-        """Return the state after a launch, and how many steps it made, at most `most`; the argument is left as it
-        was.
-        """
+        """Return the state after a launch, and its steps, at most `most`; `state` is unchanged."""
         lanes, bound, steps = len(seeds), self.recipe.bind(knobs), min(most, AHEAD)
         scalars = self._scalars.of_next(knobs, state.step)
         after: State = tree_map(lambda tensor: tensor.contiguous().clone(), state)

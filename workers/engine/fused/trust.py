@@ -1,7 +1,8 @@
-"""The decision whether a GPU's fused step trains: it must be right, and faster than the traced step.
+"""The decision whether a GPU's fused step trains: it must be right, and faster than the traced.
 
-Both are found out in processes of their own, and kept on disk by GPU, driver and kernel. Only an answer is kept, never
-a failure to answer: a time-out, a killed process or memory that ran out says nothing about the next launch.
+Processes of their own find both, and answers are kept on disk by GPU, driver and kernel. A failure
+to answer is not kept: a time-out, a killed process or a lack of memory says nothing about the next
+one.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from workers.numerics.cuda.compiler import CompilerError
 from workers.numerics.native import cache_folder
 
 SECONDS = 300.0
-"""How long a check may take: it compiles the kernel, and records traced steps of eleven structures."""
+"""Time limit of a check, which compiles the kernel and records steps of eleven structures."""
 TIMED = (16, 128, 1024)
-"""Lanes at which both steps are timed: a fused step gives each lane a block, so few lanes leave a GPU idle."""
+"""Lanes at which both steps are timed: each has a block, so that few leave a GPU idle."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -48,7 +49,7 @@ class Rates(NamedTuple):
     lanes: int
 
     def describe(self) -> str:
-        """Return the comparison as `1.7 times the traced step's speed (10,905 and 6,362 model-steps/s, 128 lanes)`."""
+        """Return the comparison, as `1.7 times the traced step's speed (10,905 and 6,362 ...)`."""
         ratio = f"{self.fused / self.traced:.2g} times the traced step's speed"
         return f"{ratio} ({self.fused:,.0f} and {self.traced:,.0f} model-steps/s, {self.lanes:,} lanes)"
 
@@ -59,22 +60,19 @@ class Timing(NamedTuple):
     structure: str
     """The configuration that its trials share, as JSON."""
     configuration: str
-    """One of them, as JSON."""
+    """The configuration of one of them, as JSON."""
     lanes: int
 
     @property
     def key(self) -> str:
-        """What the key of its rates ends with."""
+        """The end of the key of its rates."""
         return f"; {self.lanes} lanes of {self.structure}"
 
 
 @functools.cache
 def find_fault(name: str, architecture: str, device: str) -> str | None:
-    """Return why the kernel is not right on this GPU; None if it has passed its check.
-
-    The fault is logged once in a process.
-    """
-    answer = _ask(["check", device], _key(name, architecture))
+    """Return why the kernel is not right on this GPU, and log it once; None if it is right."""
+    answer = _ask(["check", device], name, architecture)
     if fault := answer.failure or answer.value:
         _LOG.warning("the fused step is not used on %s, training goes on with the traced one: %s", name, fault)
         return fault
@@ -82,13 +80,11 @@ def find_fault(name: str, architecture: str, device: str) -> str | None:
 
 
 def find_rates(timing: Timing, name: str, architecture: str, device: str) -> Rates | None:
-    """Return how fast both steps train a structure; None if they could not be timed."""
+    """Return both steps' rates for a structure; None if they could not be timed."""
     about = timing.structure, timing.lanes, name, device
     if about not in _RATES:
-        key = _key(name, architecture)
-        if isinstance(key, str):
-            key += timing.key
-        answer = _ask(["rates", device, str(timing.lanes), timing.configuration], key, timing.lanes)
+        asked = ["rates", device, str(timing.lanes), timing.configuration]
+        answer = _ask(asked, name, architecture, timing)
         _RATES[about] = None if answer.failure else Rates(**answer.value)
         if answer.failure:
             words = "the fused step was not timed beside the traced one on %s, and trains: %s"
@@ -101,7 +97,7 @@ _RATES: dict[tuple[str | int, ...], Rates | None] = {}
 
 
 def kept_rates(timing: Timing, name: str) -> list[Rates]:
-    """Return the rates of a structure that this machine keeps for GPUs of this name, whatever their driver."""
+    """Return the rates of a structure kept here for GPUs of this name, whatever their driver."""
     found: list[Rates] = []
     for file in sorted(cache_folder().glob("fused-*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -112,25 +108,22 @@ def kept_rates(timing: Timing, name: str) -> list[Rates]:
     return sorted(found, key=lambda one: one.lanes)
 
 
-def _key(name: str, architecture: str) -> str | CompilerError:
+def _ask(arguments: Sequence[str], name: str, architecture: str, timing: Timing | None = None) -> Answer:
+    """Return the answer of a check on this GPU, or of a timing."""
     try:
         driver = find_driver()
-        return f"{name}; driver {driver.version if driver else ''}; kernel {minimal.key(architecture)}"
+        key = f"{name}; driver {driver.version if driver else ''}; kernel {minimal.key(architecture)}"
     except CompilerError as error:
-        return error
-
-
-def _ask(arguments: Sequence[str], key: str | CompilerError, lanes: int | None = None) -> Answer:
-    if isinstance(key, CompilerError):
-        return Answer(failure=str(key))
+        return Answer(failure=str(error))
     command = [sys.executable, "-m", "workers.engine.fused_check", *arguments]
-    return kept_or_found(cache_folder(), key, lambda: run_check(command, SECONDS), lanes)
+    suffix, lanes = (timing.key, timing.lanes) if timing else ("", None)
+    return kept_or_found(cache_folder(), key + suffix, lambda: run_check(command, SECONDS), lanes)
 
 
 def kept_or_found(folder: Path, key: str, check: Callable[[], Answer], lanes: int | None = None) -> Answer:
-    """Return the answer that was kept for this key, else ask `check` and keep what it answers.
+    """Return the kept answer of this key, or that of `check`, which is then kept.
 
-    Rates at fewer lanes than `lanes` are not kept: there was too little memory for a while.
+    Rates at fewer lanes than `lanes` are not kept: memory was short for a while.
     """
     file = folder / f"fused-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     with suppress(OSError, ValueError, KeyError):
@@ -143,16 +136,15 @@ def kept_or_found(folder: Path, key: str, check: Callable[[], Answer], lanes: in
 
 
 def run_check(command: Sequence[str], seconds: float) -> Answer:
-    """Run a check, at most so many seconds, and return what it answers in its last line."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    """Run a check for at most so many seconds and return the answer in its last line."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     try:
         said, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):  # a process that waits for a GPU may not even be killed
+        with suppress(subprocess.TimeoutExpired):  # not even killed, if it waits for a GPU
             process.communicate(timeout=10)
         return Answer(failure=f"its check did not end within {seconds:g} seconds")
     lines = said.strip().splitlines()

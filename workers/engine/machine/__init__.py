@@ -1,1 +1,1 @@
-"""The machine that trains: its devices, GPUs, memory and processes, and how they are named."""
+"""The machine that trains: its devices, memory and processes, and their names."""

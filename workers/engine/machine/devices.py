@@ -1,4 +1,4 @@
-"""The machine's devices, and how many lanes a pack gets on each while nothing is measured."""
+"""The machine's devices, and default widths of packs on each."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from workers.engine.machine.nvidia import TorchBuild, explain_obstacle, find_dri
 from workers.engine.machine.side_by_side import PACKS
 
 WIDTHS = {"cpu": 32, "cuda": 1024}
-"""Lanes of a pack until its own width is found: what one core's cache holds; a thousand on a GPU."""
+"""Lanes of a pack until its own width is found: those of one core's cache; a thousand on a GPU."""
 
 
 def default_device() -> str:
-    """Return `cuda` where there is a GPU that computes, else `cpu`."""
+    """Return `cuda` if there is a GPU that computes, else `cpu`."""
     return "cuda" if gpus() and is_usable("cuda") else "cpu"
 
 
 def gpus() -> int:
     """Count the GPUs of this machine that torch sees."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a driver too old, in several lines: `describe_unused_gpu` has one
-        return torch.cuda.device_count() if torch.cuda.is_available() else 0  # the count alone includes cards of no use
+        warnings.simplefilter("ignore")  # of a driver too old: `describe_unused_gpu` has one line
+        # The count alone includes cards of no use.
+        return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def describe_gpus() -> list[str]:
-    """Return a line for each GPU that torch computes on; of a MIG instance its name says so."""
+    """Return a line for each GPU that torch computes on; a MIG instance's name says so."""
     lines: list[str] = []
     for index in range(gpus()) if is_usable("cuda") else ():
         properties = torch.cuda.get_device_properties(index)
@@ -44,15 +45,13 @@ def describe_gpus() -> list[str]:
 
 
 def describe_torch() -> str:
-    """Return the version of torch, and what it is built for."""
+    """Return the version of torch and of its CUDA."""
     return f"{torch.__version__}, built {f'for CUDA {torch.version.cuda}' if torch.version.cuda else 'without CUDA'}"
 
 
 def describe_unused_gpu() -> str | None:
-    """Say why torch cannot use the machine's NVIDIA cards, and the cure; None if it can or need not."""
-    if is_hidden():
-        return None
-    driver = find_driver()
+    """Return why torch cannot use the machine's NVIDIA cards, and the cure; None if it can."""
+    driver = None if is_hidden() else find_driver()
     error = _find_fault("cuda") if driver else None
     if driver is None or error is None:
         return None
@@ -65,7 +64,7 @@ def default_width(device: str) -> int:
 
 
 def device_name(device: str) -> str:
-    """Return the device's name in its maker's words; for a CPU with the cores that this process may use."""
+    """Return the device's name in its maker's words; a CPU's with the cores of this process."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     name = platform.processor() or platform.machine()
@@ -83,17 +82,17 @@ def default_workers(device: str) -> int:
 
 
 def inline_workers(device: str) -> int:
-    """Return the workers of a device in one process: one per core; several for a GPU, side by side."""
+    """Return the workers of a device in one process: one per core, or several on a GPU."""
     return default_workers(device) if device.partition(":")[0] == "cpu" else PACKS
 
 
 def is_usable(device: str) -> bool:
-    """Return whether torch can compute on the device on this machine."""
+    """Return True if torch can compute on the device."""
     return device.partition(":")[0] in WIDTHS and _find_fault(device) is None
 
 
 def _find_fault(device: str) -> str | None:
-    """Return torch's error if it cannot compute on a device: it may see a card that it has no kernels for."""
+    """Return torch's error on a device, if any: it may see a card that it has no kernels for."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Locations where workers compute: GPUs, the instances of one (MIG), or the processor."""
+"""The locations of workers: GPUs, the instances of one (MIG), or the processor."""
 
 from __future__ import annotations
 
@@ -21,22 +21,20 @@ class Location:
     """A device that one process of workers computes on."""
 
     device: str
-    """As that process names it: `cuda:1`; an instance of a GPU is its only one, `cuda`."""
+    """The device's name in that process: `cuda:1`; a GPU's instance is its only one, `cuda`."""
     name: str
-    """For people: `cuda:1: NVIDIA H100`, `MIG 1g.10gb of NVIDIA H100`."""
+    """The name for people: `cuda:1: NVIDIA H100`, `MIG 1g.10gb of NVIDIA H100`."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Variables that the process needs."""
 
 
 def locations_of(device: str) -> list[Location]:
-    """List the devices of workers whose device is `cpu`, `cuda` (all GPUs, all their instances) or `cuda:1`."""
+    """List the devices of workers on `cpu`, `cuda` (all GPUs, all instances) or `cuda:1`."""
     kind, _, index = device.partition(":")
     if kind != "cuda" or index:
         return [Location(device=device, name=f"{device}: {device_name(device)}")]
-    if instances := find_instances():
-        return [
-            Location(device="cuda", name=name, environment={"CUDA_VISIBLE_DEVICES": own}) for name, own in instances
-        ]
+    if instances := [(name, {"CUDA_VISIBLE_DEVICES": own}) for name, own in find_instances()]:
+        return [Location(device="cuda", name=name, environment=own) for name, own in instances]
     found = (f"cuda:{number}" for number in range(gpus()))
     return [Location(device=one, name=f"{one}: {device_name(one)}") for one in found]
 
@@ -49,10 +47,7 @@ def describe(locations: Sequence[Location], workers: int) -> str:
 
 
 def find_instances(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """Return name and UUID of each MIG instance that this process may use, by nvidia-smi.
-
-    CUDA shows a process one instance at most, whatever there are: each needs a process of its own.
-    """
+    """Return name and UUID of each usable MIG instance, of which CUDA shows a process one."""
     allowed = environment.get("CUDA_VISIBLE_DEVICES")
     if not torch.cuda.is_available() or (allowed is not None and "MIG-" not in allowed):
         return []

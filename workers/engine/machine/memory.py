@@ -1,4 +1,4 @@
-"""Memory: what a device has free, what a lane of a pack needs, and how to tell that there was too little."""
+"""Memory: what a device has free, what a lane needs, and errors that say it ran out."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ _PHRASES = (
     "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasLtCreate",
     "CUSOLVER_STATUS_ALLOC_FAILED",
 )
-"""How torch's plain RuntimeErrors say it. Its CUDA allocator's have a class of their own, which is lost on the way out
-of a replayed step; cuBLAS says that it is not initialized when there was no room for its handle."""
+"""Texts of torch's plain RuntimeErrors. Its CUDA allocator's have a class of their own, which a
+replayed step loses; cuBLAS says that it is not initialized if there was no room for its handle.
+"""
 SMALL = 100_000
-"""Parameters up to which a trial's state is made to see how large it is."""
+"""Largest number of parameters for which a trial's state is made to measure it."""
 HELD = 12
-"""Bytes at a traced step's peak by bytes that autograd keeps: 9 to 14 measured on a CPU, validation included."""
+"""Bytes at a traced step's peak per byte that autograd keeps: 9 to 14 on a CPU, with validation."""
 _CGROUP_FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
-"""Controller -> files of limit and usage: of the one hierarchy of version 2, and of version 1."""
+"""Controller -> files of limit and usage: version 2's one hierarchy, and version 1's."""
 
 
 Result = TypeVar("Result")
@@ -64,25 +65,24 @@ def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
         telling = (line for line in str(error).splitlines() if any(phrase in line for phrase in _PHRASES))
         line = re.sub(r"^(\w+Error: )+", "", next(telling, str(error)).strip())
         reason = shorten(line or type(error).__name__, 200)
-    if torch.device(device).type == "cuda":  # only now is the error gone, and with it what its frames held
+    if torch.device(device).type == "cuda":  # now what the error's frames held is gone
         with CAPTURING:
             torch.cuda.empty_cache()
     return Shortage(reason)
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory ran out."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
-    )
+    """Return True if an error says that memory ran out."""
+    says_so = isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
+    return says_so or isinstance(error, torch.OutOfMemoryError | MemoryError)
 
 
 def free_bytes(device: str) -> int:
-    """Return the bytes that this process could still allocate; on a CPU cgroups limit them, too."""
+    """Return the bytes that this process could still allocate, on a CPU within its cgroups."""
     if torch.device(device).type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # not Linux: take half of it as free
+    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # not Linux: half of it
     with suppress(OSError):
         lines = (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())
         free = next((int(value.split()[0]) * 1024 for key, _, value in lines if key == "MemAvailable"), free)
@@ -90,16 +90,13 @@ def free_bytes(device: str) -> int:
 
 
 def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
-    """Yield the bytes left below the limit of each memory cgroup that this process is in.
-
-    `membership` has lines `number:controllers:path` as /proc/self/cgroup has; `mount` holds the hierarchies.
-    """
+    """Yield the bytes left in the cgroups of `membership` (/proc/self/cgroup) below `mount`."""
     with suppress(OSError):
         for line in membership.read_text().splitlines():
             _, controller, path = line.split(":", 2)
             for folder in (mount / controller / path.lstrip("/"), *(mount / controller / path.lstrip("/")).parents):
                 if controller in _CGROUP_FILES and folder.is_relative_to(mount):
-                    with suppress(OSError, ValueError):  # no such folder in this container; `max`: no limit
+                    with suppress(OSError, ValueError):  # no such folder; `max`: no limit
                         limit, usage = (int((folder / name).read_text()) for name in _CGROUP_FILES[controller])
                         yield max(0, limit - usage)
 
@@ -110,12 +107,9 @@ def count_parameters(config: Mapping[str, Any]) -> int:
 
 
 def least_bytes(config: Mapping[str, Any]) -> int:
-    """Return a lower bound of the bytes that a trial of this configuration needs.
-
-    Parameters, their gradient, what the optimizer keeps of them, and averages; no activation is counted.
-    """
+    """Return a lower bound of a trial's bytes: parameters, gradient, optimizer and averages."""
     recipe = Recipe.of(config).pad()
-    layout = layout_of(recipe, "meta")  # tensors without memory, for which torch first loads a second's worth of code
+    layout = layout_of(recipe, "meta")  # without memory; its first use takes torch a second
     if layout.total <= SMALL:
         layout = layout_of(recipe)
     flat = torch.zeros(layout.total, dtype=recipe.dtype, device="cpu" if layout.total <= SMALL else "meta")
@@ -132,12 +126,11 @@ def estimate_lane_bytes(config: Mapping[str, Any]) -> int:
 
 
 def lane_bytes(recipe: Recipe) -> int:
-    """Estimate the most bytes that training and validation need for each lane: activations, and the state before and
-    after a step.
+    """Estimate the most bytes of a lane: activations, and the state before and after a step.
 
-    Activations are what autograd keeps of one trial's forward pass on the CPU, times what a step holds beyond that.
+    Activations are what autograd keeps of one trial's forward pass on the CPU, times HELD.
     """
-    sizes = {path: torch.tensor([value], dtype=torch.float64) for path, value in recipe.knobs().items()}
+    sizes = {path: torch.tensor([own], dtype=torch.float64) for path, own in recipe.knobs().items()}
     recipe = recipe.pad()
     layout = layout_of(recipe)
     flat = torch.zeros(layout.total, dtype=recipe.dtype)
@@ -149,10 +142,10 @@ def lane_bytes(recipe: Recipe) -> int:
     batch = {name: tensor[0] for name, tensor in drawn.items()}
     model = Layout.of(recipe.model.parameters(recipe.task), recipe.dtype)
     weights = torch.zeros(model.total, dtype=recipe.dtype).requires_grad_()
-    kept: dict[int, UntypedStorage] = {}  # alive until they are counted, as a freed one's address may be another's
+    kept: dict[int, UntypedStorage] = {}  # alive: a freed one's address may be reused
 
     def keep(tensor: Tensor) -> None:
-        """Note the memory alone: a node of autograd that held a tensor made by itself would never be freed."""
+        """Note the memory alone: a node that held a tensor of its own would never be freed."""
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
 
     def give_back(_: None) -> Tensor:

@@ -1,4 +1,4 @@
-"""NVIDIA cards of this machine as their driver shows them, and why torch cannot use them; asks no CUDA."""
+"""NVIDIA cards as their driver shows them, without CUDA, and why torch cannot use them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 PROC = Path("/proc/driver/nvidia")
 LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
-"""CUDA -> the first driver for it on Linux. Source: NVIDIA, "CUDA Compatibility", minor version compatibility."""
+"""CUDA -> its first driver on Linux. Source: NVIDIA, "CUDA Compatibility", minor versions."""
 _VERSION = re.compile(r"Kernel Module.*?\s(\d{3,}\.[\d.]+)")
 _WHERE = "https://pytorch.org/get-started/locally"
 
@@ -22,13 +23,13 @@ class Driver(NamedTuple):
     """A driver of NVIDIA's and the cards that it drives."""
 
     version: str
-    """`580.65.06`; empty if it does not say."""
+    """`580.65.06`; empty if unknown."""
     cards: tuple[str, ...]
-    """The model of each."""
+    """The model of each card."""
 
     def __str__(self) -> str:
-        models = dict.fromkeys(self.cards)
-        counted = [f"{self.cards.count(model)} x {model}" if self.cards.count(model) > 1 else model for model in models]
+        counts = Counter(self.cards)
+        counted = [f"{count} x {model}" if count > 1 else model for model, count in counts.items()]
         return f"{', '.join(counted)}, driver {self.version or 'of unknown version'}"
 
 
@@ -37,16 +38,13 @@ class TorchBuild(NamedTuple):
 
     version: str
     cuda: str | None
-    """The CUDA it was built for, `13.0`; None: none."""
+    """The CUDA that it was built for, `13.0`, or None."""
     error: str
-    """What it said when it was asked to compute on a card; empty if it says that there is none."""
+    """Torch's error when asked to compute on a card; empty if it sees none."""
 
 
 def find_driver(proc: Path = PROC) -> Driver | None:
-    """Return the driver and its cards; None where there is no card.
-
-    The kernel shows them, or nvidia-smi: under Windows' Linux /proc has nothing of a driver.
-    """
+    """Return driver and cards, by /proc or, as on Windows' Linux, nvidia-smi; None without any."""
     cards: list[str] = []
     for file in sorted(proc.glob("gpus/*/information")):
         with suppress(OSError):
@@ -63,7 +61,7 @@ def find_driver(proc: Path = PROC) -> Driver | None:
 
 
 def run_nvidia_smi(*arguments: str) -> str:
-    """Return what nvidia-smi prints; empty where there is none, or where it fails."""
+    """Return what nvidia-smi prints; empty if it is missing or fails."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""
@@ -74,13 +72,13 @@ def run_nvidia_smi(*arguments: str) -> str:
 
 
 def is_hidden(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the user keeps all cards from CUDA, by CUDA_VISIBLE_DEVICES."""
+    """Return True if the user hides all cards from CUDA, by CUDA_VISIBLE_DEVICES."""
     listed = environment.get("CUDA_VISIBLE_DEVICES")
     return listed is not None and listed.split(",")[0].strip() in ("", "-1", "NoDevFiles")
 
 
 def explain_obstacle(driver: Driver, torch: TorchBuild) -> str:
-    """Explain in a line why this torch cannot use these cards, with the cure."""
+    """Return in a line why this torch cannot use these cards, with the cure."""
     if torch.cuda is None:
         return (
             f"{driver} is here, but torch {torch.version} is built without CUDA; install a build with it, "

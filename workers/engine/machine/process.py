@@ -19,17 +19,18 @@ _KEPT_BYTES = 1 << 30
 
 
 def prepare() -> None:
-    """One thread per worker, and memory that is freed stays with the process.
+    """Set one thread per worker, and let freed memory stay with the process.
 
-    Operations on tiny models are too short to be split, and threads that wait for one another at each of them stall on
-    a busy machine, at worst twentyfold. And glibc gives blocks of a megabyte back to the kernel at once and asks for
-    them anew at the next operation, which costs a quarter of a step (BENCHMARKS.md).
+    Operations on tiny models are too short to be split, and threads that wait for one another at
+    each of them stall on a busy machine, at worst twentyfold. And glibc gives blocks of a megabyte
+    back to the kernel at once and asks for them again, which costs a quarter of a step
+    (BENCHMARKS.md).
 
-    On a GPU float32 products are of float32 numbers, not of TF32's ten bits, and cuBLAS has workspaces of its own for
-    each stream, without which its sums may come in another order from run to run (NVIDIA, "cuBLAS", Results
+    On a GPU float32 products are of float32 numbers, not of TF32's ten bits, and cuBLAS has
+    workspaces for each stream, or its sums could change their order (NVIDIA, "cuBLAS", Results
     Reproducibility).
     """
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a process makes its first product
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read at the first product
     torch.backends.cuda.matmul.fp32_precision = "ieee"
     torch.backends.cudnn.conv.fp32_precision = "ieee"  # pyright: ignore[reportAttributeAccessIssue]
     torch.set_num_threads(1)
@@ -42,10 +43,10 @@ def prepare() -> None:
 
 
 def use_device(device: torch.device, slot: int | None = None) -> None:
-    """Make this GPU the device of what this thread computes where code names none; each thread has its own choice.
+    """Make this GPU the default device of this thread.
 
-    It computes on the stream of a worker's slot from then on; None: on the one it has, at first that of slot 0. So
-    nothing is asked of CUDA's default stream, on which no graph can be captured.
+    From then on it computes on the stream of a worker's slot, or, for None, on its own, at first
+    that of slot 0. So nothing uses CUDA's default stream, on which no graph can be captured.
     """
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -55,11 +56,11 @@ def use_device(device: torch.device, slot: int | None = None) -> None:
 
 @contextmanager
 def flush_subnormals() -> Generator[None]:
-    """Numbers below the smallest normal one are zero in this thread while it lasts, and as before afterwards.
+    """Treat numbers below the smallest normal one as zero in this thread for a while.
 
-    Each of them costs a hundred cycles, and a moment of a gradient that is zero stays subnormal for ever. A pack trains
-    and evaluates under this setting whatever thread it is in and whichever step it has, since bits depend on it: so a
-    replay, which has a thread of its own, gives the same numbers.
+    Each of them costs a hundred cycles, and the moment of a gradient that is zero stays subnormal
+    for ever. A pack trains and evaluates so whatever its thread and step, since bits depend on it:
+    a replay, which has a thread of its own, then gives the same numbers.
     """
     before = math.ulp(0.0) == 0.0  # the smallest subnormal number of all
     torch.set_flush_denormal(True)

@@ -1,10 +1,9 @@
-"""Workers of one process that compute on the same GPU, each on a CUDA stream of its own, or one of them alone.
+"""Workers of one process on the same GPU, each on a CUDA stream of its own, or one alone.
 
-A pack of few lanes leaves most of a GPU idle, which other packs use meanwhile: what a thread asks of its stream does
-not wait for the streams of others, and who reads a number waits for its own stream alone. What is timed has the GPU for
-itself.
+A pack of few lanes leaves most of a GPU idle for others: streams do not wait for one another, and a
+thread that reads a number waits for its own alone. A measurement has the GPU for itself.
 
-Memory that a stream's work frees is given to the same stream again, so that packs share no tensor that a kernel writes.
+A stream's freed memory is given to the same stream again, so that packs share no tensor in use.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from typing import final
 import torch
 
 PACKS = 4
-"""Workers that share a GPU where nobody names a number, each with a pack; a guess, not measured."""
+"""Default number of workers that share a GPU, each with a pack; a guess, not measured."""
 
 CAPTURING = threading.Lock()
-"""Held while a CUDA graph is captured: meanwhile no other is, and torch's allocator gives no memory back."""
+"""Held while a CUDA graph is captured: no other is, and torch's allocator frees no memory."""
 
 _STREAMS: dict[tuple[torch.device, int], torch.cuda.Stream] = {}
 _MAKING = threading.Lock()
 
 
 def use_stream(device: torch.device, slot: int) -> None:
-    """Let this thread compute on a slot's stream of a GPU, the same one in all threads: they share the slot's packs."""
+    """Let this thread compute on a slot's stream of a GPU, which is the same in all threads."""
     with _MAKING:
         if (device, slot) not in _STREAMS:
             _STREAMS[device, slot] = torch.cuda.Stream(device)
@@ -36,7 +35,7 @@ def use_stream(device: torch.device, slot: int) -> None:
 
 @final
 class SideBySide:
-    """A lock of a GPU, which several threads hold together, or one of them alone."""
+    """A lock that several threads hold together, or one of them alone."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()  # whose lock who is alone holds, and may take again
@@ -57,7 +56,7 @@ class SideBySide:
 
     @contextmanager
     def alone(self) -> Generator[None]:
-        """Compute while nobody else does; not while together."""
+        """Compute while no other thread does; not while together."""
         with self._changed:
             self._waiting += 1
             try:
@@ -79,7 +78,7 @@ def together(device: torch.device) -> AbstractContextManager[None]:
 
 @contextmanager
 def alone(device: torch.device) -> Generator[None]:
-    """Have a GPU for a measurement, as `SideBySide.alone`, once all that was asked of it is done."""
+    """Hold a GPU alone for a measurement, once all its work is done."""
     with _GPU.alone() if device.type == "cuda" else nullcontext():
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()

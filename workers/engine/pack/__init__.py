@@ -1,9 +1,9 @@
-"""A pack: trials of one structure that train together on one device, each in a lane of its own.
+"""A pack: trials of one structure that train together on a device, each in its own lane.
 
-All lanes make an optimizer step together (`workers.engine.step`). The modules of the package: `lanes` knows
-which trial is at which lane index and how far it is, `lane_tensors` holds the stacked tensors, `lane_data`
-draws the data, `stepping` makes the steps, `lineage` lists what a copied trial has to train first,
-`saved_states` takes snapshots and finds the checkpoint to resume from, `evaluation` computes metrics,
+All lanes make an optimizer step together (`workers.engine.step`). The modules: `lanes` knows which
+trial is at which lane index and how far it is, `lane_tensors` holds the stacked tensors,
+`lane_data` draws the data, `stepping` makes the steps, `lineage` lists what a copied trial has to
+train first, `saved_states` takes snapshots and finds checkpoints, `evaluation` computes metrics,
 `reporting` writes reports.
 """
 
@@ -31,25 +31,23 @@ from workers.engine.step import step_of
 from workers.training.recipe import Recipe, initial_state, layout_of
 
 CHECK_STEPS = 50
-"""Steps that callers train a pack at a time, at most; after them divergence and the clock are checked."""
+"""Most steps that callers train a pack at a time before they check divergence and the clock."""
 
 
 class Pack:
     """Trials of one structure that train together, each in a lane of its own.
 
-    A lane's results depend on its trial alone: data, dropout and initial parameters come from counter-based
-    random streams, addressed by the trial's seed and step, and no operation mixes lanes. So a checkpoint
-    holds a lane's `State` and nothing else: there is no random generator and no position in the data to save.
+    A lane's results depend on its trial alone: data, dropout and initial parameters come from
+    counter-based streams, addressed by seed and step, and no operation mixes lanes. So a checkpoint
+    is a lane's `State`, without random generators or positions in the data.
 
-    Several studies may have lanes in one pack. Trial numbers are unique within a study only: methods that
-    take trial numbers and no `study` mean study 0, which is that of a pack that is not shared.
+    Several studies may have lanes in one pack. Trial numbers are unique within a study only:
+    methods that take numbers and no `study` mean study 0, which is that of a pack that is not
+    shared.
     """
 
     def __init__(self, trial: Trial, *, width: int, device: str = "cpu", archive: Archive | None = None) -> None:
-        """Make a pack for trials with the structure of `trial`; all its lanes, at least two, are free.
-
-        `archive`: where `fill` reads the checkpoints of trials unless it is given another archive.
-        """
+        """Make a pack with two or more free lanes; `fill` reads checkpoints from `archive`."""
         self.structure = trial.structure
         self.device = torch.device(device)
         use_device(self.device)
@@ -61,7 +59,7 @@ class Pack:
         self._tensors = LaneTensors.of_copies(trial, self._recipe, self._layout, self.width, self.device)
 
     def _make_step(self) -> None:
-        """Make the step, the reporting and the counters, of which a pack that is split off needs its own."""
+        """Make the step, the reporting and the counters, which no two packs share."""
         self._step = step_of(self._recipe, self.structure, self.device, self.width)
         self._stepper = stepper_of(self._recipe, self._step, self.device)
         self._reporting = Reporting(self._recipe, self._layout, self._step.kind, self.device)
@@ -78,7 +76,7 @@ class Pack:
 
     @property
     def setup_seconds(self) -> float:
-        """Seconds that the step took to adapt to the last new width, as by being recorded; 0 if none."""
+        """Seconds that the step took to adapt to the last new width; 0 if none."""
         return self._step.setup_seconds
 
     @property
@@ -96,12 +94,12 @@ class Pack:
         return self._lanes.trials.count(None)
 
     def fill(self, trials: Iterable[Trial], study: int = 0, archive: Archive | None = None) -> None:
-        """Start trials of this pack's structure in free lanes; `archive`: where their checkpoints are read.
+        """Start trials of this pack's structure in free lanes; `archive` has their checkpoints.
 
-        A trial resumes from its newest intact checkpoint, if it has one. Otherwise a copy of another trial
-        gets the parent's state if the parent's lane is at the step of the copy. Otherwise the lane starts at
-        step 0 with the first ancestor of the trial, or the trial itself. The results are the same in all
-        three cases.
+        A trial resumes from its newest intact checkpoint. Without one, a copy of another trial gets
+        the parent's state if the parent's lane is at the step of the copy. Otherwise the lane
+        starts at step 0 with the trial's first ancestor, or the trial itself. The results are the
+        same in all three cases.
         """
         archive = archive or self._archive
         # A checkpoint file holds the states of many trials: read it once for all of them.
@@ -128,12 +126,12 @@ class Pack:
             self._lanes.trials[index] = running
 
     def release(self, numbers: Iterable[int], study: int = 0) -> None:
-        """Free the lanes of these trials; numbers of trials that are not in the pack are ignored."""
+        """Free the lanes of these trials; numbers that are not in the pack are ignored."""
         self._lanes.release(numbers, study)
 
     def split_off(self, study: int) -> Pack:
         """Move this study's lanes into a new pack and return it; their results do not change."""
-        moved = [(index, running) for index, running in self._lanes.occupied if running.study == study]
+        moved = [(at, one) for at, one in self._lanes.occupied if one.study == study]
         pack = copy.copy(self)
         pack._lanes = Lanes(max(len(moved), NARROWEST))
         pack._lanes.trials[: len(moved)] = [running for _, running in moved]
@@ -143,23 +141,23 @@ class Pack:
         return pack
 
     def resize(self, width: int) -> None:
-        """Change the number of lanes and move running trials to the front; their results do not change."""
+        """Change the number of lanes; running trials move to the front, with the same results."""
         width = max(width, NARROWEST)
         if width == self.width:
             return
         occupied = [index for index, _ in self._lanes.occupied]
         assert len(occupied) <= width, "running trials must fit"
-        # `select` makes all new tensors before any is replaced: if memory runs out, the pack is unchanged.
+        # `select` makes all new tensors first: if memory runs out, the pack is unchanged.
         self._tensors = self._tensors.select((occupied + [0] * width)[:width])
         self._lanes.resize(width)
 
     def train(self, most: int) -> list[Report]:
-        """Train all lanes until a report of any lane is due, at most `most` steps; release trials that end.
+        """Train until a report is due, at most `most` steps; release trials that end.
 
-        Returns the reports that are due, and those of trials that have diverged on the way. If an error is
-        raised, as when memory runs out, every lane is at the end of its last complete step, and reports that
-        were due then are due at the next call. After an interrupt a pack is not trained on: large moments, which
-        are written in place, may be a step ahead.
+        Returns due reports, and those of trials that have diverged. After an error, as of memory,
+        every lane is at the end of its last complete step, and reports that were due are due at the
+        next call. After an interrupt a pack is not trained on: large moments, written in place, may
+        be a step ahead.
         """
         return [report for _, report in self.train_studies(most)]
 
@@ -192,32 +190,31 @@ class Pack:
         return [(studies[index], report) for index, report in (diverged | due).items()]
 
     def take_counts(self, study: int = 0) -> tuple[int, int]:
-        """Return a study's model-steps since the last call, and their capacity: the same with no lane free.
+        """Return a study's model-steps since the last call, and as many with every lane busy.
 
-        A model-step is an optimizer step of one lane. A study's part of the free lanes is its part of the
-        others.
+        A model-step is a step of one lane. Free lanes are shared out as the others are.
         """
         return self._model_steps.pop(study, 0), self._capacity.pop(study, 0)
 
     def snapshot(self, study: int = 0) -> Snapshot | None:
-        """Return the states of a study's trials that have trained here, for `Archive.write`, or None."""
+        """Return the states of a study's trials that have trained here, or None."""
         return take_snapshot(self.structure, self._lanes, self._tensors, study)
 
     def parameters(self, number: int) -> dict[str, Tensor]:
-        """Return the current parameters of a running trial of study 0, by name and without padding."""
+        """Return a running trial's parameters (of study 0), by name and without padding."""
         index, running = self._lanes.find(number, 0)
         return self._layout.crop(running.layout, self._tensors.state.parameters[index])
 
     @flush_subnormals()
     def parameters_by_variant(self, index: int, trial: Trial) -> dict[str, dict[str, Tensor]]:
-        """Return variant (`raw`, `bema kappa=0.3 eta=0.1`) -> name -> tensor of a lane's last trial."""
+        """Return variant (`raw`, `bema kappa=0.3 eta=0.1`) -> name -> tensor of a last trial."""
         layout = layout_of(Recipe.of(trial.config))
         variants = self._reporting.evaluation.variants(self._tensors.select(pad_to_power_of_two([index])))
         return {variant.label: self._layout.crop(layout, flat[0]) for variant, flat in variants}
 
     @flush_subnormals()
     def evaluate(self, numbers: Iterable[int]) -> dict[int, tuple[Metric, ...]]:
-        """Validate these running trials of study 0 now, and return the metrics of each by its number."""
+        """Validate these running trials of study 0 now; return their metrics by number."""
         indices = {number: self.running[number] for number in numbers}
         metrics = self._reporting.evaluate(self._lanes, self._tensors, list(indices.values()))
         return dict(zip(indices, metrics, strict=True))
@@ -228,29 +225,25 @@ class Pack:
         counted = 0
         for study, count in lanes.items():
             self._model_steps[study] += steps * count
-            # Rounded running totals are subtracted, so that the studies' parts add up to the whole exactly.
+            # Rounded running totals are subtracted, so that the studies' parts add up exactly.
             capacity = steps * self.width
             before, after = capacity * counted // lanes.total(), capacity * (counted + count) // lanes.total()
             self._capacity[study] += after - before
             counted += count
 
     def _take_over(self, index: int, running: LaneTrial, trial: Trial | Ancestor) -> None:
-        """Train a lane with this trial's knobs and random streams from now on; restart its loss sum at 0."""
+        """Train a lane with this trial's knobs and streams from now on; restart its loss sum."""
         running.recipe = Recipe.of(trial.config)
         self._tensors.assign(index, trial, running.recipe)
         self._tensors.state.loss_sum[index] = 0
 
     def _reset_where_due(self, lanes: Iterable[tuple[int, LaneTrial]], steps_made: int) -> None:
-        """Reset parameters and optimizer state of the lanes whose learning rule asks for it at the next step.
-
-        `steps_made`: steps since `LaneTrial.step` was last updated.
-        """
+        """Reset lanes if it is due `steps_made` after `LaneTrial.step` was last updated."""
         for index, running in lanes:
             learning, step = running.recipe.learning, running.step + steps_made
             if not learning.resets_at(step):
                 continue
             state, seed = self._tensors.state_of(index), int(self._tensors.seeds[index])
-            parameters, moments = learning.reset(
-                running.recipe.optimizer, running.layout, state.parameters, state.moments, seed, step
-            )
+            own = running.recipe.optimizer, running.layout, state.parameters, state.moments
+            parameters, moments = learning.reset(*own, seed, step)
             self._tensors.set_state(index, state._replace(parameters=parameters, moments=moments))

@@ -1,15 +1,14 @@
-"""How the trials of a pack are evaluated: every variant of their parameters, on every set, with every evaluation model.
+"""The evaluation of a pack: every variant of trials' parameters, on every set, by every model.
 
-A model that computes its own gradient computes its own outputs, too, lane by lane; metrics are traced. All else is.
-
-Legend: L lanes, P parameters.
+A model that computes its own gradient computes its own outputs, too, lane by lane. All else is
+traced. Legend: L lanes, P parameters.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -27,19 +26,19 @@ from workers.training.averaging import RAW, Variant
 from workers.training.recipe import Recipe, average, evaluate, evaluation_keys, metrics_key, update_key
 
 LEAST_POSITIONS = 1 << 13
-"""Positions that are evaluated together however few a training batch has: where validation has longer inputs."""
+"""Positions evaluated together, even if a training batch has fewer, for longer inputs."""
 
 
 def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
-    """Describe how trials of this configuration are evaluated on this device: `native`, or what is `traced` and why."""
+    """Describe how such trials are evaluated on this device: `native`, or `traced` and why."""
     recipe = Recipe.of(config).pad()
     reasons = {label: find_obstacle(recipe, label, torch.device(device)) for label in recipe.model.evaluations()}
-    found = [f"{label}: {reason}" if label else reason for label, reason in reasons.items() if reason]
+    found = [f"{label}: {why}" if label else why for label, why in reasons.items() if why]
     return f"traced: {'; '.join(dict.fromkeys(found))}" if found else "native"
 
 
 def find_obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
-    """Return why this evaluation of the recipe's model is traced on this device; None if its outputs are native."""
+    """Return why this evaluation of the recipe's model is traced here; None if it is native."""
     if not recipe.learning.is_plain:
         return "the native outputs are those of one model"
     if recipe.training.diagnostics:
@@ -47,17 +46,13 @@ def find_obstacle(recipe: Recipe, label: str, device: torch.device) -> str | Non
     return find_native_obstacle(recipe.model.evaluations()[label], recipe.task, recipe.dtype, device)
 
 
-class EvaluateLanes(Protocol):
-    """Metrics of L lanes with one of the evaluation models."""
-
-    def __call__(self, knobs: Batch, flat: Tensor, batch: Batch, /) -> dict[str, Tensor]:
-        """Metric -> values [L, N], of parameters [L, P] on sets [L, N, ...]."""
-        ...
+EvaluateLanes = Callable[[Batch, Tensor, Batch], dict[str, Tensor]]
+"""Takes knobs, parameters [L, P] and sets [L, N, ...]; returns metric -> values [L, N]."""
 
 
 @final
 class NativeEvaluation:
-    """Outputs by the model's own code, lane by lane, and metrics of them, traced."""
+    """Outputs by the model's own code, lane by lane, and their metrics, which are traced."""
 
     def __init__(self, recipe: Recipe, label: str, computed: NativeModel, device: torch.device) -> None:
         self._recipe, self._label, self._outputs = recipe, label, computed.outputs
@@ -86,7 +81,7 @@ class Evaluation:
         self._evaluations = {label: self._evaluation(label, key) for label, key in keys.items()}
 
     def _evaluation(self, label: str, key: str) -> EvaluateLanes:
-        """Return the fastest evaluation with the model of this label; traced ones of equal keys share recordings."""
+        """Return the fastest evaluation with this label's model; traced ones share recordings."""
         recipe, device = self._recipe, self._device
         if find_obstacle(recipe, label, device) is None:
             computed = native_model(recipe.model.evaluations()[label], recipe.task, recipe.dtype, device)
@@ -100,32 +95,32 @@ class Evaluation:
         return Traced(("evaluate", label, key, str(device)), vmap(evaluate_one))
 
     def metrics(self, tensors: LaneTensors, sets: Mapping[str, Batch]) -> list[tuple[Metric, ...]]:
-        """Metrics of each lane on its sets, by condition; under the empty one the validation set."""
+        """Return metrics of each lane on its sets, by condition; the validation set has none."""
         found: list[list[Metric]] = [[] for _ in tensors.seeds]
         for variant, flat in self.variants(tensors):
             for (condition, whole), (label, evaluated) in itertools.product(sets.items(), self._evaluations.items()):
                 where = " ".join(filter(None, (condition, label, variant.condition)))
                 for metrics, means in zip(found, self._means(evaluated, tensors.knobs, flat, whole), strict=True):
-                    metrics += (Metric(name, variant.name, where, mean) for name, mean in means.items())
+                    metrics += (Metric(name, variant.name, where, one) for name, one in means.items())
         return [tuple(metrics) for metrics in found]
 
     def variants(self, tensors: LaneTensors) -> Iterator[tuple[Variant, Tensor]]:
-        """Yield each variant and its parameters [L, P]; one after the other, since a grid of averages has a hundred."""
+        """Yield each variant and its parameters [L, P] in turn, as grids have a hundred."""
         yield RAW, tensors.state.parameters
         for index, variant in enumerate(self._recipe.averaging.variants):
             yield variant, self._average(tensors.knobs, tensors.state, torch.tensor(index, device=self._device))
 
     def _means(self, evaluated: EvaluateLanes, knobs: Batch, flat: Tensor, whole: Batch) -> list[Mapping[str, float]]:
-        """Return each lane's metrics of a set: means over its sequences, as the task summarises."""
+        """Return each lane's metrics of a set: the task's summary of means over sequences."""
         count, length = whole["inputs"].shape[1:3]
-        # A set is evaluated in chunks that need no more memory than a training batch does, or longer inputs would take
-        # a pack of the right width out of memory. Groups of sequences that belong together stay in one chunk.
+        # Chunks need no more memory than a training batch, or longer inputs would exhaust it in a
+        # pack of the right width. Groups of sequences that belong together stay in one chunk.
         batch, together = self._recipe.training.batch, self._recipe.task.evaluated_together
         size = max(together, min(batch, max(batch * self._recipe.task.context, LEAST_POSITIONS) // length))
         size -= size % together
         sums: dict[str, Tensor] = {}
         for start in range(0, count, size):
-            chunk = {name: tensor[:, start : start + size].contiguous() for name, tensor in whole.items()}
+            chunk = {name: one[:, start : start + size].contiguous() for name, one in whole.items()}
             for name, values in evaluated(knobs, flat, chunk).items():
                 sums[name] = sums.get(name, 0) + values.double().sum(-1)
         columns = {name: (total / count).tolist() for name, total in sums.items()}

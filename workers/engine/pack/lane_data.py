@@ -1,7 +1,4 @@
-"""The data of the lanes of a pack, each by its own task, knobs, seed and step.
-
-Legend: L lanes, N sequences.
-"""
+"""The data of a pack's lanes, by task, knobs, seed and step. Legend: L lanes, N sequences."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from workers.numerics.tracing import tree_map
 from workers.training.recipe import Recipe, evaluation_sets
 
 Rows = slice | Tensor
-"""Which of some lanes."""
+"""The indices of some lanes."""
 
 
 def draw_training_batch(recipe: Recipe, lanes: Sequence[LaneTrial | None], tensors: LaneTensors) -> Batch:
@@ -44,7 +41,7 @@ def draw_evaluation_sets(
     tensors: LaneTensors,
     purpose: Purpose = Purpose.VALIDATION_DATA,
 ) -> dict[str, Batch]:
-    """Condition -> set [L, N, ...] for validation or for a test; under the empty condition the unshifted set."""
+    """Return condition -> set [L, N, ...], for validation or a test; the unshifted one has none."""
 
     def draw(task: Task, rows: Rows) -> dict[str, Batch]:
         knobs = {path: values[rows] for path, values in tensors.knobs.items()}
@@ -55,7 +52,7 @@ def draw_evaluation_sets(
 
 
 def draw_sets_of(recipe: Recipe, seed: int) -> dict[str, Batch]:
-    """Return the sets [N, ...] on which a trial with this seed is evaluated, by condition; empty: validation."""
+    """Return the sets [N, ...] of a trial with this seed by condition; validation's is empty."""
     sets = evaluation_sets(recipe.task, torch.tensor([seed]), recipe.training.validation_batch)
     return {condition: {name: tensor[0] for name, tensor in whole.items()} for condition, whole in sets.items()}
 
@@ -65,8 +62,8 @@ def _draw_by_task(
 ) -> Any:
     """Draw for each lane by the lane's own task: nested tensors [L, ...].
 
-    Lanes of one structure differ in their tasks where these differ in their data alone (`Task.kin`). The lanes of each
-    task are then drawn together, and put back in the order of the lanes.
+    Lanes of one structure may have tasks that differ in their data (`Task.kin`). The lanes of each
+    task are then drawn together, and put back in order.
     """
     if not recipe.task.kin():
         return draw(recipe.task, slice(None))

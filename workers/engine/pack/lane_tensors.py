@@ -1,7 +1,4 @@
-"""The tensors that the lanes of a pack train with, stacked.
-
-Legend: L lanes, P parameters.
-"""
+"""The tensors of a pack's lanes, stacked. Legend: L lanes, P parameters."""
 
 from __future__ import annotations
 
@@ -26,16 +23,16 @@ class LaneTensors:
     knobs: Batch
     """Dotted path -> one value [L] per lane, float64."""
     seeds: Tensor
-    """[L] int64."""
+    """int64 [L]."""
     evaluation_seeds: Tensor
-    """[L] int64: of the sets that the lanes' trials are evaluated on."""
+    """int64 [L], the seeds of the sets that the lanes' trials are evaluated on."""
     state: State
-    """Each of its tensors with a first axis [L]."""
+    """The state, each tensor with a first axis [L]."""
     _bound: Recipe | None = None
 
     @classmethod
     def of_copies(cls, trial: Trial, recipe: Recipe, layout: Layout, width: int, device: torch.device) -> LaneTensors:
-        """`width` lanes as this trial starts; `recipe` and `layout` are those that the pack's trials share."""
+        """Return `width` lanes at this trial's start; `recipe` and `layout` are the pack's."""
 
         def fill(value: float) -> Tensor:
             return torch.full((width,), float(value), dtype=torch.float64, device=device)
@@ -53,18 +50,17 @@ class LaneTensors:
         index = torch.tensor(indices, device=self.seeds.device)
         state = tree_map(lambda tensor: tensor[index], self.state)
         knobs = {path: values[index] for path, values in self.knobs.items()}
-        return LaneTensors(
-            knobs=knobs, seeds=self.seeds[index], evaluation_seeds=self.evaluation_seeds[index], state=state
-        )
+        seeds, others = self.seeds[index], self.evaluation_seeds[index]
+        return LaneTensors(knobs=knobs, seeds=seeds, evaluation_seeds=others, state=state)
 
     def bind(self, recipe: Recipe) -> Recipe:
-        """Return the recipe that all lanes share with their knobs; what is assigned later shows in it."""
+        """Return the recipe of all lanes with their knobs, which `assign` changes in it, too."""
         if self._bound is None:
             self._bound = recipe.bind(self.knobs)
         return self._bound
 
     def assign(self, index: int, trial: Trial | Ancestor, recipe: Recipe) -> None:
-        """Give a lane the knobs and the random numbers of a trial, whose recipe this is; its state stays."""
+        """Give a lane the knobs and seeds of a trial, whose recipe this is; its state stays."""
         for path, value in recipe.knobs().items():
             self.knobs[path][index] = value
         self.seeds[index] = trial.seed
@@ -95,16 +91,16 @@ class LaneTensors:
 
 
 def evaluation_seed_of(trial: Trial | Ancestor) -> int:
-    """Return the seed of the sets that a trial is evaluated on; an ancestor is not evaluated any more."""
+    """Return the seed of a trial's evaluation sets; ancestors are not evaluated any more."""
     if isinstance(trial, Trial) and trial.evaluation_seed is not None:
         return trial.evaluation_seed
     return trial.seed
 
 
 def initial_parameters(trial: Trial | Ancestor, recipe: Recipe, layout: Layout, device: torch.device) -> Tensor:
-    """[P] in the pack's layout. Drawn by the trial's own layout and alone, so that neighbours have no influence.
+    """Return parameters [P] in the pack's layout, drawn in the trial's own, whatever is beside it.
 
-    The order of the random numbers follows the true sizes; padding goes in between them afterwards.
+    Random numbers follow the true sizes; padding goes in between them afterwards.
     """
     own = layout_of(Recipe.of(trial.config))
     return layout.pad(own, own.initial(torch.tensor([trial.seed]))[0]).to(device, recipe.dtype)

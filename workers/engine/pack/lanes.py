@@ -1,4 +1,4 @@
-"""Lanes: which trial trains at which lane index, how far it is, and when its next report is due."""
+"""Lanes: the trials at each lane index, their progress, and when their next reports are due."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from workers.numerics.layout import Layout
 from workers.training.recipe import Recipe, layout_of
 
 NARROWEST = 2
-"""A pack never has fewer lanes: matrix products of one lane take another kernel, with other rounding."""
+"""The fewest lanes of a pack: products of one lane take another kernel, with other rounding."""
 
 
 @dataclass(kw_only=True)
 class LaneTrial:
-    """The trial that a lane trains, and how far it is."""
+    """The trial that a lane trains, and its progress."""
 
     number: int
     fence: int
@@ -25,21 +25,21 @@ class LaneTrial:
     steps: int
     """Optimizer steps of the whole trial."""
     layout: Layout
-    """How the trial's parameters lie without padding."""
+    """The layout of the trial's parameters without padding."""
     recipe: Recipe
-    """The recipe of what trains here now: the trial, or one of its ancestors."""
+    """The recipe that trains here now: the trial's, or one of its ancestors'."""
     tested: bool = False
-    """Whether it is evaluated on its test sets, too."""
+    """True if it is evaluated on its test sets, too."""
     study: int = 0
     """The study of the trial, as trial numbers are unique within a study only."""
     step: int = 0
     reported_step: int = 0
     start_step: int = 0
-    """Its step when it was placed in the pack."""
+    """The step at which it was placed in the pack."""
     takeovers: list[Takeover] = field(default_factory=list[Takeover])
-    """What takes the lane over from an ancestor that trains here, in order; the trial itself is last."""
+    """Those that take the lane over from an ancestor, in order; the trial itself is last."""
     fingerprint: Fingerprint | None = None
-    """The fingerprint of what trains here, once it has reported."""
+    """The fingerprint of the training here, once it has reported."""
 
     @classmethod
     def of(cls, trial: Trial, study: int = 0) -> LaneTrial:
@@ -57,23 +57,23 @@ class LaneTrial:
 
     @property
     def has_trained(self) -> bool:
-        """Whether a checkpoint of the trial would save any training.
+        """True if a checkpoint of the trial would save any training.
 
-        A lane that still trains an ancestor holds a state that is not the trial's own. One that has made no step is
-        where it was when it was placed, and resuming it from there would save nothing.
+        The state of an ancestor in its lane is not the trial's own, and without a step here
+        resuming would save nothing.
         """
         return not self.takeovers and self.step > self.start_step
 
     def steps_until_report(self, every: int) -> int:
-        """Return the number of steps to the next validation (every `every` steps, and the last one) or takeover."""
+        """Return the steps to the next validation (every `every`, and the last) or takeover."""
         if self.takeovers:
             return self.takeovers[0].step - self.step
         if self.report_due(every):
-            return 0  # memory ran out during its validation, which has to be repeated before it trains on
+            return 0  # memory ran out in its validation, which has to be repeated
         return min(every - self.step % every, self.steps - self.step)
 
     def report_due(self, every: int) -> bool:
-        """Return whether the trial must be validated now. An ancestor need not: it reported."""
+        """Return True if the trial must be validated now; an ancestor has reported already."""
         at_step = self.step % every == 0 or self.step == self.steps
         return at_step and self.step > self.reported_step and not self.takeovers
 
@@ -84,11 +84,11 @@ class Lanes:
 
     def __init__(self, width: int) -> None:
         self.trials: list[LaneTrial | None] = [None] * width
-        """The trial of each lane, by lane index; None where it is free."""
+        """The trial of each lane, by lane index; None in a free one."""
 
     @property
     def occupied(self) -> list[tuple[int, LaneTrial]]:
-        """Lane index and trial of each lane that has one."""
+        """Index and trial of each lane that has one."""
         return [(index, running) for index, running in enumerate(self.trials) if running]
 
     def indices(self, study: int) -> dict[int, int]:
@@ -100,29 +100,29 @@ class Lanes:
         return self.trials.index(None)
 
     def find(self, number: int, study: int) -> tuple[int, LaneTrial]:
-        """Return a trial in training and its lane index, by number; raises KeyError for any other."""
+        """Return a trial in training and its lane index, by number; raises KeyError."""
         index = self.indices(study)[number]
         running = self.trials[index]
         assert running, "a trial in training has a lane"
         return index, running
 
     def release(self, numbers: Iterable[int], study: int) -> None:
-        """Free the lanes of these trials; numbers that are not here are ignored."""
+        """Free the lanes of these trials; other numbers are ignored."""
         indices = self.indices(study)
         for number in numbers:
             if number in indices:
                 self.trials[indices[number]] = None
 
     def resize(self, width: int) -> None:
-        """Move the lanes that are occupied to the front, in their order, and have `width` in all."""
+        """Move the occupied lanes to the front, in their order, and have `width` in all."""
         kept = [running for _, running in self.occupied]
         self.trials = [*kept, *[None] * (width - len(kept))]
 
     def find_parent(self, trial: Trial, study: int) -> int | None:
-        """Return the index of the lane whose state the trial can copy; None if there is none.
+        """Return the index of the lane whose state the trial can copy, if there is one.
 
-        A parent that has trained on since the copy was decided has another state by now, and a lane that still trains
-        an ancestor of the parent does not have the parent's state yet.
+        A parent that has trained on since the decision has another state by now, and one whose lane
+        still trains its ancestor has none yet.
         """
         if trial.parent is None or trial.parent not in self.indices(study):
             return None

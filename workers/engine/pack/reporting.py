@@ -1,4 +1,4 @@
-"""The reports of a pack's trials: their metrics when they are due, and that they diverged."""
+"""The reports of a pack's trials: metrics when they are due, and divergence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Reporting:
     """Evaluates lanes of one structure and writes their reports."""
 
     def __init__(self, recipe: Recipe, layout: Layout, step_kind: str, device: torch.device) -> None:
-        """`recipe` and `layout` are those that the pack's trials share; `step_kind`: `Step.kind`."""
+        """`recipe` and `layout` are those of the pack; `step_kind` is `Step.kind`."""
         self.evaluation = Evaluation(recipe, layout, device)
         self._recipe = recipe
         self._layout = layout
@@ -39,18 +39,16 @@ class Reporting:
         indices: list[int],
         purpose: Purpose = Purpose.VALIDATION_DATA,
     ) -> list[tuple[Metric, ...]]:
-        """Metrics of these lanes on each one's validation or test set, and on the task's shifted sets."""
+        """Return metrics of these lanes on validation or test sets, and on shifted sets."""
         padded = pad_to_power_of_two(indices)
         tensors = tensors.select(padded)
         sets = draw_evaluation_sets(self._recipe, [lanes.trials[index] for index in padded], tensors, purpose)
         return self.evaluation.metrics(tensors, sets)[: len(indices)]
 
     def report_due(self, lanes: Lanes, tensors: LaneTensors, *, without: Collection[int]) -> dict[int, Report]:
-        """Lane index -> report that is due, of a validation now; without those of these lanes, which diverged."""
+        """Return lane index -> due report, validated now, without lanes that diverged."""
         every = self._recipe.training.validate_every
-        due = [
-            (index, running) for index, running in lanes.occupied if index not in without and running.report_due(every)
-        ]
+        due = [(at, one) for at, one in lanes.occupied if at not in without and one.report_due(every)]
         if not due:
             return {}
         loss_sums: list[float] = tensors.state.loss_sum.tolist()
@@ -77,19 +75,16 @@ class Reporting:
                 sealed=on_test.get(index, ()),
             )
             reports[index] = report
-        for index, running in due:  # only now that nothing can go wrong: a report that was not given is due again
+        for index, running in due:  # only now: a report that was not given is due again
             running.reported_step = running.step
             tensors.state.loss_sum[index] = 0
         return reports
 
     def report_diverged(self, lanes: Lanes, tensors: LaneTensors) -> dict[int, Report]:
-        """Lane index -> report, of the trials whose training loss was not finite at a step."""
+        """Return lane index -> report of trials whose training loss was not finite."""
         diverged_at: list[int] = tensors.state.diverged_at.tolist()
-        return {
-            index: self._diverged(running, diverged_at[index], "the training loss")
-            for index, running in lanes.occupied
-            if diverged_at[index]
-        }
+        bad = [(at, running) for at, running in lanes.occupied if diverged_at[at]]
+        return {at: self._diverged(one, diverged_at[at], "the training loss") for at, one in bad}
 
     def _diverged(self, running: LaneTrial, step: int, what: str, metrics: tuple[Metric, ...] = ()) -> Report:
         return Report(
@@ -112,8 +107,8 @@ class Reporting:
 def pad_to_power_of_two(indices: list[int]) -> list[int]:
     """Return the indices, and the first of them again up to a power of two.
 
-    Each width is recorded once (`workers.numerics.tracing`), which costs as much as many validations; how many lanes
-    are due together changes from one call to the next.
+    A recording of a width (`workers.numerics.tracing`) costs as much as many validations, and the
+    number of lanes that are due together changes from one call to the next.
     """
     width = max(NARROWEST, 1 << (len(indices) - 1).bit_length())
     return (indices + indices[:1] * width)[:width]

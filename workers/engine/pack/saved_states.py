@@ -1,4 +1,4 @@
-"""Saved states: what of a pack goes into a checkpoint, and which checkpoint a trial resumes from."""
+"""Saved states: a pack's part of a checkpoint, and the checkpoint that a trial resumes from."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ReadSnapshot = Callable[[str, str], Snapshot | None]
 
 
 def take_snapshot(structure: str, lanes: Lanes, tensors: LaneTensors, study: int) -> Snapshot | None:
-    """Return the states of the trials of a study that have trained since they were placed; None if there is none."""
-    saved = [(index, running) for index, running in lanes.occupied if running.study == study and running.has_trained]
+    """Return the states of a study's trials that have trained since they were placed, if any."""
+    saved = [(at, one) for at, one in lanes.occupied if one.study == study and one.has_trained]
     if not saved:
         return None
     indices = [index for index, _ in saved]
     return Snapshot(
         structure=structure,
-        trials=[SavedTrial(running.number, running.fence, running.step, running.reported_step) for _, running in saved],
+        trials=[SavedTrial(one.number, one.fence, one.step, one.reported_step) for _, one in saved],
         tensors={name: stacked.cpu()[indices] for name, stacked in tensors.named_state().items()},
     )
 
@@ -32,10 +32,9 @@ def take_snapshot(structure: str, lanes: Lanes, tensors: LaneTensors, study: int
 def find_saved_state(
     trial: Trial, structure: str, tensors: LaneTensors, read_snapshot: ReadSnapshot
 ) -> SavedState | None:
-    """Return the newest state of the trial that is whole and has the shapes of a lane of this pack; None if there is
-    none.
+    """Return the newest state of the trial that is whole and fits a lane of this pack, if any.
 
-    A file may have been written by another version, or for a structure that only looks alike. A state that does not
+    A file may be another version's, or of a structure that only looks alike. A state that does not
     fit must never be half written into a lane, so that all shapes and types are compared first.
     """
     own = tensors.named_state()
@@ -50,9 +49,9 @@ def find_saved_state(
 
 
 def _fits(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
-    """Return whether a saved state has the shapes and types of a lane of these stacked tensors.
+    """Return True if a saved state has the shapes and types of a lane of these stacked tensors.
 
-    Averages and second moments had the parameters' precision in numerics 1; float64, which they have now, holds it.
+    Averages and second moments had the parameters' precision in numerics 1; float64 holds it.
     """
 
     def fits(name: str, tensor: Tensor) -> bool:

@@ -1,12 +1,12 @@
 """Ways in which a pack makes steps: operation by operation, as one CUDA graph, or many at a launch.
 
-A GPU computes faster than a processor starts kernels: those of a step of few lanes are captured once, and started all
-together at each later step (NVIDIA, "CUDA C++ Programming Guide", CUDA Graphs). A graph has the addresses of a pack's
-tensors in it. So states are written in place, as is what a trial that takes a lane brings; other tensors, which a pack
-has after each change of its width, are captured anew.
+A GPU computes faster than a processor starts kernels: those of a step of few lanes are captured
+once, and started all together at later steps (NVIDIA, "CUDA C++ Programming Guide", CUDA Graphs). A
+graph has the addresses of a pack's tensors in it, so states and the knobs of new trials are written
+in place; new tensors, after each change of the width, are captured anew.
 
-Where a capture fails, or where the graph does not give the numbers of the step that was made before it, the pack goes
-on without one: one line says why.
+If a capture fails, or the graph gives other numbers than the step before it, the pack goes on
+without one, and one line says why.
 """
 
 from __future__ import annotations
@@ -31,43 +31,37 @@ from workers.numerics.tracing import tree_leaves, tree_map
 from workers.training.recipe import Recipe, State
 
 WARM_UP_STEPS = 2
-"""Made as ever before a capture: the first one records operations and loads libraries, which no capture can."""
+"""Steps before a capture: the first records operations and loads libraries, which none can."""
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6
-"""How near the two ways come: they start the same kernels, of which a few add in any order."""
+"""Tolerances of the two ways: they start the same kernels, a few of which add in any order."""
 _LOG = logging.getLogger(__name__)
 _TOLD: set[str] = set()
-"""Why packs of this process have gone on without a graph."""
+"""Reasons for which packs of this process have gone on without a graph."""
 
 Lanes = Sequence[LaneTrial | None]
 Act = Callable[[], None]
 Advance = Callable[[int], int]
-"""Makes at least one step and at most so many, after which the tensors hold the new state; how many it made."""
+"""Makes at least one step and at most so many, updates the tensors, and returns their number."""
 
 
 class Graph(Protocol):
-    """A record of what a device was asked to do, to be asked again at once."""
+    """A record of the work of a device, which can be repeated at once."""
 
     def capture(self, act: Act) -> None:
-        """Note what `act` asks of the device, in place of what was noted before; nothing is computed.
-
-        Raises RuntimeError for what cannot be captured, and where memory runs out.
-        """
-        ...
+        """Record the work of `act` anew, without computing; RuntimeError if that fails."""
 
     def replay(self) -> None:
-        """Ask it again of the device: of the same addresses, whatever they hold now."""
-        ...
+        """Repeat the work at the same addresses, whatever they hold now."""
 
     def forget(self) -> None:
         """Free what is held for replays."""
-        ...
 
 
 class Stepper(Protocol):
     """Makes the steps of a pack."""
 
     def of(self, lanes: Lanes, tensors: LaneTensors) -> Advance:
-        """Make steps of these lanes, as long as neither they nor which tensors they train with change."""
+        """Return the steps of these lanes, valid until lanes or tensors are others."""
         ...
 
 
@@ -101,7 +95,7 @@ class StartedSteps:
         return advance
 
     def next_state(self, lanes: Lanes, tensors: LaneTensors) -> State:
-        """Return the state after a step (`Step.__call__`), which is not in the tensors yet."""
+        """Return the state after a step (`Step.__call__`), before it is in the tensors."""
         batch = draw_training_batch(self.recipe, lanes, tensors)
         used = max((index + 1 for index, running in enumerate(lanes) if running), default=0)
         return self._step(tensors.knobs, tensors.seeds, tensors.state, batch, used if 0 < used < len(lanes) else None)
@@ -124,21 +118,21 @@ class FusedSteps:
 
 @final
 class GraphedSteps:
-    """Steps are captured once for a pack's tensors, after a few that are started, and replayed from then on."""
+    """Steps that are captured once for a pack's tensors, after a few, and replayed from then on."""
 
     def __init__(self, starting: StartedSteps, graph: Graph) -> None:
         self._starting = starting
         self._graph = graph
         self._key: tuple[object, ...] = ()
-        """What the graph depends on beside numbers: tensors, and the lanes' tasks."""
+        """The graph's dependencies beside numbers: tensors, and the lanes' tasks."""
         self._made = 0
-        """Steps since the tensors are these."""
+        """Steps made with these tensors."""
         self._captured = self._given_up = False
 
     def of(self, lanes: Lanes, tensors: LaneTensors) -> Advance:
         shared = self._starting.recipe.task
         # Where tasks may differ, what is drawn follows from the lanes, not from tensors alone.
-        own = (running.recipe.task if running else shared for running in lanes) if shared.kin() else ()
+        own = (one.recipe.task if one else shared for one in lanes) if shared.kin() else ()
         tasks = set(map(plugins.name_of, own))
         if self._given_up or len(tasks) > 1:  # which lanes have which task is sent at each step
             self._graph.forget()
@@ -164,7 +158,7 @@ class GraphedSteps:
         return advance
 
     def _warm_up(self, act: Act, tensors: LaneTensors) -> None:
-        """Start one more step; the last of them is compared with what the graph makes."""
+        """Start one more step; the last of them is compared with the graph's."""
         if self._made + 1 < WARM_UP_STEPS:
             act()
             self._made += 1
@@ -183,7 +177,7 @@ class GraphedSteps:
             self._captured = True
 
     def _capture(self, act: Act, state: State, before: State) -> str | None:
-        """Capture the step; what keeps it from being used, None if nothing does. The state is left as it is."""
+        """Capture the step; return what prevents its use, if anything. The state is unchanged."""
         try:
             after = _copy(state)
             self._graph.capture(act)
@@ -229,13 +223,13 @@ class CudaGraph:
         graph = torch.cuda.CUDAGraph()
         with CAPTURING:
             torch.cuda.current_stream(self._device).synchronize()
-            torch.cuda.empty_cache()  # what steps held so far is not for the graph, which has a pool of its own
-            # Other threads train on, and allocate, meanwhile: only what this one does is the capture's concern.
+            torch.cuda.empty_cache()  # the graph has a pool of its own
+            # Other threads train on, and allocate, meanwhile: only this one's work is captured.
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 act()
             except BaseException:
-                with suppress(RuntimeError):  # it is void, and says so; the error that made it so tells more
+                with suppress(RuntimeError):  # the error that made it void tells more
                     graph.capture_end()
                 raise
             graph.capture_end()

@@ -1,1 +1,1 @@
-"""How fast trials train: measured, estimated from kernels, and the width of packs chosen by it."""
+"""The speed of training: measured, estimated from kernels, and the widths of packs by it."""

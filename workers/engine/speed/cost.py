@@ -1,8 +1,8 @@
 """An estimate of what a training step costs on a GPU, made from the code of the step itself.
 
-The traced step runs on tensors without numbers, and its kernels are listed with what they read, write and compute. A
-kernel takes the longest of three times: to be launched, to move its bytes, to make its FLOPs (the roofline; Williams,
-Waterman and Patterson 2009), one after another.
+The traced step runs on tensors without numbers, and its kernels are listed with what they read,
+write and compute. A kernel takes the longest of three times: to be launched, to move its bytes, to
+make its FLOPs (the roofline; Williams, Waterman and Patterson 2009), one after another.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from workers.training.recipe import Recipe, layout_of
 
 
 class Gpu(NamedTuple):
-    """What a GPU's maker says of it."""
+    """A GPU by its maker's data."""
 
     name: str
     multiprocessors: int
     threads: int
-    """That a multiprocessor holds."""
+    """Threads that a multiprocessor holds."""
     flops: float
-    """Per second, float32 without tensor cores."""
+    """FLOPs per second, float32 without tensor cores."""
     bandwidth: float
     """Bytes per second."""
     memory: float
     """Bytes."""
     instructions: float
-    """Of threads, per second: 128 a multiprocessor and cycle, at the boost clock."""
+    """Threads' instructions per second: 128 a multiprocessor and cycle, at the boost clock."""
     cache: float
-    """Bytes, of the second level."""
+    """Bytes of the second level."""
     limits: Limits
-    """Of shared memory."""
+    """The limits of shared memory."""
 
 
 GPUS: Mapping[str, Gpu] = {
@@ -50,15 +50,16 @@ GPUS: Mapping[str, Gpu] = {
     "h200": Gpu("H200 (SXM)", 132, 2048, 67e12, 4.8e12, 141e9, 3.35e13, 60e6, Limits(228 << 10, 227 << 10)),
     "4090": Gpu("RTX 4090", 128, 1536, 82.6e12, 1.008e12, 24e9, 4.13e13, 72e6, Limits(100 << 10, 99 << 10)),
 }
-"""Source: NVIDIA's data sheets of the A100, the H100, the H200 and the Ada architecture, and of shared
-memory the CUDA C++ Programming Guide, "Compute Capabilities"."""
+"""Source: NVIDIA's data sheets of the A100, H100, H200 and the Ada architecture; shared memory: the
+CUDA C++ Programming Guide, "Compute Capabilities".
+"""
 LAUNCH_SECONDS = 8e-6
-"""The least time that a kernel is taken to need, however little it computes."""
+"""The least time of a kernel, however little it computes."""
 BANDWIDTH_SHARE, FLOPS_SHARE = 0.25, 0.5
-"""The shares of a GPU's memory bandwidth and of its FLOPs per second that our kernels are taken to reach.
+"""The shares of memory bandwidth and FLOPs per second that our kernels are taken to reach.
 
-These three fit what an H200 trained of six structures at 32 to 4,096 lanes: an estimate lies between .54 and 1.9 of the
-measured rate (docs/log/gpu.md).
+These three fit what an H200 trained of six structures at 32 to 4,096 lanes: an estimate lies
+between .54 and 1.9 of the measured rate (docs/log/gpu.md).
 """
 
 
@@ -71,7 +72,7 @@ class StepCost:
 
     @property
     def bytes(self) -> int:
-        """Read and written."""
+        """The bytes read and written."""
         return sum(kernel.bytes for kernel in self.kernels)
 
     @property
@@ -80,12 +81,9 @@ class StepCost:
         return sum(kernel.flops for kernel in self.kernels)
 
     def of_lanes(self, lanes: int) -> StepCost:
-        """Estimate the cost of another number of lanes: what kernels move and compute is in proportion to it."""
+        """Estimate the cost of another number of lanes, to which kernels are in proportion."""
         share = lanes / self.lanes
-        kernels = [
-            Kernel(one.operation, int(one.bytes * share), int(one.flops * share), int(one.size * share))
-            for one in self.kernels
-        ]
+        kernels = [Kernel(one[0], *(int(n * share) for n in one[1:])) for one in self.kernels]
         return StepCost(lanes=lanes, kernels=kernels)
 
     def seconds(self, gpu: Gpu) -> float:
@@ -93,21 +91,21 @@ class StepCost:
         return sum(_seconds(kernel, gpu) for kernel in self.kernels)
 
     def launch_share(self, gpu: Gpu) -> float:
-        """Return the share of that time that is spent in kernels too small to take longer than `LAUNCH_SECONDS`."""
+        """Return the share of that time in kernels no longer than `LAUNCH_SECONDS`."""
         bound = (kernel for kernel in self.kernels if _seconds(kernel, gpu) <= LAUNCH_SECONDS)
         return sum(_seconds(kernel, gpu) for kernel in bound) / self.seconds(gpu)
 
     def occupancy(self, gpu: Gpu) -> float:
-        """Return the share of the GPU's threads that kernels have numbers for, averaged over the time."""
+        """Return the share of the GPU's threads that have numbers, averaged over the time."""
         room = gpu.multiprocessors * gpu.threads
-        filled = sum(_seconds(kernel, gpu) * min(1.0, kernel.size / room) for kernel in self.kernels)
+        filled = sum(_seconds(one, gpu) * min(1.0, one.size / room) for one in self.kernels)
         return filled / self.seconds(gpu)
 
 
 def estimate_rates(cost: StepCost, gpu: Gpu, lane_bytes: int) -> dict[int, float]:
-    """Width of a pack -> model-steps per second: the powers of two that a search for the width would try.
+    """Return width of a pack -> model-steps per second, for the powers of two of a search.
 
-    Until doubling twice gains less than 5 %, or the GPU's memory ends (`workers.engine.speed.widths`).
+    Until doubling twice gains less than 5 %, or memory ends (`workers.engine.speed.widths`).
     """
     rates: dict[int, float] = {}
     most = min(WIDEST, int(FREE_SHARE * gpu.memory // lane_bytes))
@@ -124,9 +122,9 @@ def _seconds(kernel: Kernel, gpu: Gpu) -> float:
 def count_step(trial: Trial, lanes: int) -> StepCost:
     """Return the cost of a step of so many lanes of this trial's structure; nothing is trained.
 
-    Raises RuntimeError or NotImplementedError for a task whose data depend on numbers (Othello without a pool).
+    Raises RuntimeError or NotImplementedError if data depend on numbers (Othello without a pool).
     """
-    device = torch.device("meta")  # of tensors that have a shape and no numbers: operations on them cost nothing
+    device = torch.device("meta")  # of shapes without numbers: operations cost nothing
     recipe = Recipe.of(trial.config).pad()
     step = TracedStep(recipe, trial.structure, device)
     tensors = LaneTensors.of_copies(trial, recipe, layout_of(recipe, device), lanes, device)

@@ -1,7 +1,8 @@
-"""The cost of tensor operations on a device: which are kernels, the bytes and the FLOPs of each.
+"""The cost of tensor operations on a device: its kernels, and the bytes and FLOPs of each.
 
-A kernel reads each of its arguments once and writes each of its results once: what torch's own kernels move beyond that
-(a reduction in two passes, a sort in many) is not counted, and an operation that starts several kernels counts as one.
+A kernel reads each argument once and writes each result once: what torch's kernels move beyond that
+(a reduction in two passes, a sort in many) is not counted, and an operation of several kernels
+counts as one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NO_KERNELS = {
     *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
     *("lift_fresh", "_unsafe_view", "detach", "detach_"),
 }
-"""Operations that are no views, and compute nothing all the same."""
+"""Operations that are no views, and still compute nothing."""
 
 
 class Kernel(NamedTuple):
@@ -31,20 +32,20 @@ class Kernel(NamedTuple):
 
     operation: str
     bytes: int
-    """Read and written."""
+    """Bytes read and written."""
     flops: int
-    """Of a product two for each pair of numbers, of any other operation one for each number that it writes."""
+    """Two for each pair of numbers of a product, else one for each number written."""
     size: int
-    """Numbers that it writes, or reads where these are more: about the threads that it can use."""
+    """Numbers written, or read if these are more: about the threads that it can use."""
 
 
 def is_kernel(operation: Any) -> bool:
-    """Return whether an operation (an OpOverload) computes something: a view or an allocation does not."""
+    """Return True if an operation (an OpOverload) computes something, unlike views and the like."""
     return not operation.is_view and operation.overloadpacket.__name__ not in _NO_KERNELS
 
 
 _KERNELS = {"fusion", "cuda_update", "stream_states", "stream_words", "stream_mask", "stream_permutations"}
-"""Operations of ours that are one kernel."""
+"""Our own operations that are one kernel."""
 
 
 def implementation(operation: Any) -> Any:
@@ -55,7 +56,7 @@ def implementation(operation: Any) -> Any:
 
 
 class KernelList(TorchDispatchMode):
-    """While it is entered, lists a device's kernels of this thread: those that are left below vmap and autograd."""
+    """Lists a device's kernels of this thread, below vmap and autograd, while it is entered."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
@@ -69,7 +70,7 @@ class KernelList(TorchDispatchMode):
                 return ours(*args, **keywords)
         results = func(*args, **keywords)
         given, made = _tensors((args, keywords)), _tensors(results)
-        # What is computed of single numbers of the processor's is done there, and before the GPU needs it.
+        # Single numbers of the processor's are computed there, and before the GPU needs them.
         if is_kernel(func) and any(one.device == self._device for one in (*given, *made)):
             moved, written = sum(map(stored_bytes, (*given, *made))), sum(one.numel() for one in made)
             count = flop_registry.get(func.overloadpacket)
@@ -87,6 +88,6 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 
 def stored_bytes(tensor: Tensor) -> int:
-    """Return the bytes of a tensor's numbers in memory: what is expanded is there once."""
+    """Return the bytes of a tensor's numbers in memory; expanded ones count once."""
     sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not size]
     return math.prod(sizes) * tensor.dtype.itemsize

@@ -1,7 +1,4 @@
-"""Rates of training that were measured on this machine, kept in a small file of the user's cache.
-
-A file that is missing, broken or not writable costs a new measurement and nothing else.
-"""
+"""Measured rates of training, in a cache file that may be missing, broken or not writable."""
 
 from __future__ import annotations
 
@@ -16,27 +13,27 @@ from spaces.cache import write_aside
 Rates = dict[int, float]
 """Lanes of a pack -> model-steps per second."""
 Measurements = dict[int, list[float]]
-"""Lanes of a pack -> what each measurement gave."""
+"""Lanes of a pack -> all measured rates."""
 
 
 class RateFile:
     """Rates by key, in a JSON file that processes share.
 
-    Each process reads it again at every use and replaces it as a whole, without a lock: of two that write at the same
-    time one entry may be lost, which costs one more measurement.
+    Each process reads it again at every use and replaces it as a whole, without a lock: if two
+    write at once an entry may be lost, which costs one more measurement.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._mine: dict[str, Measurements] = {}
-        """All that this process knows of what it measured, should the file not take it."""
+        """This process's measurements by key, if the file does not take them."""
 
     def rates(self, key: str) -> Rates:
-        """Return the best known rates, widths ascending: what else runs beside a measurement only slows it."""
+        """Return the best known rates, widths ascending: other work only slows a measurement."""
         return {width: max(rates) for width, rates in sorted(self._known(key).items())}
 
     def times(self, key: str, width: int) -> int:
-        """Return how often the rate of a width was measured."""
+        """Return the number of measurements of a width."""
         return len(self._known(key).get(width, ()))
 
     def add(self, key: str, width: int, rate: float) -> None:
@@ -60,7 +57,7 @@ class RateFile:
 
 
 def _valid_measurements(found: Any) -> Measurements:
-    """Return the entries that are rates of widths; the rest is left out."""
+    """Return the entries that are rates of widths, without the rest."""
     valid: Measurements = {}
     for width, rates in found.items() if isinstance(found, dict) else ():
         is_width = width.isascii() and width.isdecimal() and 2 <= int(width[:10]) < 10**9

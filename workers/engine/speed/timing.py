@@ -22,25 +22,25 @@ from workers.training.recipe import Recipe, layout_of
 WARM_UP_STEPS = 3
 BURST_SECONDS = 0.05
 LONGEST_BURST = 1000
-"""Steps of a burst, at most: those of lanes that have diverged take no time."""
+"""Most steps of a burst: those of diverged lanes take no time."""
 TURNS = 15
-"""Bursts of each pack, where packs are timed beside one another."""
+"""Bursts of each pack when packs are timed beside one another."""
 Clock = Callable[[], float]
 """Gives seconds since some time."""
 VALIDATIONS = 5
-"""Bursts of which the median is taken, where they take little time."""
+"""Short bursts of which the median is taken."""
 VALIDATED_LANES = 2
-"""Whose validation is timed on a CPU, where that of more lanes takes as much longer."""
+"""Lanes whose validation is timed on a CPU, where more take as much longer."""
 
 
 def model_steps_per_second(
     trial: Trial, *, width: int, device: str, seconds: float = 1.0, clock: Clock | None = None
 ) -> float:
-    """Return optimizer steps of single models per second, validations included, in a pack.
+    """Return single models' optimizer steps per second in a pack, validations included.
 
-    The pack has `width` lanes of this trial. It is one worker's rate: a CPU has a worker per core.
-    The median of bursts that take `seconds` in all counts. On a CPU seconds are those of this
-    thread, so that other programs do not count, unless there is another `clock`.
+    The pack has `width` lanes of this trial, as one worker's; a CPU has a worker per core. The
+    median of bursts of `seconds` in all counts, on a CPU in seconds of this thread, so that other
+    programs do not count, unless there is another `clock`.
     """
     every, clock = trial.config["training"]["validate_every"], clock or _clock_of(device)
     pack = make_pack_of_copies(trial, width, device)
@@ -50,21 +50,21 @@ def model_steps_per_second(
     while not turns or (clock() < end and pack.running):
         turns.append(_seconds_a_step(pack, burst, clock))
     few = VALIDATED_LANES if torch.device(device).type == "cpu" else width
-    validation = _seconds_to_validate(pack, few, clock) if pack.running else 0.0  # lanes that diverged are gone
+    validation = _seconds_to_validate(pack, few, clock) if pack.running else 0.0
     return width / (statistics.median(turns) + validation / every)
 
 
 def _clock_of(device: str) -> Clock:
-    """Return a clock of seconds: on a CPU of this thread, which does all of a worker's work there."""
+    """Return a clock of seconds: on a CPU this thread's, which does all of a worker's work."""
     return time.thread_time if torch.device(device).type == "cpu" else time.perf_counter
 
 
 def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> float:
-    """Return optimizer steps of single models per second in the fastest of several bursts.
+    """Return single models' optimizer steps per second in the fastest of several bursts.
 
-    Whatever else runs only slows a burst. On a CPU seconds are those of this thread, which does all
-    of a worker's work there: other programs do not count. Nothing is validated, which would have
-    to be recorded for each width.
+    Other work only slows a burst. On a CPU seconds are those of this thread, which does all of a
+    worker's work: other programs do not count. Nothing is validated, which would be recorded for
+    each width.
     """
     clock, pack = _clock_of(device), make_pack_of_copies(trial, width, device)
     pack.train(1)  # records the step
@@ -82,10 +82,7 @@ def _fastest(train: Callable[[int], float], seconds: float) -> float:
 
 
 def rates_beside(trials: Sequence[Trial], width: int, device: str) -> list[float]:
-    """Return optimizer steps of single models per second, of packs that take turns.
-
-    On a CPU seconds are those of this thread, and no validation is timed.
-    """
+    """Return model-steps per second of packs that take turns, on a CPU by this thread's time."""
     packs = [make_pack_of_copies(trial, width, device) for trial in trials]
     return [width * rate for rate in rates_in_turns(packs, device)]
 
@@ -95,22 +92,17 @@ class Trains(Protocol):
 
     def train(self, steps: int, /) -> object:
         """Make this many steps."""
-        ...
 
 
 def rates_in_turns(loops: Sequence[Trains], device: str) -> list[float]:
-    """Return the steps per second of loops that take turns: medians over the turns.
-
-    What else runs on the machine slows all of them alike, so that ratios of these rates repeat.
-    """
+    """Return loops' steps per second, medians over turns, whose ratios repeat on a busy machine."""
     clock = _clock_of(device)
     bursts: list[int] = []
     for loop in loops:
         loop.train(WARM_UP_STEPS)  # records the step, which torch plans when it is first replayed
         bursts.append(max(1, int(BURST_SECONDS / _seconds_a_step(loop, WARM_UP_STEPS, clock))))
-    turns = [
-        [_seconds_a_step(loop, burst, clock) for loop, burst in zip(loops, bursts, strict=True)] for _ in range(TURNS)
-    ]
+    pairs = [*zip(loops, bursts, strict=True)]
+    turns = [[_seconds_a_step(loop, burst, clock) for loop, burst in pairs] for _ in range(TURNS)]
     return [1 / statistics.median(seconds) for seconds in zip(*turns, strict=True)]
 
 
@@ -119,7 +111,7 @@ MakeStep = Callable[[Recipe, str, torch.device], Step | FusedStep]
 
 
 def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep | None = None, seconds: float = 0.5) -> float:
-    """Return optimizer steps of single models per second, data included, of `width` copies.
+    """Return single models' optimizer steps per second, data included, of `width` copies.
 
     `make` makes a step that need not be the fastest, such as `TracedStep`. The fastest of several
     bursts counts, as in `best_rate`, and nothing is validated.
@@ -154,9 +146,7 @@ def _seconds_a_step(pack: Trains, steps: int, clock: Clock) -> float:
 
 
 def _seconds_to_validate(pack: Pack, most: int, clock: Clock) -> float:
-    """Return the seconds of all lanes, by those of a few: a grid of averages under many conditions takes minutes for a
-    wide pack.
-    """
+    """Return the seconds of all lanes, by those of a few: grids of averages take minutes."""
     lanes = list(pack.running)
     few = lanes[:most]
     pack.evaluate(few)  # records the validation

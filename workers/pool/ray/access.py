@@ -1,7 +1,4 @@
-"""The check of access to a Ray cluster: a cluster runs what it is sent, so that it must ask for a token.
-
-Imports no ray; the check is made before anything is connected.
-"""
+"""The check of access to a Ray cluster, before it is connected. Imports no ray."""
 
 from __future__ import annotations
 
@@ -16,10 +13,10 @@ WHERE = "put the cluster's token there (chmod 600), or into RAY_AUTH_TOKEN"
 
 
 def check_access(address: str | None, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise StudyError for a cluster without a token that others could reach, and for a token that others can read.
+    """Raise StudyError if others could reach a cluster without a token, or read its token.
 
-    `address` None: a cluster that is started on this machine, with a token of its own. RAY_AUTH_MODE=disabled is for a
-    cluster that nobody but this machine can reach. The token itself is not looked at, nor shown.
+    `address` None: a cluster that is started here, with a token of its own. RAY_AUTH_MODE=disabled
+    is for a cluster that only this machine can reach. The token itself is not looked at, nor shown.
     """
     if environment.get("RAY_AUTH_MODE", "token").lower() == "disabled":
         if address is None:
@@ -45,16 +42,12 @@ def check_access(address: str | None, environment: Mapping[str, str] = os.enviro
 
 
 def stay_on_loopback() -> None:
-    """Make a cluster that is started on this machine listen on 127.0.0.1 alone; to be called before ray is imported.
-
-    Ray does so by default on macOS and Windows, where it supports no clusters of several machines; this variable says
-    whether it does.
-    """
+    """Make Ray's clusters here listen on 127.0.0.1 alone, as on macOS; call before `import ray`."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
 
 def _is_loopback(address: str) -> bool:
-    """Return whether a host:port stays on this machine, by what is written alone; `auto` may be anywhere."""
+    """Return True if a host:port is written as this machine's; `auto` may be anywhere."""
     host = address.rpartition("://")[2].rpartition(":")[0].strip("[]")
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

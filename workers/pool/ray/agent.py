@@ -1,9 +1,9 @@
 """The process that speaks to a Ray cluster for a launch or a service: `main` is its program.
 
-Ray ends a process whose cluster has gone, and writes what it likes to its terminal; a launch and a service are to
-outlive that with their database in order. This process holds nothing: it starts workers on devices, and carries their
-questions to the controllers and answers back. When the launch or the service ends so does it, and with it the Ray job
-and all its workers.
+Ray ends a process whose cluster has gone, and writes to its terminal; a launch and a service must
+outlive that with their database in order. This process keeps nothing: it starts workers on devices,
+and carries their questions to the controllers and answers back. With the launch or the service it
+ends, and with it the Ray job and all its workers.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from workers.pool.ray.connecting import connect
 from workers.pool.ray.questions import Question, StudyInstructions, WorkerEnded
 
 UPDATE_SECONDS = 1.0
-"""The seconds between two looks at the cluster's nodes."""
+"""Seconds between two looks at the cluster's nodes."""
 EXIT_SECONDS = 8.0
-"""The seconds that leaving the cluster may take; less than the other end waits."""
+"""Most seconds for leaving the cluster; less than the other end waits."""
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _slots_of(cluster: Cluster, folder: str) -> ClusterSlots:
-    """Return the slots of a service's devices, or those of a launch, where Tune places workers."""
+    """Return the slots of a service's devices, or of a launch, in which Tune places workers."""
     if cluster.shared:
         from workers.pool.ray.device_slots import DeviceSlots
 
@@ -63,7 +63,7 @@ def _fail(pipe: Connection, reason: str) -> None:
 
 @final
 class _Agent:
-    """The carrier of messages between controllers and their workers; each study and each worker has a number."""
+    """Carries messages between controllers and their workers; studies and workers have numbers."""
 
     def __init__(self, pipe: Connection, slots: ClusterSlots) -> None:
         self._pipe, self._slots = pipe, slots
@@ -73,9 +73,9 @@ class _Agent:
         self._turn = asyncio.Lock()
         """Held while the slots are looked at."""
         self._instructions: dict[int, ray.ObjectRef[StudyInstructions] | Exception] = {}
-        """Study -> what its workers are sent, or the error if the cluster has no room for its data."""
+        """Study -> its workers' instructions, or the error if the cluster has no room for them."""
         self._has_begun = False
-        """Whether any worker has begun, so that the cluster is known to be able to prepare its environment."""
+        """True once any worker has begun, so that the cluster can prepare its environment."""
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._asked: dict[tuple[int, str], asyncio.Future[Any]] = {}
         """(worker, line) -> the answer that it waits for."""
@@ -101,7 +101,7 @@ class _Agent:
             self._pipe.send(message)
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take messages, until the other end says that it ends, or was killed."""
+        """Take messages until the other end says that it ends, or was killed."""
         try:
             while True:
                 kind, *arguments = self._pipe.recv()
@@ -111,7 +111,7 @@ class _Agent:
         except (EOFError, OSError):
             pass  # it was killed
         finally:  # also where a message could not be read: nobody hears this process any more
-            threading.Timer(EXIT_SECONDS, os._exit, [1]).start()  # Ray may wait for a cluster that is gone
+            threading.Timer(EXIT_SECONDS, os._exit, [1]).start()  # Ray may wait for ever
             loop.call_soon_threadsafe(self._is_over.set)
 
     def _on_open(self, study: int, instructions: StudyInstructions) -> None:
@@ -148,7 +148,7 @@ class _Agent:
             renewals = asyncio.create_task(self._carry(worker, "renew", actor))
             reason = await self._carry(worker, "exchange", actor)
         except Exception as error:
-            # Ray's RuntimeEnvSetupError, of which Tune keeps the text; later it is the fault of one node.
+            # RuntimeEnvSetupError, of which Tune keeps the text; later it is one node's fault.
             if "set up runtime environment" in str(error) and not self._has_begun:
                 _fail(self._pipe, f"--ray-env: the cluster cannot prepare it: {last_line(error)}")
             reason = last_line(error)
@@ -160,7 +160,7 @@ class _Agent:
         has_left = False
         try:
             if reason is not None:
-                slots = await self._report_slots()  # so that no worker is asked for where there is no room any more
+                slots = await self._report_slots()  # so that no worker is asked for without room
                 has_left = await asyncio.to_thread(self._slots.has_left, node) if node else slot not in slots
         finally:
             self._send("end", worker, reason, has_left)

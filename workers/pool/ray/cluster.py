@@ -1,4 +1,4 @@
-"""Which Ray cluster is meant, in plain values. Imports no ray."""
+"""The description of a Ray cluster, in plain values. Imports no ray."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where to run: an existing cluster's address, or this machine when None; and on how much of it."""
+    """A cluster's address, or None for this machine, and the part that is used."""
 
     address: str | None
     workers: int | None
-    """None: one worker per GPU of the cluster, or per core where there is none, also on nodes that join later."""
+    """None: one per GPU, or per core if there is none, also on nodes that join later."""
     shared: bool
-    """Whether several studies use its devices, each with a worker on each, as in a service; else Tune places the
-    workers of one.
-    """
+    """True if several studies use each device, as in a service; else Tune places one's workers."""
     packages: Sequence[str]
-    """Graft's own packages, which each node gets as they are here."""
+    """Graft's own packages, which each node gets from here."""
     environment: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What Ray prepares on each node before our code runs there: its `pip`, `uv`, `conda`, `env_vars`."""
+    """Ray's preparations on each node: its `pip`, `uv`, `conda`, `env_vars`."""

@@ -1,4 +1,4 @@
-"""The slots of a Ray cluster, in which workers are started: what a launch and a service have in common of them."""
+"""The slots of a Ray cluster, in which a launch or a service starts workers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from workers.pool.slots import reservation_of, room_on
 
 
 class ClusterSlots(ABC):
-    """The slots, by number: one for each device of the cluster or share of one, while nodes join and leave."""
+    """The slots, by number: one per device or share of one, while nodes join and leave."""
 
     def __init__(self, workers: int | None) -> None:
-        """Share devices among so many workers by `reservation_of`; StudyError if there are none."""
+        """Share devices among workers by `reservation_of`; StudyError if there are none."""
         total = {name: sum(node.get(name, 0) for node in _live_nodes().values()) for name in ("GPU", "CPU")}
         if not any(total.values()):
             raise StudyError("the Ray cluster has neither GPUs nor cores yet; launch when a node with some has joined")
@@ -29,25 +29,25 @@ class ClusterSlots(ABC):
         return "cuda" if "GPU" in self.reservation else "cpu"
 
     def count(self) -> int:
-        """Return how many slots there should be now."""
+        """Return the number of slots that there should be now."""
         room = room_on(_live_nodes().values(), self.reservation)
         return room if self._workers is None else min(self._workers, room)
 
     def has_left(self, node: str) -> bool:
-        """Return whether a node is not there any more."""
+        """Return True if a node is gone."""
         return node not in _live_nodes()
 
     @abstractmethod
     def update(self) -> tuple[int, ...]:
-        """Return the slots that can be used now; raises what ended the placing of workers."""
+        """Return the slots that can be used now; raises an error that ended the placing."""
 
     @abstractmethod
     async def start(self, slot: int) -> tuple[Any, str]:
-        """Start a worker in a slot, and return its actor and the id of its node; raises what it crashed with."""
+        """Start a worker in a slot, and return its actor and its node's id, or raise."""
 
     @abstractmethod
     def stop(self, slot: int, actor: Any, reason: str | None) -> None:
-        """End a slot's worker: its actor is None if it was not started, `reason` is None if it was done."""
+        """End a slot's worker; without `actor` none was started, without `reason` it was done."""
 
 
 def _live_nodes() -> Mapping[str, Mapping[str, float]]:

@@ -19,22 +19,22 @@ from workers.pool.ray.cluster import Cluster
 
 KNOCK_SECONDS = 10.0
 CONNECT_SECONDS = "5"
-"""The seconds for which Ray may try where something listens; Ray reads them from a variable."""
+"""Seconds for which Ray may try where something listens; Ray reads them from a variable."""
 
 
 def connect(cluster: Cluster) -> None:
-    """Attach to a cluster, or start one here; raises StudyError, one line, for one that cannot be used."""
+    """Attach to a cluster, or start one here; raises StudyError if it cannot be used."""
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
     check_access(cluster.address)
     environment = _environment(cluster)
     try:
         if cluster.address is None:
-            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray would write one to a file that others can read
-            # "local": without it Ray looks for a cluster that was started here once, and waits for it for minutes.
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # Ray's own file could be read by others
+            # "local": without it Ray waits for minutes for a cluster that was started here once.
             ray.init(address="local", include_dashboard=False, **quiet)
         else:
             host, _, port = cluster.address.rpartition(":")
-            if host and port.isdigit() and "/" not in host:  # where nothing listens, Ray itself would try for minutes
+            if host and port.isdigit() and "/" not in host:  # Ray itself would try for minutes
                 socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
             os.environ.setdefault("RAY_gcs_server_port_wait_time_s", CONNECT_SECONDS)
             ray.init(address=cluster.address, runtime_env=environment, **quiet)
@@ -46,7 +46,7 @@ def connect(cluster: Cluster) -> None:
 
 
 def _environment(cluster: Cluster) -> RuntimeEnv:
-    """Return the requested environment with our own packages as they are here: all nodes run what this one runs."""
+    """Return the requested environment with our own packages, so that all nodes run this code."""
     root = Path(__file__).parents[3]
     try:
         return RuntimeEnv(**cluster.environment, py_modules=[str(root / package) for package in cluster.packages])

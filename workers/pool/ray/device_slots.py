@@ -15,16 +15,16 @@ from workers.pool.ray.cluster_slots import ClusterSlots
 from workers.pool.ray.placed_worker import PlacedWorker
 
 PARTS = 100
-"""Workers that a slot has room for: one of each study, each with so small a part that all find a place."""
+"""Workers that a slot has room for: one of each study, all with small parts."""
 FIRST_SECONDS = 10.0
-"""How long the first slots may take to be reserved before those that are there are used."""
+"""Most seconds that the first slots may take before those that are there are used."""
 
 
 @final
 class DeviceSlots(ClusterSlots):
-    """Slots that nobody else of the cluster gets, in each of which every study of a service has a worker.
+    """Reserved slots of the cluster, each with a worker of every study of a service.
 
-    A group pins its workers to one device, where Ray would place fractions of a GPU on any of a node's.
+    A group pins workers to one device; Ray would place fractions of a GPU on any of a node's.
     """
 
     def __init__(self, workers: int | None) -> None:
@@ -37,7 +37,7 @@ class DeviceSlots(ClusterSlots):
             time.sleep(0.1)
 
     def update(self) -> tuple[int, ...]:
-        """Reserve devices that have joined, and forget those that have left; the slots that can be used."""
+        """Reserve devices that have joined, forget those that have left; return usable slots."""
         wanted, table = self.count(), placement_group_table()
         for slot, group in [*self._groups.items()]:
             row: dict[str, Any] = table.get(group.id.hex(), {})

@@ -1,11 +1,12 @@
-"""The pack worker of one study on a device of a cluster. It reaches nobody: it is asked for its questions."""
+"""The pack worker of one study on a device of a cluster; its questions are fetched."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -13,7 +14,6 @@ import ray
 
 from spaces.plugins.active import install
 from spaces.plugins.files import place_contents
-from spaces.records import Directives, Offer, Report
 from workers.engine.machine.devices import default_device, describe_unused_gpu, device_name
 from workers.engine.machine.process import prepare
 from workers.pool.logs import begin_log, last_line, log_exchange, log_file
@@ -26,21 +26,18 @@ _LOG = logging.getLogger("graft.pool")
 
 @final
 class PlacedWorker:
-    """Trains in a thread of its own; what that thread asks is fetched, in the event loop of an actor."""
+    """Trains in a thread of its own, whose questions an actor's event loop fetches."""
 
     _lines: Mapping[str, Line]
 
     async def begin(self, slot: int, instructions: StudyInstructions) -> None:
-        """Start to train, in a slot; to be called once, before anything is fetched."""
+        """Start to train in a slot; called once, before anything is fetched."""
         loop = asyncio.get_running_loop()
         self._lines = {"exchange": Line(loop), "renew": Line(loop)}
         threading.Thread(target=self._work, args=(slot, instructions), daemon=True).start()
 
     async def fetch(self, line: str, *answer: object) -> Question | WorkerEnded:
-        """Return the next question of a line, with the answer to the one before; see `Line`.
-
-        `exchange`: those that may have to wait for the database; `renew`: those that are answered at once.
-        """
+        """Return the next question of a line, `exchange` or `renew`, and answer the last one."""
         return await self._lines[line].fetch(*answer)
 
     def _work(self, slot: int, instructions: StudyInstructions) -> None:
@@ -56,8 +53,9 @@ class PlacedWorker:
         self._lines["exchange"].end(reason)
 
     def _train(self, slot: int, instructions: StudyInstructions) -> None:
-        """Run one worker after the other, as leases run out, until the controller says that the study is done."""
+        """Run workers in turn, as leases run out, until the study is done."""
         exchanges, renewals = self._lines["exchange"], self._lines["renew"]
+        exchange = log_exchange(partial(exchanges.ask, "exchange"))
         node, code = ray.get_runtime_context().get_node_id(), Path(__file__).parents[3]
         done = False
         while not done:
@@ -66,15 +64,8 @@ class PlacedWorker:
             _LOG.info("%s begins on node %s: %s; code in %s", name, node, device_name(device), code)
             if unused := describe_unused_gpu():
                 _LOG.warning(unused)
-            settings = WorkerSettings(
-                device=device, width=instructions.width, saving=instructions.saving, log=log_file()
-            )
-
-            def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
-                return exchanges.ask("exchange", list(reports), offer)
-
-            def renew(name: str = name) -> bool:
-                return renewals.ask("renew", name)
-
-            done = make_worker(name, settings, log_exchange(exchange), renew).run()
+            width, saving = instructions.width, instructions.saving
+            settings = WorkerSettings(device=device, width=width, saving=saving, log=log_file())
+            renew = partial(renewals.ask, "renew", name)
+            done = make_worker(name, settings, exchange, renew).run()
             _LOG.info("%s %s", name, "is done" if done else "lost its lease; what it held is trained again")

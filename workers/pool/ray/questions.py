@@ -1,7 +1,7 @@
-"""How a worker on a cluster asks its controller: it is asked for its questions, with the answer to the one before.
+"""The questions of a worker on a cluster: they are fetched, with the answer to the one before.
 
-So a worker needs to reach nobody, and what it is asked by ends with the launch or the service: its calls then wait for
-ever, and Ray ends the process. Imports no ray.
+So a worker needs to reach nothing. Its calls wait for ever once the launch or the service has
+ended, and Ray ends the process. Imports no ray.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StudyInstructions:
 
 
 class Question(NamedTuple):
-    """What a worker wants to know."""
+    """A question of a worker."""
 
     kind: str
     """`attach`, `exchange` or `renew`."""
@@ -39,17 +39,17 @@ class WorkerEnded(NamedTuple):
     """The end of a worker, in place of a further question."""
 
     reason: str | None
-    """Why it crashed, or could not start; None if it was told that the study is done."""
+    """The reason why it crashed, or could not start; None if the study is done."""
     has_left: bool = False
-    """Whether its node has left the cluster, which is no crash."""
+    """True if its node has left the cluster, which is no crash."""
 
 
 @final
 class Line:
-    """The questions of one kind of a worker, one at a time, and their answers."""
+    """One kind of a worker's questions, one at a time, and their answers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """`loop`: that in which questions are fetched."""
+        """`loop`: the one in which questions are fetched."""
         self._loop = loop
         self._questions: asyncio.Queue[Question | WorkerEnded] = asyncio.Queue()
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -62,11 +62,11 @@ class Line:
             return self._answers.get()
 
     def end(self, reason: str | None) -> None:
-        """Say that the worker has ended; `reason`: of what, unless it was done."""
+        """Say that the worker has ended, with the reason unless it was done."""
         self._put(WorkerEnded(reason))
 
     async def fetch(self, *answer: Any) -> Question | WorkerEnded:
-        """Return the next question or the end, once there is one, with the answer to the one before."""
+        """Return the next question or the end, with the answer to the one before."""
         for one in answer:
             self._answers.put(one)
         return await self._questions.get()

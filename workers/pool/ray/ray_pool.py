@@ -1,7 +1,7 @@
-"""Workers on a Ray cluster, which ask controllers here: those of one study in a launch, of several in a service.
+"""Workers on a Ray cluster, and their controllers here: one for a launch, several for a service.
 
-The controllers, and with them the database, stay in the process of the launch or the service, and so does all that is
-decided of workers. Ray is in a process of its own (`agent`). Imports no ray.
+The controllers, and with them the database and all decisions, stay in the process of the launch or
+the service. Ray is in a process of its own (`agent`). Imports no ray.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from workers.pool.slots import MOST_CRASHES
 
 WATCH_SECONDS, SWEEP_CALL_SECONDS = 0.2, 1.0
 GRACE_SECONDS = 90.0
-"""The seconds in which workers must notice that a study has ended, before they are ended; longer than a lease lasts."""
+"""Seconds in which workers must notice a study's end, before they are ended: more than a lease."""
 CLOSE_SECONDS = 10.0
 _PROGRAM = "from workers.pool.ray.agent import main; main()"
 
 
 @final
 class RayPool:
-    """The slots of a Ray cluster, each with a worker of each study that is run. A context manager."""
+    """A Ray cluster's slots, each with a worker of each running study. A context manager."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Connect; raises StudyError for a cluster that cannot be used."""
+        """Connect; raises StudyError if the cluster cannot be used."""
         if cluster.address is None:
             stay_on_loopback()
         self.slots: tuple[int, ...] = ()
@@ -62,7 +62,7 @@ class RayPool:
         self._folder = tempfile.TemporaryDirectory(prefix="graft-tune-", ignore_cleanup_errors=True)
         self._pipe, theirs = Pipe()
         found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        # A session of its own: a terminal's Ctrl-C is for the service, which stops workers in its own time.
+        # A session of its own: a terminal's Ctrl-C is for the service, which stops workers itself.
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
             pass_fds=[theirs.fileno()], env={**os.environ, **found}, start_new_session=True,
@@ -110,12 +110,12 @@ class RayPool:
         watch: Callable[[Progress], bool],
         outside: Outside,
     ) -> None:
-        """Train a study until its controller is done, with a worker in each slot; others may be trained beside it.
+        """Train a study until its controller is done, with a worker in each slot, beside others.
 
-        `width` None: found as it trains; `saving` None: no checkpoints are written. `watch` is called with the progress
-        a few times a second, and returns True to ask for a stop. `outside`: plug-ins that workers are sent. Raises the
-        controller's GraftError, StudyError where every worker has crashed again and again, and ClusterError where the
-        cluster is gone, with everything kept.
+        `width` None: found in training; `saving` None: without checkpoints. `watch` is called with
+        the progress a few times a second, and returns True to ask for a stop. `outside`: plug-ins
+        that workers are sent. Raises the controller's GraftError, StudyError if every worker has
+        crashed again and again, and ClusterError if the cluster is gone, with everything kept.
         """
         study = next(self._numbers)
         self.send(("open", study, StudyInstructions(width=width, saving=saving, outside=outside)))
@@ -134,14 +134,14 @@ class RayPool:
             raise server.failure
 
     def employ(self, server: StudyServer, slot: int) -> int:
-        """Start a worker in a slot, whose questions go to this study, and return its number."""
+        """Start a study's worker in a slot, and return its number."""
         worker = next(self._numbers)
         self._servers[worker] = server
         self.send(("employ", worker, server.study, slot))
         return worker
 
     def dismiss(self, worker: int) -> None:
-        """End a worker; it gets no answer to what it may still ask."""
+        """End a worker, which gets no more answers."""
         self._servers.pop(worker, None)
         self.send(("dismiss", worker))
 
@@ -150,13 +150,12 @@ class RayPool:
         self.send(("answer", worker, line, answer))
 
     def send(self, message: Any) -> None:
-        """Send to the process that speaks to Ray; nothing happens if that process has ended."""
+        """Send to the process that speaks to Ray, unless it has ended."""
         with self._turn, suppress(OSError):
             self._pipe.send(message)
 
-    # ---------------------------------------------------------------------------- in the thread that hears the process
-
     def _read(self, pipe: Connection) -> None:
+        """Handle the messages of the process that speaks to Ray, in a thread, until it ends."""
         reason = "its process ended, as Ray ends one whose head has gone"
         try:
             while True:
@@ -196,29 +195,29 @@ class RayPool:
 
 @final
 class StudyServer:
-    """The answers to the workers of one study, one after the other; all but those to `renew` are made in one thread."""
+    """Answers the workers of one study, one at a time, in a thread, except for `renew`."""
 
     def __init__(self, pool: RayPool, proxy: ControllerProxy, study: int) -> None:
         self.proxy = proxy
         self.study = study
-        """The number by which the pool knows it."""
+        """The study's number in the pool."""
         self.inbox: queue.SimpleQueue[tuple[int, Question | WorkerEnded]] = queue.SimpleQueue()
         """Pairs of a worker and its question, or its end."""
         self.failure: BaseException | None = None
         """The error that ended it; None if the study has ended or was stopped."""
         self.is_stopping = False
-        """A stop was requested: no more workers are needed."""
+        """True after a request to stop: no more workers are needed."""
         self._pool = pool
         self._slots: dict[int, int] = {}
         """Worker -> its slot."""
         self._begun: set[int] = set()
         """Workers that have asked something."""
         self._crashes = Counter[int]()
-        """Slot -> crashes of its workers in a row, with nothing reported in between."""
+        """Slot -> consecutive crashes of its workers without a report."""
         self._reason = ""
         """The reason of the last of these crashes."""
         self._ended: float | None = None
-        """The time at which a worker was told that the study has ended; None before that."""
+        """The time at which a worker learned of the study's end; None before."""
 
     def serve(self) -> None:
         """Start workers and answer them to the end of the study."""
@@ -226,9 +225,11 @@ class StudyServer:
         try:
             while not self._is_over():
                 self._requeue_if_cluster_gone()
-                if not self._begun:  # no worker asks, so that none would learn of the error that ended the run
+                if not self._begun:  # no worker would learn of the error that ended the run
                     self.proxy.progress()
-                self._employ()
+                for slot in {*self._pool.slots} - {*self._slots.values()}:
+                    if not self.is_stopping and self._ended is None and self._is_usable(slot):
+                        self._slots[self._pool.employ(self, slot)] = slot
                 with suppress(queue.Empty):
                     self._take(*self.inbox.get(timeout=WATCH_SECONDS))
                 if time.monotonic() > swept + SWEEP_CALL_SECONDS:
@@ -241,7 +242,7 @@ class StudyServer:
             self._pool.dismiss(worker)
 
     def _requeue_if_cluster_gone(self) -> None:
-        """Queue trials of all workers again if the cluster is gone; raises ClusterError unless the study has ended."""
+        """Queue all trials again if the cluster is gone; ClusterError unless the study ended."""
         try:
             self._pool.check()
         except ClusterError:
@@ -253,10 +254,7 @@ class StudyServer:
             self._begun.clear()
 
     def _is_over(self) -> bool:
-        """Return whether no worker trains and none will be started.
-
-        A worker that has asked nothing yet can be cancelled.
-        """
+        """Return True if no worker trains; one that has asked nothing yet can be cancelled."""
         if self.is_stopping or self._ended is not None:
             late = self._ended is not None and time.monotonic() > self._ended + GRACE_SECONDS
             return late or not self._begun
@@ -267,14 +265,6 @@ class StudyServer:
 
     def _is_usable(self, slot: int) -> bool:
         return self._crashes[slot] < MOST_CRASHES
-
-    def _employ(self) -> None:
-        """Start a worker in each free slot."""
-        if self.is_stopping or self._ended is not None:
-            return
-        for slot in {*self._pool.slots} - {*self._slots.values()}:
-            if self._is_usable(slot):
-                self._slots[self._pool.employ(self, slot)] = slot
 
     def _take(self, worker: int, message: Question | WorkerEnded) -> None:
         """Answer a question, or note an end."""

@@ -1,8 +1,9 @@
-"""The slots of a launch: a Tune experiment whose trials are long-lived pack workers, one per device or share of one.
+"""The slots of a launch: a Tune experiment of long-lived pack workers, one per device or share.
 
-Tune places workers, notices dead ones and logs their aggregates. It never sees our trials: lanes are steered by
-`exchange`, since Tune's own searchers and schedulers act on whole actors, cost a fraction of a second each time, and
-forget what they knew on restore. Its searcher here asks for a worker whenever the launch wants one.
+Tune places workers, notices dead ones and logs their aggregates. It never sees our trials:
+`exchange` steers lanes, since Tune's searchers and schedulers act on whole actors, cost a fraction
+of a second each time, and forget what they knew on restore. The searcher here asks for a worker on
+request.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from workers.pool.ray.questions import Question, StudyInstructions, WorkerEnded
 from workers.pool.slots import Reservation
 
 Started = Future[tuple[Any, str]]
-"""The actor of a worker and the id of its node, once Tune has placed it."""
+"""A worker's actor and its node's id, once Tune has placed it."""
 
 
 @final
 class TunedSlots(ClusterSlots):
-    """Slots of one study, in which Tune places workers wherever there is room."""
+    """Slots of one study, in which Tune places workers where there is room."""
 
     def __init__(self, workers: int | None, folder: str) -> None:
-        """`folder` is where Tune writes its files."""
+        """`folder`: Tune's files are written there."""
         super().__init__(workers)
         self._folder = folder
         self._held: set[int] = set()
@@ -44,7 +45,7 @@ class TunedSlots(ClusterSlots):
         self._thread = threading.Thread(target=self._fit, daemon=True)
 
     def update(self) -> tuple[int, ...]:
-        """Return the slots with a worker, and as many more as there is room for; raises what ended Tune."""
+        """Return slots with a worker, and others that have room; raises what ended Tune."""
         if self._failure:
             raise self._failure
         slots, wanted = {*self._held}, self.count()
@@ -64,9 +65,9 @@ class TunedSlots(ClusterSlots):
 
     def _fit(self) -> None:
         os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-        # A trial whose node was taken away has ended like any other; Tune would start it again, with nobody to ask it.
+        # A trial whose node was taken away has ended; Tune would start it again, unasked.
         os.environ["RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"] = "1"
-        os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "200")  # as for Tune's own searchers; one at a time else
+        os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "200")  # as for its own; else one at a time
         try:
             tune.Tuner(
                 PackTrial,
@@ -75,7 +76,7 @@ class TunedSlots(ClusterSlots):
                     name="packs",
                     storage_path=self._folder,
                     verbose=0,
-                    failure_config=tune.FailureConfig(max_failures=0),  # a worker that died is followed by another one
+                    failure_config=tune.FailureConfig(max_failures=0),  # another worker follows
                     callbacks=[_Notices(self._placing)],
                 ),
             ).fit()
@@ -113,11 +114,11 @@ class PackTrial(tune.Trainable):
         return question
 
     async def finish(self, reason: str | None) -> None:
-        """End the trial; `reason`: what the worker crashed with, unless it was done."""
+        """End the trial, with the reason of a crash unless it was done."""
         self._results.put_nowait({**self._totals, "done": True, "reason": reason})
 
     async def train(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the next result; in the actor's event loop, so that questions are fetched meanwhile."""
+        """Return the next result, in the actor's event loop, where questions are fetched, too."""
         self._result = await self._results.get()
         while not self._results.empty():  # Tune was slower than the worker
             self._result |= self._results.get_nowait()
@@ -131,14 +132,14 @@ class PackTrial(tune.Trainable):
 
 @final
 class _Placing(Searcher):
-    """The searcher of the launch's experiment: Tune asks for trials, and gets a worker for each free slot."""
+    """The experiment's searcher: Tune asks for trials, and gets a worker for each free slot."""
 
     def __init__(self, reservation: Reservation) -> None:
         super().__init__()
         self._reservation = reservation
         self._wanted: queue.SimpleQueue[tuple[int, Started]] = queue.SimpleQueue()
         self._asked: dict[str, Started] = {}
-        """The workers that Tune has been asked for and has not started yet, by Tune's name of the trial."""
+        """Tune's name of a trial -> the worker that it has not started yet."""
 
     def ask_for(self, slot: int) -> Started:
         started = Started()
@@ -156,7 +157,7 @@ class _Placing(Searcher):
         return {"slot": slot, "reservation": {**self._reservation}}
 
     def take(self, trial_id: str) -> Started | None:
-        """Return what waits for a trial's start; None if it has started."""
+        """Return the worker that waits for a trial's start; None if it has started."""
         return self._asked.pop(trial_id, None)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
@@ -171,7 +172,7 @@ class _Placing(Searcher):
 
 @final
 class _Notices(tune.Callback):
-    """Hears from Tune which workers have started, before its loggers do, and which could not."""
+    """Hears from Tune which workers have started, before its loggers do, and which failed."""
 
     def __init__(self, placing: _Placing) -> None:
         self._placing = placing

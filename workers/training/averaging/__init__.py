@@ -1,4 +1,4 @@
-"""Averages of the parameters over training, written for ONE trial on its flat parameter vector [P]."""
+"""Averages of the parameters over training, for ONE trial on its flat parameter vector [P]."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Variant(NamedTuple):
     """Parameters that are validated beside the raw ones."""
 
     name: str
-    """As metrics have it: `ema`, `bema`."""
+    """The name in metrics: `ema`, `bema`."""
     condition: str = ""
-    """Which of several of that name, `kappa=0.5 eta=0.2`; part of the condition of its metrics."""
+    """The one of several of that name, as in metrics' conditions: `kappa=0.5 eta=0.2`."""
 
     @property
     def label(self) -> str:
@@ -33,7 +33,7 @@ class Averaging(ABC):
     """An average's configuration, a frozen dataclass; its powers and lags are knobs."""
 
     VARIANTS: ClassVar[Sequence[str]] = ("raw", "ema", "bema")
-    """The names that variants may have, of any average; reports draw each in its own way."""
+    """All names that variants may have; reports draw each in its own way."""
 
     @property
     @abstractmethod
@@ -46,8 +46,8 @@ class Averaging(ABC):
 
     @abstractmethod
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
-        """Return the shadow after update n = `step` (from 0), which made `parameters` = theta_{n+1}."""
+        """Return the shadow after update n = `step` (from 0), whose result is `parameters`."""
 
     @abstractmethod
     def average(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
-        """Return the average [P] that is the variant with this index, an int64 scalar, after n = `step` updates."""
+        """Return the variant [P] with this index, an int64 scalar, after n = `step` updates."""

@@ -15,11 +15,12 @@ from workers.training.averaging.ema import update_average
 
 @dataclass(frozen=True, kw_only=True)
 class Bema(Averaging):
-    """BEMA_n = a_n (theta_n - theta_0) + EMA_n with a_n = (rho + n)^-eta, EMA as in `ema` (paper 003, 4.5).
+    """BEMA_n = a_n (theta_n - theta_0) + EMA_n, a_n = (rho + n)^-eta (paper 003, 4.5).
 
-    Source: Block and Zhang, "EMA without the lag", 2025. The weight a_n has the index of theta_n, b_n the one before.
-    Good powers in paper 003 are 0.4 to 0.9 for kappa and 0.5 to 0.8 for eta (6.2). At an eta of 0.2, the default up to
-    version 6 of the numerics, the average overshoots by a quarter of the way from the start after 1,000 steps.
+    Source: Block and Zhang, "EMA without the lag", 2025; EMA as in `ema`. a_n has the index of
+    theta_n, b_n the one before. Good powers in paper 003 are 0.4 to 0.9 for kappa and 0.5 to 0.8
+    for eta (6.2). At eta 0.2, the default up to version 6 of the numerics, it overshoots by a
+    quarter of the way after 1,000 steps.
     """
 
     rho: float = knob(10.0, low=1)
@@ -41,7 +42,5 @@ class Bema(Averaging):
 
 
 def correct_bias(ema: Tensor, shadow: Shadow, parameters: Tensor, weight: Tensor) -> Tensor:
-    """Return an average [P] in float64, with the distance from the initial parameters by `weight` added, as
-    parameters.
-    """
+    """Return an average plus `weight` times the way from the initial parameters, as parameters."""
     return (weight * (parameters.double() - shadow["initial"].double()) + ema).to(parameters.dtype)

@@ -18,11 +18,12 @@ from workers.training.averaging.ema import update_average
 
 @dataclass(frozen=True, kw_only=True)
 class BemaGrid(Averaging):
-    """BEMA for all kappa in {1/k, 2/k, .. 1} and eta in {1/e, .. 1}, k = `kappas`, e = `etas`, and their plain EMAs.
+    """BEMA for kappa 1/k, 2/k, .. 1 and eta 1/e, .. 1, k = `kappas`, e = `etas`, and plain EMAs.
 
-    An eta needs no copy of the parameters, so that a grid of 10 by 10 costs 10 shadow copies and the initial
-    parameters. The variants are `bema` under the condition `kappa=0.3 eta=0.1` and `ema` under `kappa=0.3`. Each is
-    validated: 110 of them make a validation 111 times as long. Source: paper 003, 4.5 and 6.
+    An eta needs no copy of the parameters: a grid of 10 by 10 costs 10 shadow copies and the
+    initial parameters. Variants are `bema` under `kappa=0.3 eta=0.1` and `ema` under `kappa=0.3`.
+    All are validated: 110 of them make a validation 111 times as long. Source: paper 003, 4.5 and
+    6.
     """
 
     rho: float = knob(10.0, low=1)
@@ -31,10 +32,8 @@ class BemaGrid(Averaging):
 
     @property
     def variants(self) -> Sequence[Variant]:
-        kappas, etas = (
-            [f"{name}={index / count:.3g}" for index in range(1, count + 1)]
-            for name, count in (("kappa", self.kappas), ("eta", self.etas))
-        )
+        kappas = [f"kappa={index / self.kappas:.3g}" for index in range(1, self.kappas + 1)]
+        etas = [f"eta={index / self.etas:.3g}" for index in range(1, self.etas + 1)]
         corrected = [Variant("bema", f"{kappa} {eta}") for kappa, eta in product(kappas, etas)]
         return [*corrected, *(Variant("ema", kappa) for kappa in kappas)]
 
@@ -53,5 +52,5 @@ class BemaGrid(Averaging):
         return correct_bias(shadow["ema"].index_select(0, kappa.view(1))[0], shadow, parameters, weight)
 
     def powers(self, device: torch.device) -> Tensor:
-        """[k, 1] float64: every kappa."""
+        """Return every kappa, [k, 1] float64."""
         return torch.arange(1, self.kappas + 1, device=device).double()[:, None] / self.kappas

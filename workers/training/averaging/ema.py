@@ -14,9 +14,10 @@ from workers.training.averaging import Averaging, Shadow, Variant
 
 @dataclass(frozen=True, kw_only=True)
 class Ema(Averaging):
-    """EMA_0 = theta_0; EMA_{n+1} = (1 - b_n) EMA_n + b_n theta_{n+1} with b_n = (rho + n)^-kappa (paper 003, 4.5).
+    """EMA_0 = theta_0; EMA_{n+1} = (1 - b_n) EMA_n + b_n theta_{n+1}, b_n = (rho + n)^-kappa.
 
-    The weight that consumes theta_{n+1} has index n. rho = kappa = 1 is the running mean of theta_1 .. theta_n.
+    b_n has the index before theta_{n+1} (paper 003, 4.5). rho = kappa = 1 is the mean of theta_1 ..
+    theta_n.
     """
 
     rho: float = knob(10.0, low=1)
@@ -37,10 +38,7 @@ class Ema(Averaging):
 
 
 def update_average(ema: Tensor, parameters: Tensor, rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:
-    """One update of the average, which is float64 whatever the parameters are.
-
-    A weight is often below 1e-7, for millions of steps: float32 would round such an update to nothing, or far too much.
-    """
+    """Return the average after an update, float64, as float32 rounds weights below 1e-7 away."""
     return ema + decay_weight(rho, kappa, step) * (parameters.double() - ema)
 
 

@@ -1,7 +1,7 @@
-"""Learning: what of a model is trained, on which data, and how, from a trial's configuration of all else.
+"""Learning: what of a model is trained, on which data, and how.
 
-Written for ONE trial on its parameters as one flat vector, but for data, which is drawn for all lanes at once.
-Legend: L lanes, N sequences, P parameters.
+Written for ONE trial on its parameters as one flat vector; only data is drawn for all lanes at
+once. Legend: L lanes, N sequences, P parameters.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Learning(ABC):
 
     @property
     def is_plain(self) -> bool:
-        """Whether a trial is one model that descends one loss, as models that compute their own gradient expect."""
+        """True if a trial is one model that descends one loss, as a native gradient needs it."""
         return False
 
     @property
     def passes(self) -> int:
-        """How many passes of a step through a model memory has to hold."""
+        """Number of passes of a step through a model that memory has to hold."""
         return 1
 
     def check(self, model: Model, task: Task, *, padded: bool) -> None:
-        """Raise PluginError if the model cannot be trained this way on this task, `padded` or not."""
+        """Raise PluginError if the model cannot be trained so on this task, `padded` or not."""
         return
 
     @abstractmethod
@@ -46,11 +46,11 @@ class Learning(ABC):
 
     @abstractmethod
     def training(self, task: Task, seeds: Tensor, batch: int, step: Tensor) -> Batch:
-        """Return the data [L, N, ...] of trials with `seeds` [L] at their steps [L]; `inputs` among it."""
+        """Return the data [L, N, ...] of trials with `seeds` [L] at steps [L], with `inputs`."""
 
     @abstractmethod
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
-        """Gradient [P] and training loss, a scalar, at parameters [P], frozen ones too, on the data [N, ...]."""
+        """Return gradient [P] and loss, a scalar, at parameters [P], frozen ones too, on data."""
 
     @abstractmethod
     def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
@@ -58,18 +58,18 @@ class Learning(ABC):
 
     @abstractmethod
     def update(self, optimizer: Optimizer, layout: Layout, descent: Descent) -> tuple[Tensor, Moments]:
-        """Parameters [P] and the optimizer's state after the step: clipping, schedule, optimizer."""
+        """Return parameters [P] and optimizer's state after clipping, schedule and optimizer."""
 
     def resets_at(self, step: int) -> bool:
-        """Return whether something is reset before step n (from 0)."""
+        """Return True if something is reset before step n (from 0)."""
         return False
 
     def reset(
         self, optimizer: Optimizer, layout: Layout, flat: Tensor, moments: Moments, seed: int, step: int
     ) -> tuple[Tensor, Moments]:
-        """Parameters [P] and the optimizer's state after the reset that is due before step n."""
+        """Return parameters [P] and the optimizer's state after the reset before step n."""
         return flat, moments
 
     @abstractmethod
     def evaluate(self, layout: Layout, flat: Tensor, evaluate_model: EvaluateModel) -> dict[str, Tensor]:
-        """Metric -> values [N] of parameters [P]."""
+        """Return metric -> values [N] of parameters [P]."""

@@ -1,7 +1,4 @@
-"""A share of the data held out of it, by content: a sequence is always on the same side.
-
-Legend: L lanes, N sequences wanted, C sequences drawn.
-"""
+"""A share of the data, held out by content. L lanes, N sequences wanted, C sequences drawn."""
 
 from __future__ import annotations
 
@@ -17,26 +14,23 @@ from workers.data.tasks import Batch, Task
 from workers.numerics.randomness import hash_rows
 
 Drawn = Callable[[int], Batch]
-"""So many sequences [L, C, ...] from a stream."""
+"""Draws so many sequences [L, C, ...] from a stream."""
 
 _SLACK = 1.25
 """More is drawn than is likely to be needed: a batch that is short repeats its own sequences."""
 _SPARE = 16
 _FOUND: set[tuple[str, torch.device]] = set()
-"""What was found to have sequences to hold out (a task, one in how many, how many wanted), on devices but the CPU."""
+"""Requests (task, one in how many, how many wanted) that were fulfilled on devices but CPUs."""
 
 
 def draw_kept(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
-    """[L, N, ...] sequences of the task that are not held out when one in `one_in` is."""
+    """Return sequences [L, N, ...] of the task that are kept when one in `one_in` is held out."""
     batch = drawn(math.ceil(_SLACK * count * one_in / (one_in - 1)) + _SPARE)
     return _first(batch, ~_is_held_out(task, batch, one_in), count)
 
 
 def draw_held_out(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
-    """[L, N, ...] sequences of the task that are held out when one in `one_in` is.
-
-    Raises PluginError if there is none among many more than are wanted.
-    """
+    """Return held-out sequences [L, N, ...] of the task, one in `one_in`, or raise PluginError."""
     batch = drawn(math.ceil((_SLACK * count + _SPARE) * one_in))
     wanted = _is_held_out(task, batch, one_in)
     # A GPU would be waited for at each step: there it is asked once, as it is a matter of the task.
@@ -51,15 +45,14 @@ def draw_held_out(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
 
 
 def _is_held_out(task: Task, batch: Batch, one_in: int) -> Tensor:
-    """[L, C] bool, by a hash of what tells the sequences apart."""
+    """Return True for held-out sequences [L, C], by a hash of their identities."""
     return hash_rows(task.identity(batch)) % one_in == 0
 
 
 def _first(batch: Batch, wanted: Tensor, count: int) -> Batch:
     """Return the first N sequences that are `wanted` [L, C], over again if there are fewer.
 
-    How many are wanted differs from lane to lane, but tensors are stacked: so each lane repeats its own rather than
-    take another's or stop short.
+    Their number differs from lane to lane, but tensors are stacked: so each lane repeats its own.
     """
     order = (~wanted).to(torch.int8).argsort(dim=-1, stable=True)
     turn = torch.arange(count, device=wanted.device) % wanted.sum(-1, keepdim=True).clamp(min=1)

@@ -1,4 +1,4 @@
-"""Stage one of paper 002: several models learn their weights while they share a non-linearity that learns too."""
+"""Stage one of paper 002: several models train while they share a non-linearity that learns."""
 
 from __future__ import annotations
 
@@ -31,33 +31,34 @@ class _Layouts(NamedTuple):
     weights: Layout
     """The layout of one model's weights."""
     form: Layout
-    """The layout of what the models share."""
+    """The layout of the shared parameters."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Architecture(Learning):
-    """`models` models with their own weights and data share their learned non-linearities (Algorithm 1 of paper 002).
+    """`models` models of their own weights and data share non-linearities (paper 002, Algorithm 1).
 
-    Each model's weights descend the loss on its own training batch; the form of the non-linearities (the knots of a
-    spline in the MLP, in attention, or in both) descends the sum of the models' losses on one batch of other data, and
-    neither sees the other's gradient. Metrics are means over the models. What was learned is kept with the trial, for
-    trials of stage two: `activation: {spline: {start: given, frozen: true, values: ...}}`.
-
-    Legend: M models, W weights of one of them, F numbers of the form; P = M W + F.
+    Each model's weights descend the loss on its own batch; the form of the non-linearities (knots
+    of a spline in the MLP, in attention, or in both) descends the sum of the models' losses on a
+    batch of other data, and neither sees the other's gradient. Metrics are means over the models.
+    The result is kept for trials of stage two: `activation: {spline: {start: given, frozen: true,
+    values: ...}}`. Legend: M models, W weights of one of them, F numbers of the form; P = M W + F.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"models": 2, "life": 4},)
 
     models: int = size(8)
     held_out_one_in: int = size(5, low=0)
-    """One sequence in so many, by a hash of its inputs, teaches the form and never the weights; the others never the
-    form. Of a text it is the last documents, as windows of one share content. 0: both learn from all, as for a map that
-    is memorised. 5 is the paper's 20 %."""
+    """One sequence in so many, by a hash, teaches the form alone, the others the weights alone. Of
+    a text these are the last documents, as windows of one share content. 0: both learn from all, as
+    for a map that is memorised. 5 is the paper's 20 %.
+    """
     life: int = step_count(0)
-    """Steps after which a model is reset to new initial weights, and over which its schedule runs. The models are
-    reset in turn, one every life / M steps (rounded down), so that the form serves weights of every age. 0: never, as
-    in the paper."""
+    """Steps after which a model is reset to new weights, and its schedule's length; 0, as in the
+    paper: never. One model is reset every life / M steps (rounded down), so that the form serves
+    weights of every age.
+    """
     optimizer: Optimizer = part(Optimizer, "adam")
     """The optimizer of the form; the trial's optimizer updates the weights."""
 
@@ -102,7 +103,7 @@ class Architecture(Learning):
         return {name: parameter for part in (*found, form) for name, parameter in part.items()}
 
     def training(self, task: Task, seeds: Tensor, batch: int, step: Tensor) -> Batch:
-        """Return the models' batches behind one another, `inputs` [L, M N, ...], and the form's, `held_out.inputs`."""
+        """Return the models' batches, `inputs` [L, M N, ...], and the form's, `held_out.inputs`."""
         own, other = (Streams.of(seeds, Purpose.TRAINING_DATA, step, site) for site in range(2))
         wanted = self.models * batch
         if not self.held_out_one_in:
@@ -111,18 +112,16 @@ class Architecture(Learning):
             trained = task.training_part(own, wanted, self.held_out_one_in, held_out=False)
             form_batch = task.training_part(other, batch, self.held_out_one_in, held_out=True)
             return trained | under(_HELD_OUT, form_batch)
-        trained = draw_kept(task, lambda count: task.training(own, count, step), wanted, self.held_out_one_in)
-        form_batch = draw_held_out(task, lambda count: task.held_out(other, count, step), batch, self.held_out_one_in)
-        return trained | under(_HELD_OUT, form_batch)
+        one_in = self.held_out_one_in
+        trained = draw_kept(task, lambda count: task.training(own, count, step), wanted, one_in)
+        held_out = draw_held_out(task, lambda count: task.held_out(other, count, step), batch, one_in)
+        return trained | under(_HELD_OUT, held_out)
 
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
-        """Return both gradients of one pass: weights' for a fixed form, form's for fixed weights."""
+        """Return both gradients of one pass: weights' for fixed forms, forms' for fixed weights."""
         layouts, form_batch = _layouts(layout), within(_HELD_OUT, batch)
-        own = {
-            name: tensor.unflatten(0, (self.models, -1))
-            for name, tensor in batch.items()
-            if not name.startswith(_HELD_OUT)
-        }
+        trained = {name: tensor for name, tensor in batch.items() if not name.startswith(_HELD_OUT)}
+        own = {name: tensor.unflatten(0, (self.models, -1)) for name, tensor in trained.items()}
 
         def total(weights: Tensor, form: Tensor) -> tuple[Tensor, Tensor]:
             learned, fixed = layouts.form.split(form), layouts.form.split(form.detach())
@@ -145,7 +144,7 @@ class Architecture(Learning):
         return under(_MODEL, own) | under("form", self.optimizer.start(form, layouts.form))
 
     def update(self, optimizer: Optimizer, layout: Layout, descent: Descent) -> tuple[Tensor, Moments]:
-        """Return each model and the form by an optimizer of their own, clipping of the gradient's norm included."""
+        """Return each model and the form after steps of optimizers of their own, each clipped."""
         _, _, moments, step, steps = descent
         layouts = _layouts(layout)
         weights, form = self._split(layouts, descent.parameters)
@@ -177,10 +176,8 @@ class Architecture(Learning):
         weights, form = (part.clone() for part in self._split(layouts, flat))
         weights[model] = fresh
         started = optimizer.start(fresh, layouts.weights)
-        own = {
-            name: tensor.index_put((torch.tensor(model),), started[name])
-            for name, tensor in within(_MODEL, moments).items()
-        }
+        own, at = within(_MODEL, moments), (torch.tensor(model),)
+        own = {name: tensor.index_put(at, started[name]) for name, tensor in own.items()}
         return torch.cat([weights.flatten(), form]), {**moments, **under(_MODEL, own)}
 
     def evaluate(self, layout: Layout, flat: Tensor, evaluate_model: EvaluateModel) -> dict[str, Tensor]:
@@ -203,7 +200,5 @@ def _is_form(parameter: Parameter) -> bool:
 def _layouts(layout: Layout) -> _Layouts:
     dtype, device = layout.decays.dtype, layout.decays.device
     form = {name: parameter for name, parameter in layout.parameters.items() if _is_form(parameter)}
-    return _Layouts(
-        weights=Layout.of(within(f"{_MODEL}.0", layout.parameters), dtype, device),
-        form=Layout.of(form, dtype, device),
-    )
+    weights = within(f"{_MODEL}.0", layout.parameters)
+    return _Layouts(Layout.of(weights, dtype, device), Layout.of(form, dtype, device))

@@ -20,7 +20,7 @@ from workers.training.optimizers import Descent, Moments, Optimizer
 @final
 @dataclass(frozen=True, kw_only=True)
 class Weights(Learning):
-    """One model; everything that it learns, the form of its non-linearities included, descends the training loss."""
+    """One model: all that it learns, its non-linearities included, descends the training loss."""
 
     @property
     def is_plain(self) -> bool:

@@ -1,8 +1,8 @@
 """Optimizers, written for ONE trial on its parameters as one flat vector; the engine stacks lanes.
 
-Flat, since an update is then a dozen operations on [L, P] however many matrices the model has. The formulas stand in
-compiled code again: native/update.hpp with scalars of native_update.py (`Scalars`) on a CPU, cuda_update.cu for traced
-steps of a GPU, and cuda/training.hpp for fused ones.
+Flat, since an update is then a dozen operations on [L, P] however many matrices there are. Compiled
+code repeats the formulas: native/update.hpp with the scalars of native_update.py on a CPU,
+cuda_update.cu for traced steps of a GPU, and cuda/training.hpp for fused ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Moments = Mapping[str, Tensor]
 
 
 class Descent(NamedTuple):
-    """A step that is to be made down a gradient: what the optimizer is given beside its own configuration."""
+    """A step down a gradient: the optimizer's input beside its own configuration."""
 
     parameters: Tensor  # [P]
     gradient: Tensor  # [P], not clipped
@@ -36,7 +36,7 @@ class Descent(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer(ABC):
-    """What every optimizer has: a peak rate, its schedule, and clipping of the gradient's norm."""
+    """The base of optimizers: a peak rate, its schedule, and clipping of the gradient's norm."""
 
     learning_rate: float = knob(1e-3, low=0)
     schedule: Schedule = part(Schedule, "linear")
@@ -44,16 +44,16 @@ class Optimizer(ABC):
 
     @property
     def padding_obstacle(self) -> str | None:
-        """Why zeros added to the parameters would change what it computes; None if they would not."""
+        """The reason why zeros added to the parameters would change a step, if there is one."""
         return None
 
     def check(self, parameters: Iterable[Parameter]) -> None:
-        """Raise PluginError if a model with these parameters cannot be trained by it; most train all."""
+        """Raise PluginError if it cannot train a model with these parameters; most train all."""
         return
 
     @final
     def descend(self, descent: Descent, layout: Layout) -> tuple[Tensor, Moments]:
-        """Parameters [P] and moments after the step: clipping, schedule and `update`."""
+        """Return parameters [P] and moments after the step: clipping, schedule and `update`."""
         gradient = clip(descent.gradient, torch.as_tensor(self.clip_norm))
         rate = self.learning_rate * self.schedule.factor(descent.step, descent.steps)
         return self.update(descent.parameters, gradient, descent.moments, rate, descent.step, layout)
@@ -66,12 +66,10 @@ class Optimizer(ABC):
     def update(
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, layout: Layout
     ) -> tuple[Tensor, Moments]:
-        """One step: parameters [P], clipped gradient [P], rate and step n (from 0) scalars."""
+        """Return parameters [P] and moments after step n, from 0, by a clipped gradient [P]."""
 
 
 def clip(gradient: Tensor, norm: Tensor) -> Tensor:
-    """Return the gradient [P] scaled to a Euclidean norm of at most `norm`, with torch.nn.utils.clip_grad_norm_'s
-    1e-6.
-    """
+    """Return the gradient [P] scaled to a norm of at most `norm`, with torch's 1e-6."""
     length = torch.linalg.vector_norm(gradient)
     return gradient * (norm.to(length.dtype) / (length + 1e-6)).clamp(max=1.0)

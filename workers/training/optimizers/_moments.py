@@ -1,4 +1,4 @@
-"""What Adam and AdamW share: two moments of the gradient and the step that they give."""
+"""Two moments of the gradient and the step that they give, for Adam and AdamW."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from workers.training.optimizers import Moments, Optimizer, exact
 class TwoMoments(Optimizer):
     """Kingma and Ba 2015, algorithm 1, in the order of operations of torch.optim.
 
-    Scalars and the second moment are float64 whatever the parameters are: 1 - beta2 may be 1e-8 (paper 003, Table 1),
-    where float32 would round beta2 to 1, the bias correction to 0, and most updates of the moment to nothing.
+    Scalars and the second moment are float64: 1 - beta2 may be 1e-8 (paper 003, Table 1), where
+    float32 would round beta2 to 1, the bias correction to 0, and most updates of the moment to
+    nothing.
     """
 
     beta1: float = knob(0.9, low=0, high=1, open_high=True)
@@ -31,7 +32,7 @@ class TwoMoments(Optimizer):
     def adam_step(
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor
     ) -> tuple[Tensor, Moments]:
-        """Parameters [P] after the step for this gradient [P], without decay, and the moments."""
+        """Return parameters [P] after the step for this gradient [P], not decayed, and moments."""
         kind = parameters.dtype
         beta1, beta2, epsilon = (exact(value) for value in (self.beta1, self.beta2, self.epsilon))
         first = moments["first"] + (1 - beta1).to(kind) * (gradient - moments["first"])
@@ -42,5 +43,5 @@ class TwoMoments(Optimizer):
 
 
 def correction(beta: Tensor, step: Tensor) -> Tensor:
-    """1 - beta^(step + 1), without cancellation when beta is close to 1; 1 when beta is 0."""
+    """Return 1 - beta^(step + 1), without cancellation if beta is close to 1; 1 if beta is 0."""
     return -torch.expm1((step + 1) * torch.log(beta))

@@ -15,9 +15,7 @@ from workers.training.optimizers._moments import TwoMoments
 @final
 @dataclass(frozen=True, kw_only=True)
 class Adam(TwoMoments):
-    """`weight_decay` times the parameters is added to the gradient, after its norm was clipped. Source: Kingma and Ba
-    2015, algorithm 1.
-    """
+    """Adam (Kingma and Ba 2015, algorithm 1); decay is a penalty, added to the clipped gradient."""
 
     def update(
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, layout: Layout

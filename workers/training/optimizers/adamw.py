@@ -16,9 +16,7 @@ from workers.training.optimizers._moments import TwoMoments
 @final
 @dataclass(frozen=True, kw_only=True)
 class AdamW(TwoMoments):
-    """Adam whose weights also shrink by rate times `weight_decay` at each step. Source: Loshchilov and Hutter 2019,
-    algorithm 2.
-    """
+    """Adam with weights shrunk by rate times `weight_decay` (Loshchilov, Hutter 2019, alg. 2)."""
 
     weight_decay: float = knob(0.01, low=0)
 

@@ -19,22 +19,23 @@ from workers.training.optimizers import Moments, exact
 from workers.training.optimizers._moments import TwoMoments
 
 COEFFICIENTS = 3.4445, -4.7750, 2.0315
-"""Of the iteration that makes all singular values about 1, in the range 0.7 to 1.2 after five steps."""
+"""Coefficients of the iteration; after five steps singular values are 0.7 to 1.2."""
 LEAST_NORM = 1e-7
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Muon(TwoMoments):
-    """Momentum whose matrices are orthogonalised by Newton-Schulz iteration; a step then moves all directions alike.
+    """Momentum, matrices orthogonalised by Newton-Schulz: a step moves all directions alike.
 
-    In the form of torch.optim.Muon: the buffer becomes the mean of itself, by `momentum`, and the gradient; decay is
-    by the rate before it is adjusted to the shape. `adjustment: original` multiplies the rate by the root of
-    outputs / inputs where that is above 1, `match_adamw` by 0.2 times the root of the longer side, so that rates tuned
-    for AdamW fit. The iteration runs in the parameters' own precision, torch's in bfloat16. Embeddings, unembeddings,
-    gains and biases move by AdamW with `other_rate` times the rate and no further decay than `weight_decay`.
-    Queries, keys and values of a layer, and the two halves of a gated MLP, are matrices of their own. Source: Jordan et
-    al. 2024, "Muon: An optimizer for hidden layers in neural networks".
+    In the form of torch.optim.Muon: the buffer becomes the mean of itself, by `momentum`, and the
+    gradient; decay is by the rate before it is adjusted to the shape. `adjustment: original`
+    multiplies the rate by the root of outputs / inputs where that is above 1, `match_adamw` by 0.2
+    times the root of the longer side, so that rates tuned for AdamW fit. The iteration is in the
+    parameters' precision, torch's in bfloat16. Embeddings, unembeddings, gains and biases move by
+    AdamW with `other_rate` times the rate. A layer's queries, keys and values, and a gated MLP's
+    halves, are matrices of their own. Source: Jordan et al. 2024, "Muon: An optimizer for hidden
+    layers in neural networks".
     """
 
     momentum: float = knob(0.95, low=0, high=1, open_high=True)
@@ -64,17 +65,13 @@ class Muon(TwoMoments):
         buffer = moments["buffer"] + (1 - momentum) * (gradient - moments["buffer"])
         direction = gradient + momentum * (buffer - gradient) if self.nesterov else buffer
         decayed = layout.split(parameters * (1 - rate * decay).to(kind))
-        turned = self._turn(layout, direction)
-        named = {
-            name: decayed[name] - rate.to(kind) * turned[name] if name in turned else tensor
-            for name, tensor in layout.split(moved).items()
-        }
+        named = layout.split(moved)
+        for name, turned in self._turn(layout, direction).items():
+            named[name] = decayed[name] - rate.to(kind) * turned
         return layout.join(named), {**two, "buffer": buffer}
 
     def matrices_of(self, layout: Layout) -> Iterator[tuple[int, int, int, int, float]]:
-        """Yield for each matrix that is orthogonalised its start in [P], rows, columns, the step between rows, and
-        the adjustment.
-        """
+        """Yield start in [P], rows, columns, step between rows and adjustment of each matrix."""
         start = 0
         for parameter in layout.parameters.values():
             if count := parameter.matrices:
@@ -85,7 +82,7 @@ class Muon(TwoMoments):
             start += math.prod(parameter.shape)
 
     def _turn(self, layout: Layout, direction: Tensor) -> dict[str, Tensor]:
-        """Return by name how much each hidden matrix moves for rate 1; matrices of one shape are turned together."""
+        """Return by name how much each hidden matrix moves for rate 1, one shape at a time."""
         by_shape: dict[torch.Size, list[tuple[str, Sequence[Tensor]]]] = defaultdict(list)
         for name, tensor in layout.split(direction).items():
             if count := layout.parameters[name].matrices:
@@ -106,7 +103,7 @@ class Muon(TwoMoments):
 
 
 def orthogonalise(matrices: Tensor, iterations: int) -> Tensor:
-    """[m, r, c] with the same singular vectors as `matrices` and singular values of about 1 (those of 0 stay 0)."""
+    """Return matrices [m, r, c] with the same singular vectors, singular values about 1 or 0."""
     a, b, c = COEFFICIENTS
     flat = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
     flat = flat / flat.flatten(-2).norm(dim=-1)[..., None, None].clamp(min=LEAST_NORM)

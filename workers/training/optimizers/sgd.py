@@ -16,8 +16,8 @@ from workers.training.optimizers import Moments, Optimizer, exact
 class StochasticGradientDescent(Optimizer):
     """Momentum (Polyak 1964), or Nesterov's (Sutskever et al. 2013), with decay as an L2 penalty.
 
-    In the form of torch.optim.SGD: the buffer is momentum * buffer + gradient, starting at the first gradient, and the
-    rate multiplies the buffer; the penalty is added after the gradient's norm was clipped.
+    In the form of torch.optim.SGD: the buffer is momentum * buffer + gradient, from the first
+    gradient on, and the rate multiplies it; the penalty is added to the clipped gradient.
     """
 
     momentum: float = knob(0.9, low=0, high=1, open_high=True)

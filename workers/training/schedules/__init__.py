@@ -13,11 +13,9 @@ class Schedule(ABC):
 
     @abstractmethod
     def factor(self, step: Tensor, steps: Tensor) -> Tensor:
-        """Factor in [0, 1] for the update that makes parameters n+1 out of n; `step` n, `steps` in all, scalars."""
+        """Return the factor in [0, 1] of update n = `step`, from 0, of `steps` in all, scalars."""
 
 
 def exact(number: float | Tensor) -> Tensor:
-    """Return a number as float64, which it is inside the engine; torch would make a plain one, or a quotient of
-    integers, float32.
-    """
+    """Return a number as float64, as in the engine; torch makes plain ones float32."""
     return torch.as_tensor(number, dtype=torch.float64)

@@ -14,11 +14,12 @@ from workers.training.schedules import Schedule, exact
 
 @dataclass(frozen=True, kw_only=True)
 class Cosine(Schedule):
-    """Up to the peak over `warmup` steps, then half a cosine down to `end_multiplier` times the peak.
+    """Up to the peak over `warmup` steps, then half a cosine down to `end_multiplier` times it.
 
-    Update n (from 0) has the factor (n + 1) / (warmup + 1) while n < warmup, and end_multiplier + (1 - end_multiplier)
-    (1 + cos(pi (n - warmup) / (steps - warmup))) / 2 from then on; the peak is reached at n = warmup exactly, the end
-    after the last update. Source: Loshchilov and Hutter 2017, "SGDR", equation 5, with one cycle.
+    Update n (from 0) has the factor (n + 1) / (warmup + 1) while n < warmup, then e + (1 - e) (1 +
+    cos(pi (n - warmup) / (steps - warmup))) / 2, e = end_multiplier: the peak at n = warmup
+    exactly, the end after the last update. Source: Loshchilov and Hutter 2017, "SGDR", equation 5,
+    with one cycle.
     """
 
     warmup: int = step_count(0)

@@ -13,11 +13,12 @@ from workers.training.schedules import Schedule, exact
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(Schedule):
-    """Up to the peak over `warmup` steps, then down to `end_multiplier` times the peak after the last step.
+    """Up to the peak over `warmup` steps, then down to `end_multiplier` times it after the last.
 
-    Update n (from 0) has the factor (n + 1) / (warmup + 1) while n < warmup, and 1 - (1 - end_multiplier)
-    (n - warmup) / (steps - warmup) from then on: no update has rate zero by construction, and the peak is reached at
-    n = warmup exactly. With warmup >= steps the whole run is warm-up. Source: paper 003, 5.4 and Table 1.
+    Update n (from 0) has the factor (n + 1) / (warmup + 1) while n < warmup, then 1 - (1 - e) (n -
+    warmup) / (steps - warmup), e = end_multiplier: no rate is zero by construction, and the peak is
+    at n = warmup exactly. With warmup >= steps the whole run is warm-up. Source: paper 003, 5.4 and
+    Table 1.
     """
 
     warmup: int = step_count(0)

@@ -14,12 +14,12 @@ from workers.training.schedules import Schedule, exact
 
 @dataclass(frozen=True, kw_only=True)
 class WarmupCooldown(Schedule):
-    """Up to the peak over the first `warmup` of all steps, down to zero along half a cosine over the last `cooldown`.
+    """Up to the peak over the first share `warmup`, down half a cosine over the last `cooldown`.
 
-    With w = warmup * steps and c = cooldown * steps, update n (from 0) has the factor min(1, (n + 1) / (w + 1)) times
-    (1 + cos(pi max(0, n - (steps - c)) / c)) / 2: the peak from n = w to n = steps - c, and zero only after the last
-    update. Source: paper 002, Table 4, "5% linear warm-up, 50% cosine cool-down", which are the defaults; we read
-    both as shares of the steps.
+    With w = warmup * steps and c = cooldown * steps, update n (from 0) has the factor min(1, (n +
+    1) / (w + 1)) times (1 + cos(pi max(0, n - (steps - c)) / c)) / 2: the peak from n = w to n =
+    steps - c, and zero only after the last update. Source: paper 002, Table 4, "5% linear warm-up,
+    50% cosine cool-down", the defaults, which we read as shares of the steps.
     """
 
     warmup: float = knob(0.05, low=0, high=1)
