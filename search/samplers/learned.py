@@ -213,7 +213,8 @@ class LearnedStrategy(Strategy):
         points = np.stack([self._to_point(trial.draws) for trial in trials])
         if not by_prior:
             return points
-        return np.hstack([points, self._prior.encoder.encode([flatten(trial.config) for trial in trials])])
+        rows = self._prior.encoder.encode([flatten(trial.config) for trial in trials])
+        return np.hstack([points, rows.astype(np.float64)])
 
     def _draw_pool(self, number: int) -> _Pool:
         """Return the pool of the trial of this number, the current one or a new one, which has no islands yet."""
