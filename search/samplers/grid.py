@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Grid(Sampler):
-    """Every combination once: all options of each choice, `points` evenly spaced coordinates of every other draw.
+    """Every combination once: all options of each choice, and `points` even coordinates of others.
 
-    The last draw of the space moves fastest. Draws of a branch that is not taken are part of the product too, so a
-    space with conditional draws repeats trials.
+    The last draw of the space moves fastest. Draws of a branch that is not taken are part of the
+    product too, so a space with conditional draws repeats trials.
     """
 
     learns = False
@@ -40,8 +40,8 @@ class Grid(Sampler):
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> PointStrategy:
         """Start; the outcomes are not needed.
 
-        With a `group` block each of its points meets all points of the trials, so `search.group` must divide their
-        number: SpaceError otherwise.
+        With a `group` block each of its points meets all points of the trials, so `search.group`
+        must divide their number: SpaceError otherwise.
         """
         of_groups, of_trials = self._options(space.group_draws), self._options(space.trial_draws)
         group, per_group = space.search.group, prod(of_trials)
@@ -60,7 +60,7 @@ class Grid(Sampler):
 
 @final
 class GridPoints(Points):
-    """All combinations of options[d] coordinates per dimension, each `repeat` times in a row, over and over."""
+    """All combinations of options[d] coordinates per dimension, each `repeat` times, in a cycle."""
 
     def __init__(self, options: tuple[int, ...], repeat: int) -> None:
         self._options = options

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class QuasiMonteCarlo(Sampler):
     """Scrambled Sobol points: they fill the cube more evenly than independent ones.
 
-    One sequence over the draws of groups, one over those of trials; a choice takes a coordinate like any other draw.
+    One sequence over the draws of groups, one over those of trials; a choice takes a coordinate like
+    any other draw.
     Source: Owen, "Scrambling Sobol' and Niederreiter-Xing Points", J. Complexity 1998.
     """
 
@@ -54,5 +55,5 @@ class SobolPoints(Points):
             engine.reset()
         if first > engine.num_generated:
             engine.fast_forward(first - engine.num_generated)
-        # The first point is drawn apart: scipy warns of a beginning whose length is not a power of two.
+        # The first point is drawn apart: scipy warns if the first draw's length is no power of two.
         return np.concatenate([engine.random(1), engine.random(count - 1)])
