@@ -45,7 +45,7 @@ def rating_after(search: Search, before: Rating, trial: Trial, report: Report) -
     constraints = None
     if search.feasible:
         excesses = {one.text: one.value_of(trial, report) for one in search.feasible}
-        constraints = {text: finite(one) for text, one in excesses.items() if one is not None}
+        constraints = {text: finite(excess) for text, excess in excesses.items() if excess is not None}
     return Rating(objective=first, second_objective=finite(second), constraints=constraints)
 
 

@@ -1,8 +1,8 @@
 """Advice from trials of a task: noise over seeds, the best of so many trials, and good ranges.
 
-Legend: trials of one *setting* can be compared: a task with its configuration, a model, an objective
-and a number of steps. A *cost* is an objective turned so that less is better, infinite for a
-trial that diverged. *Winners* are the best tenth of the random trials of a study.
+Legend: trials of one *setting* can be compared: a configured task, a model, an objective and a
+number of steps. A *cost* is an objective turned so that less is better, infinite for a trial that
+diverged. *Winners* are the best tenth of the random trials of a study.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class ReadOnlyStorage(BaseStorage):
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        """Return the shown trials, by number; those that ended before the last call are not read."""
+        """Return the shown trials, by number; those that ended before the last call are kept."""
         with self._lock:
             row = self._row(study_id)
             memory = self._memories.get(row["id"])

@@ -1,7 +1,7 @@
 """The table of arms: one row an arm, each compared with the baseline over the same seeds.
 
-Legend: an *arm* is one alternative of an experiment; its *cost* is its metric turned so that less is
-better.
+Legend: an *arm* is one alternative of an experiment; its *cost* is its metric turned so that less
+is better.
 """
 
 from __future__ import annotations
