@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from spaces.grammar.declarations import Context
 from spaces.grammar.distributions import KINDS, choose_option, draw_between
-from spaces.grammar.formulas import DrawKind, Formula, LanguageError, Scope, constant, fold_constant
+from spaces.grammar.formulas import Formula, LanguageError, Scope, constant, fold_constant
 from spaces.messages import no_such, shorten
 
 LONGEST = 500
