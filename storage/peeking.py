@@ -1,4 +1,4 @@
-"""Tells whether a database may know a task, without libraries that take a second to import."""
+"""The question if a database may know a task, without libraries that take a second to import."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _SQLITE = "sqlite:///"
 
 
 def may_know_task(url: str, task: str) -> bool:
-    """Return False where a SQLite database does not exist, or has no study whose space has the task's name in it.
+    """Return False if a SQLite database does not exist, or no space in it has the task's name.
 
-    True for any other database, and for a file that cannot be asked in this way: reading it will tell.
+    True for any other database, and for a file that cannot be asked: reading it will tell.
     """
     if not url.startswith(_SQLITE):
         return True
@@ -20,8 +20,10 @@ def may_know_task(url: str, task: str) -> bool:
     try:
         with open(file, "rb"):
             pass
-        with closing(sqlite3.connect(f"file:{quote(file)}?mode=ro", uri=True, timeout=1)) as connection:
-            found = connection.execute("SELECT 1 FROM studies WHERE instr(space, ?) LIMIT 1", (task,)).fetchone()
+        address = f"file:{quote(file)}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=1)) as connection:
+            sql = "SELECT 1 FROM studies WHERE instr(space, ?) LIMIT 1"
+            found = connection.execute(sql, (task,)).fetchone()
     except FileNotFoundError:
         return False
     except (OSError, sqlite3.Error):

@@ -1,4 +1,4 @@
-"""Which migrations a database needs, and making them."""
+"""The migrations that a database needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage.store import open_store
 
 
 def pending_migrations(url: str) -> tuple[str, Sequence[str]]:
-    """Return the schema version of a database and the migrations from it to this code's schema, a line each.
+    """Return a database's schema version and the migrations from it to this code's, a line each.
 
     Raises StorageError if there is no database, if it is not Graft's, or if its schema is newer.
     """
@@ -25,7 +25,7 @@ def pending_migrations(url: str) -> tuple[str, Sequence[str]]:
 def migrate_if_older(url: str) -> None:
     """Migrate a database with an older schema to this code's; any other database is only read.
 
-    Raises StorageError if there is no database, StudyError if it is older and another process is writing it.
+    Raises StorageError if there is no database, StudyError if it is older and being written.
     """
     database = find_database(url)
     with database.reader().connection as connection, database.readable_errors(), connection.begin():

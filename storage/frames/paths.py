@@ -1,4 +1,4 @@
-"""Paths of a space in a user's SQL over trials: `optimizer.learning_rate > 1e-3`, `params.task.length`.
+"""Paths of a space in a user's SQL over trials: `optimizer.learning_rate > 1e-3`.
 
 The words `starred`, `tags` and `note` stand for what people said of a trial.
 """
