@@ -101,10 +101,7 @@ class ObjectiveCheck:
         self._seen: set[MetricName] = set()
 
     def check(self, reports: Iterable[tuple[Search, Report]]) -> None:
-        """Raise StudyError at the first report that lacks a metric of an objective or a constraint.
-
-        A missing average is an error at the end of a trial alone: other trials may have it.
-        """
+        """Raise StudyError for a missing metric; a missing average counts only at a trial's end."""
         for search, report in reports:
             for path, wanted in list_metrics(search):
                 if wanted in self._seen:

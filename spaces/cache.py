@@ -13,10 +13,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Return `$XDG_CACHE_HOME/graft`, else `~/.cache/graft`, else one among temporary files.
-
-    Code is loaded from it: a temporary folder of that name that another user made is not used.
-    """
+    """Return `$XDG_CACHE_HOME/graft`, else `~/.cache/graft`, else a private temporary folder."""
     given = os.environ.get("XDG_CACHE_HOME")
     if given:
         return Path(given) / "graft"

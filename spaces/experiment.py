@@ -98,10 +98,7 @@ class Confirmed(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExperimentSpace(Space):
-    """A space whose trials go through the configurations, in every arm from every seed.
-
-    Then come the confirmations. `search.trials` is the number of all of them.
-    """
+    """A space of all arms' configurations from all seeds, then of the confirmations."""
 
     arms: Sequence[Arm]
     """The first is the baseline."""
@@ -162,7 +159,7 @@ class ExperimentSpace(Space):
         return Confirmed(arm, rank, seed)
 
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
-        """Return trial `number` with these coordinates, for a confirmation those of its configuration."""
+        """Return trial `number` with these coordinates; a confirmation has its configuration's."""
         part = self.part_of(number)
         own = part.configuration if isinstance(part, Tried) else part.rank
         trial = self.arms[part.arm].space.sample(own, coordinate_of)

@@ -83,10 +83,7 @@ class _Search:
         return value
 
     def fix(self, path: str, value: Any, inner: Sequence[str]) -> None:
-        """Fix the coordinates of the draws at a path; SpaceError if none give the value.
-
-        `inner`: paths below it that must be drawn, too.
-        """
+        """Fix the draws at a path, with drawn `inner` paths; SpaceError if none give the value."""
         seen: list[float] = []
         if not self._own(path, self.run({})):
             conditions = [draw.condition for draw in self._space.draws if draw.name == path]

@@ -71,10 +71,7 @@ class Program:
         self._shared = lru_cache(maxsize=_CACHED_GROUPS)(self._share)
 
     def run(self, coordinate_of: CoordinateOf) -> Resolved:
-        """Return all that the coordinates determine; each active draw is asked for exactly once.
-
-        Raises SpaceError, with the named values, if an expression has no value or breaks a rule.
-        """
+        """Return all that the coordinates determine; SpaceError, with named values, for a fault."""
         return self._naming_values(self._run, coordinate_of)
 
     def check(self, coordinate_of: CoordinateOf) -> None:
@@ -131,10 +128,7 @@ class Program:
 
 
 def complete_config(config: Mapping[str, Any], families: Mapping[str, type]) -> tuple[dict[str, Any], str]:
-    """Return a configuration that was put together in its canonical form, and its structure.
-
-    Raises PluginError for a value that breaks a rule.
-    """
+    """Return a configuration's canonical form and structure; PluginError if it breaks a rule."""
     plugins = {name: part for name, part in config.items() if name != "training"}
     sections = {name: build(families[name], part, name) for name, part in plugins.items()}
     sections["training"] = Training(**config["training"])

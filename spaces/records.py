@@ -32,7 +32,7 @@ def is_feasible(constraints: Constraints | None) -> bool:
 
 
 def describe_constraints(constraints: Constraints | None) -> list[str]:
-    """Return a line that says if a trial is feasible, and one per broken constraint; none for None."""
+    """Return a line on whether a trial is feasible, and one per broken constraint."""
     if constraints is None:
         return []
     broken: list[str] = []
@@ -184,10 +184,7 @@ DATA = "data "
 
 
 class Fingerprint(NamedTuple):
-    """The conditions that determine a trial's numbers beside its configuration and seed.
-
-    Equal fingerprints give equal bits.
-    """
+    """The conditions of a trial's numbers beside configuration and seed: equal ones, equal bits."""
 
     numerics: int
     """The version of the numerics (`workers.numerics.version`)."""

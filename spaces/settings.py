@@ -124,10 +124,7 @@ class Quantity:
     """Values of all names -> the number; not finite if the expression has no value."""
 
     def value_of(self, trial: Trial, report: Report) -> float | None:
-        """Return its value, which need not be finite; None if the trial lacks one of the paths.
-
-        A metric that the report lacks is not finite.
-        """
+        """Return its value, not finite if a metric is missing; None if a path is missing."""
         values: dict[str, float] = {}
         for name, path in self.paths.items():
             value = number_at(trial, path)

@@ -60,10 +60,7 @@ class Space(ABC):
         return self.trial_draws if self.search.group > 1 else self.draws
 
     def resolve(self, number: int, draws: Draws) -> Trial:
-        """Return the trial of stored draws, equal to the sampled one.
-
-        Raises SpaceError for a draw that is missing, as after a change of the space.
-        """
+        """Return the trial of stored draws; SpaceError if one is missing, as in a changed space."""
 
         def find_coordinate(draw: Draw) -> float:
             if draw.name not in draws:
@@ -74,10 +71,7 @@ class Space(ABC):
         return self.sample(number, find_coordinate)
 
     def child(self, parent: Trial, number: int, start: int, draws: Draws) -> Trial:
-        """Return the trial of these draws that continues from `parent` after `start` steps.
-
-        It belongs to its parent's group. Raises SpaceError as `resolve` does.
-        """
+        """Return the trial that continues from `parent` after `start` steps; else as `resolve`."""
         past = Ancestor(parent.number, parent.seed, parent.config, until=start)
         own = self.resolve(number, draws)
         return replace(own, group=parent.group, lineage=(*parent.lineage, past))
@@ -91,10 +85,7 @@ class Space(ABC):
         return trial
 
     def check(self, samples: int = 200) -> None:
-        """Try the lowest and the highest coordinates and `samples` random ones, always the same.
-
-        Raises SpaceError for the first draws that break a rule.
-        """
+        """Try the extreme and `samples` random coordinates; SpaceError for the first fault."""
         uniform = random.Random(0).random
         tried: list[CoordinateOf] = [lambda _: 0.0, lambda _: LAST]
         for number, coordinate_of in enumerate(tried + [lambda _: uniform()] * samples):

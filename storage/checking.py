@@ -142,10 +142,7 @@ def check(url: str) -> Verdict:
 
 
 def describe_damage(url: str) -> str | None:
-    """Return a line on the first row of the database that Graft does not write, or None.
-
-    It is added to an error. To find all rows takes a minute in a database of a million trials.
-    """
+    """Return a line on the first row that Graft does not write, or None; all rows take a minute."""
     database = find_database(url)
     try:
         with open_reader(url) as reader, closing(_find_faults(reader)) as faults:
@@ -211,10 +208,7 @@ def _find_broken_rules(reader: Reader) -> Iterator[str]:
 
 
 def _find_notes(reader: Reader) -> Iterator[str]:
-    """Yield a line for each study whose controller is gone, and for each changed file.
-
-    The files of an old study are unknown.
-    """
+    """Yield a line for each study without its controller, and for each changed file."""
     studies = reader.studies().select("name", "state").rows()
     for name, state in studies:
         count = reader.study(name).counts().get("running", 0)

@@ -19,10 +19,7 @@ from storage.schema import claim_events, studies, trials
 
 
 def lock_claims(connection: Connection, study_id: int, space: str, version: str) -> None:
-    """Record the claims of a study's space, given its text, unless the newest record has the same.
-
-    The first record with a claim is `locked`, later ones `edited`, also if all claims are removed.
-    """
+    """Record a space's claims unless the newest are the same: first `locked`, then `edited`."""
     claims = [claim.to_json() for claim in claims_of_text(space)]
     last = _find_last(connection, study_id)
     if claims != (last.claims if last else []):

@@ -163,10 +163,7 @@ def _summarise(name: str, tally: _Tally, *, new: bool) -> Copied:
 
 
 class _Tally:
-    """The number of rows of each table, and a sum of their hashes.
-
-    The sum does not depend on their order, as the two databases sort texts differently.
-    """
+    """The number of rows of each table, and a sum of their hashes, whatever their order."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}

@@ -10,10 +10,7 @@ _SQLITE = "sqlite:///"
 
 
 def may_know_task(url: str, task: str) -> bool:
-    """Return False if a SQLite database does not exist, or no space in it has the task's name.
-
-    True for any other database, and for a file that cannot be asked: reading it will tell.
-    """
+    """Return False if a SQLite database surely has no study whose space has the task's name."""
     if not url.startswith(_SQLITE):
         return True
     file = url.removeprefix(_SQLITE).partition("?")[0]

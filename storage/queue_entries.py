@@ -47,8 +47,9 @@ class QueueEntry:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Return the entry of these values; times may be texts, as in JSON and SQLite's rows."""
-        times = [name for name, one in values.items() if name.endswith("_at") and one is not None]
-        return cls(**{**values, **{name: read_time(values[name]) for name in times}})
+        given = [name for name, one in values.items() if name.endswith("_at") and one is not None]
+        times: dict[str, Any] = {name: read_time(values[name]) for name in given}
+        return cls(**{**values, **times})
 
     @property
     def is_open(self) -> bool:
@@ -68,10 +69,7 @@ class StrangeEntry:
 
 
 def read_entries(connection: Connection) -> list[QueueEntry]:
-    """Return the open entries, by priority class and time of submission, then the newest others.
-
-    Raises RowError for a row that was edited by hand.
-    """
+    """Return the open entries in order, then the newest others; RowError for a hand-edited row."""
     entries, strange = read_sound_entries(connection)
     if strange:
         raise RowError(f"a row is not what Graft writes: {strange[0].fault}")

@@ -49,10 +49,7 @@ def annotate_study(url: str, study: str, **values: str | Sequence[str] | Sequenc
 
 
 def record_look(url: str, study: str, command: str, version: str, results: int) -> None:
-    """Record that `command` shows results of an unfinished study with a claim.
-
-    `results` trials have ended. If another process alone may write, a durable request is posted.
-    """
+    """Record that `command` showed `results` ended trials of a study before its claim's end."""
     row = {"command": command, "version": version, "results": results}
     request = StoreRequest(action="look", study=study, row=row)
     database = find_database(url)
@@ -125,10 +122,7 @@ def revoke_token(url: str, name: str) -> bool:
 
 
 def _send(url: str, database: Database, mailbox: Mailbox, request: StoreRequest, mark: str = "") -> bool:
-    """Post a request, its name ending in `mark`; return True if it is answered in time.
-
-    Raises StudyError for a request that was refused.
-    """
+    """Post a request; return True if it is answered in time, or raise StudyError if refused."""
     with database.readable_errors():
         name = mailbox.post(request.to_json(), mark)
     try:
@@ -145,10 +139,7 @@ def _send(url: str, database: Database, mailbox: Mailbox, request: StoreRequest,
 
 
 def _await_answer(url: str, mailbox: Mailbox, name: str) -> bool:
-    """Wait until a request is taken in; return False after `_ANSWER_SECONDS`.
-
-    If no other process writes the database, this one carries out the request.
-    """
+    """Wait until a request is taken in, by this process if no other writes; False if too long."""
     give_up = time.monotonic() + _ANSWER_SECONDS
     while mailbox.is_pending(name):
         try:

@@ -79,10 +79,7 @@ def choose(stored: Sequence[StoredBundle], digests: Collection[str]) -> list[Bun
 
 
 def read(rows: Iterable[Mapping[str, Any]]) -> Iterator[StoredBundle]:
-    """Yield the bundles of a study's rows, which come in the order of bundles and modules.
-
-    Raises RowError for a text that is not the one that was stored.
-    """
+    """Yield the bundles of ordered rows; RowError for a text that is not the stored one."""
     ordered = groupby(rows, key=lambda row: (row["bundle"], row["successor"]))
     for (number, successor), files in ordered:
         found, members = list[Source](), list[Member]()

@@ -42,10 +42,7 @@ _MESSAGE_FAULTS = (DataError, IntegrityError, InterfaceError, ProgrammingError, 
 
 
 def open_store(url: str) -> Store:
-    """Open a database for writing; create it, or migrate it to this code's schema, where needed.
-
-    Raises StorageError if it cannot be written safely, StudyError if another process is writing it.
-    """
+    """Open a database for writing, new or migrated; StorageError, or StudyError if it is taken."""
     database = find_database(url)
     store = Store(database, database.writer())
     try:
@@ -81,10 +78,7 @@ class Store:
         self._session.transact(lambda connection: migrations.upgrade(connection, self._database))
 
     def create_study(self, study: NewStudy) -> int:
-        """Write a new study in state `stopped`, with its plug-ins from outside, and return its id.
-
-        Raises StudyError if the name is taken, or if `new_study.check_name` refuses it.
-        """
+        """Write a new, stopped study and return its id; StudyError if its name is taken or bad."""
         check_name(study.name)
         try:
             row = row_of(study)
@@ -146,10 +140,7 @@ class Store:
         self._session.transact(act)
 
     def replace_data(self, study_id: int, fresh: Mapping[str, Data]) -> None:
-        """Record new versions of files that a study's trials read; earlier ones stay for theirs.
-
-        Raises StudyError if another process runs the study.
-        """
+        """Record new versions of the trials' files, beside the old ones; StudyError if it runs."""
 
         def act(connection: Connection) -> int:
             known = _read_data(connection, study_id)

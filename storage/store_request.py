@@ -212,10 +212,7 @@ def _list_values(value: Any) -> Iterator[Any]:
 
 
 def _find_bad_character(text: str) -> str | None:
-    """Return the first character that no database stores: NUL or a lone surrogate; or None.
-
-    Python makes a lone surrogate of a byte that is not UTF-8.
-    """
+    """Return the first NUL or lone surrogate, which no database stores, or None."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -42,10 +42,7 @@ def unseal(sealed: str) -> list[Metric]:
 
 
 def reveal(connection: Connection, study: str, *, person: str, version: str, request: str) -> None:
-    """Record once, by its id, the `request` of a person to open a finished study's test results.
-
-    Raises StudyError if no claim of the study is on test sets, or if it is not finished.
-    """
+    """Record once that a person opens test results; StudyError without any, or before the end."""
     row = connection.execute(select(studies).where(studies.c.name == study)).one_or_none()
     if row is None:
         raise StudyError(f"study {study!r} does not exist")

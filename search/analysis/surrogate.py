@@ -48,10 +48,7 @@ class TaskModel:
 
     @classmethod
     def fit(cls, trials: pl.DataFrame, metrics: pl.DataFrame, lower: Mapping[str, bool], seed: int = 0) -> TaskModel:
-        """Return a model fitted to the `trials` and `metrics` of one task (`benchmarks.table`).
-
-        `lower`: name of a metric -> True if lower values are better, as for those that it lacks.
-        """
+        """Return a model of one task; `lower`: metric -> True, the default, if less is better."""
         keys, values = _to_matrix(trials, metrics, lower)
         features = features_of(trials)
         encoder = Encoder.of(features)

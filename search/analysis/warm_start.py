@@ -66,7 +66,7 @@ class _Source:
 
 
 def winners_of(finished: int) -> int:
-    """Return the number of winners among finished trials: a tenth, but 5 at least and 50 at most."""
+    """Return the number of winners among finished trials: a tenth, from 5 to 50."""
     return min(max(math.ceil(finished / 10), FEWEST_WINNERS), MOST_WINNERS)
 
 

@@ -26,15 +26,12 @@ class Strategy(ABC):
     """The number of trials that there are; None if there are as many as are asked for."""
 
     def ready(self, numbers: range) -> range:
-        """Return the numbers, from the first on, that may be asked now; others wait for outcomes."""
+        """Return the first numbers, which may be asked now; the others wait for outcomes."""
         return numbers
 
     @abstractmethod
     def ask(self, numbers: range) -> list[Trial]:
-        """Return the trials of these numbers, in order; a number may have none.
-
-        Numbers ascend from call to call, below `size`, and each is asked once.
-        """
+        """Return the trials of these numbers, if any; numbers ascend, and each is asked once."""
 
     @abstractmethod
     def tell(self, outcomes: Sequence[Outcome]) -> None:
@@ -54,7 +51,4 @@ class Sampler(ABC):
 
     @abstractmethod
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-        """Start on a study; the seed is `space.search.seed`.
-
-        `outcomes` are the trials started before: ended ones, and open ones in state `queued`.
-        """
+        """Start on a study, given earlier trials: ended ones, and open ones in state `queued`."""

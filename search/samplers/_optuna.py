@@ -219,7 +219,7 @@ class SharedDraws:
         self._groups: dict[int, dict[str, float]] = {}
 
     def of(self, group: int) -> Draws:
-        """Return the group's coordinates, empty before its first trial, and forget earlier groups."""
+        """Return the group's coordinates, if any, and forget earlier groups."""
         for earlier in [known for known in self._groups if known < group]:
             del self._groups[earlier]
         return self._groups.get(group, {})

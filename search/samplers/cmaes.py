@@ -52,10 +52,7 @@ class CovarianceAdaptation(Sampler):
 
 @final
 class CovarianceStrategy(Strategy):
-    """CMA-ES on one study.
-
-    Optuna's wrapper is not used: it pickles its state into trials and cannot resume from rows.
-    """
+    """CMA-ES on one study. Optuna's wrapper cannot resume from rows."""
 
     def __init__(self, space: Space, outcomes: Sequence[Outcome], population: int) -> None:
         self._space = space
@@ -118,8 +115,8 @@ class CovarianceStrategy(Strategy):
             is_current = self._asked.pop(outcome.number, None) == self._generation
             if self._optimizer is None or not is_current:
                 continue
-            is_ranked = outcome.objective is not None and outcome.feasible
-            cost = self._sign * outcome.objective if is_ranked else None
+            objective = outcome.objective if outcome.feasible else None
+            cost = None if objective is None else self._sign * objective
             self._results.append((self._vector(outcome), cost))
             if len(self._results) < self._population:
                 continue

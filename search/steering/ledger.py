@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @final
 class Ledger:
-    """Starts, reports, results and checkpoints: each is written, then told to sampler and policies."""
+    """Starts, reports, results and checkpoints: each is written, then told to the sampler."""
 
     def __init__(
         self,
@@ -196,10 +196,7 @@ class Ledger:
         return started
 
     def save(self, offer: Offer) -> list[Checkpoint]:
-        """Write the worker's checkpoints with the state of their trials; return those that count.
-
-        Call it after the reports up to them are recorded.
-        """
+        """Write the worker's checkpoints, after its reports; return those of current starts."""
         saved = [
             one._replace(controller_state=self._state_of(one.number))
             for one in offer.saved

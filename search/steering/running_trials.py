@@ -57,10 +57,7 @@ class RunningTrials:
         return frozenset(self._by_worker.get(worker, ()))
 
     def has(self, one: TrialStart, worker: str) -> bool:
-        """Return True if the worker has this very start of the trial.
-
-        A worker that was silent may still train an older start of the same number.
-        """
+        """Return True if the worker has this very start of the trial, not an older one."""
         running = self._running.get(one.number)
         return running is not None and running.worker == worker and running.trial.fence == one.fence
 

@@ -103,7 +103,7 @@ class TrialQueue:
         self._requeued.put(trials)
 
     def isolate(self, trial: Trial) -> None:
-        """Add a suspected trial for the next empty device, where a crash can have no other cause."""
+        """Add a suspected trial for the next empty device, where a crash has no other cause."""
         self._suspected.append(trial)
 
     def quarantine(self, trial: Trial) -> None:

@@ -33,10 +33,7 @@ class Monitor(ABC):
 
     @abstractmethod
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
-        """Learn from reports that are recorded; `groups` maps each reported number to its group.
-
-        Returns the numbers of running trials to stop now, of these reports or of earlier ones.
-        """
+        """Learn from recorded reports and their trials' `groups`; return running trials to stop."""
 
     @abstractmethod
     def forget(self, number: int) -> None:

@@ -124,7 +124,7 @@ class PopulationMonitor(Monitor):
         return set()
 
     def select(self, standing: Collection[int], running: Collection[int]) -> Selection:
-        """Return the worst of the pack that are due for a comparison, and the best that just reported.
+        """Return the pack's worst trials that are due for a comparison, and the best that reported.
 
         `running` is all of one worker's pack, `standing` those of it that are at their last report.
         A trial that is due stays so until a copy takes its lane.

@@ -18,10 +18,11 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from spaces.grammar.declarations import Context
 from spaces.grammar.distributions import KINDS, choose_option, draw_between
-from spaces.grammar.formulas import Formula, LanguageError, Scope, constant, fold_constant
+from spaces.grammar.formulas import DrawKind, Formula, LanguageError, Scope, constant, fold_constant
 from spaces.messages import no_such, shorten
 
 LONGEST = 500
@@ -59,10 +60,7 @@ _CALLS = (*_FUNCTIONS, *_EXTREMES, *KINDS)
 
 
 def compile_expression(text: str, context: Context) -> Formula:
-    """Return the formula of an expression at `context`, with its draws registered, outer first.
-
-    Raises LanguageError for anything outside the language, and for impossible constants.
-    """
+    """Return an expression's formula and register its draws, outer first; raises LanguageError."""
     try:
         return _Walker(" ".join(text.split()), context).formula
     except (ArithmeticError, ValueError) as error:
@@ -139,9 +137,9 @@ class _Walker:
         if name in _EXTREMES:
             _check_two(name, arguments)
             return _apply(_EXTREMES[name], *(self._walk(one, context, depth) for one in arguments))
-        kind = next((kind for kind in KINDS if kind == name), None)
-        if kind is None:
+        if name not in KINDS:
             raise LanguageError(no_such("function", name.replace(_REFERENCE, "$"), _CALLS))
+        kind = cast(DrawKind, name)
         texts = [self._source(argument) for argument in arguments]
         if kind == "choice":
             _check_two(kind, arguments)

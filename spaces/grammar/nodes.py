@@ -81,10 +81,7 @@ class _Loader(yaml.BaseLoader):
 
 
 def compose(text: str, name: str) -> yaml.Node:
-    """Return the syntax tree of one YAML document, all scalars still text; errors call it `name`.
-
-    Raises SpaceError with the line for broken YAML and for an empty document.
-    """
+    """Return a YAML document's syntax tree; SpaceError with the line if it is broken or empty."""
     if len(text) > LARGEST:
         raise SpaceError(f"{name}: a space may have {LARGEST:,} characters, but this text has {len(text):,}")
     try:
@@ -112,10 +109,7 @@ def compose(text: str, name: str) -> yaml.Node:
 
 
 def read(root: yaml.Node) -> Node:
-    """Return the tree of plain values.
-
-    Raises SpaceError for duplicate keys, tags, keys that are not text, and alias bombs.
-    """
+    """Return plain values; SpaceError for duplicate keys, tags, keys without text, alias bombs."""
     return _Reader().read(root, root.start_mark, 0)
 
 

@@ -27,10 +27,7 @@ _MAP, _STR = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
 
 
 def override(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
-    """Return a copy of the tree with the value at each dotted path replaced or added.
-
-    Raises SpaceError that names the override for broken YAML and for a path through no section.
-    """
+    """Return a copy with each path's value replaced or added; SpaceError names a bad override."""
     for path, value in overrides.items():
         name = SETTING + shorten(f"{path}={value}")
         if not _PATH.fullmatch(path):

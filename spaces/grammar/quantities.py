@@ -32,10 +32,7 @@ def compile_quantity(text: str) -> Quantity:
 
 
 def compile_constraint(text: str) -> Quantity:
-    """Return the excess over a bound such as `model.width <= 32`; at most 0 is feasible.
-
-    Raises LanguageError for anything but a comparison by <= or >=.
-    """
+    """Return the excess over a bound such as `model.width <= 32`; LanguageError for other texts."""
     bounds = _BOUND.findall(text)
     if len(bounds) != 1 or bounds[0] not in ("<=", ">="):
         raise LanguageError("a constraint is one comparison by <= or >=, as in model.width <= 32")

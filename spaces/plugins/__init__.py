@@ -135,10 +135,7 @@ def required_fields(member: type) -> frozenset[str]:
 
 
 def build(family: type[Family], config: Mapping[str, Any], path: str = "") -> Family:
-    """Return the member that `config` describes: {"name": ..., field: value}, or defaults.
-
-    Raises PluginError that names the dotted path, the value, the rule and the choices.
-    """
+    """Return the member that `config` describes; PluginError names a bad value and its rule."""
     member = load(family, config["name"])
     known, here = rules(member), path or title(family)
     values: dict[str, Any] = {}
@@ -256,7 +253,7 @@ def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
 
 
 def structure_of(plugin: object) -> dict[str, Any]:
-    """Return the structure that a pack shares: names, sizes, options, flags, switches that are on."""
+    """Return the structure that a pack shares: names, sizes, options, flags, switches on or off."""
     # Recordings and compiled steps are kept by structure, and trials of equal ones train in one
     # pack: also while a file from outside changes, of code or of data.
     code = {"code": code} if (code := code_of(plugin)) else {}

@@ -29,10 +29,7 @@ def install(outside: Outside) -> None:
 
 @contextmanager
 def using(outside: Outside) -> Generator[Outside]:
-    """Look names up among these inside the block, in this thread and those started in its context.
-
-    So the studies of a service may each have a plug-in of one name.
-    """
+    """Look names up among these inside the block: a service's studies may share plug-ins' names."""
     for bundle in outside.bundles:
         register(bundle)
     token = _used.set(outside)

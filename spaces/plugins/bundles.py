@@ -116,10 +116,7 @@ class Outside:
 
     @property
     def asked_for(self) -> tuple[Bundle, ...]:
-        """The bundles of a study: all but those installed and never used.
-
-        Installed diagnostics are measured in every study that asks for diagnostics.
-        """
+        """The bundles of a study: those not installed, those used, and those with diagnostics."""
         return tuple(
             bundle
             for bundle in self.bundles
@@ -139,10 +136,7 @@ class Outside:
 
 
 def check_distinct(members: Iterable[Member], packaged: Mapping[str, Sequence[str]]) -> None:
-    """Raise PluginError for a name that two plug-ins of a family have, with both origins.
-
-    `packaged`: the names of Graft's own, by family.
-    """
+    """Raise PluginError for a name that two members, or a member and a `packaged` one, have."""
     known: dict[tuple[str, str], Member] = {}
     for member in members:
         key = member.family, member.name

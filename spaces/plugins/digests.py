@@ -124,10 +124,7 @@ class Data:
 
 
 def read_data(path: Path, selection: Selection = ALL_FILES) -> Data:
-    """Return a file, or the files of a folder, with their digests.
-
-    Raises OSError if it is missing or cannot be read, and PluginError for a folder without files.
-    """
+    """Return a file or folder with digests; OSError if unreadable, PluginError without files."""
     path = path.absolute()
     if not path.is_dir():
         return Data(path=str(path), state=state_of(path), selection=selection)

@@ -172,10 +172,7 @@ _find_once = cache(find_file)
 
 
 def list_changes(data: Mapping[str, Data]) -> Iterator[tuple[str, Data | None, str]]:
-    """Yield each changed file of a study: its name, present state, and the difference in a line.
-
-    The state is None for a file that is gone. Data without a place on a disk is left out.
-    """
+    """Yield name, present state (None: gone) and the difference of each changed file of a study."""
     for name, before in data.items():
         if not before.path:
             continue
@@ -193,10 +190,7 @@ def sendable(data: Mapping[str, Data]) -> dict[str, Data]:
 
 
 def with_contents(outside: Outside) -> Outside:
-    """Return the same with the content of its files, for machines that may lack them.
-
-    Raises PluginError, one line, for a file with another content than the study has.
-    """
+    """Return the same with its files' contents; PluginError if one is not the study's."""
     contents: dict[str, bytes] = {}
     for name, one in sendable(outside.data).items():
         for path, state in _list_files(one, Path(one.path)):
@@ -212,10 +206,7 @@ def with_contents(outside: Outside) -> Outside:
 
 
 def place_contents(outside: Outside) -> Outside:
-    """Return the same for this machine: files that it lacks are written to the user's cache.
-
-    Raises OSError if the cache cannot be written.
-    """
+    """Return the same with files that this machine lacks in the user's cache; raises OSError."""
     data = dict(outside.data)
     for name, one in sendable(outside.data).items() if outside.contents else ():
         with suppress(OSError, PluginError):

@@ -38,10 +38,7 @@ def register(bundle: Bundle) -> None:
 
 
 def explain(error: BaseException) -> PluginError | None:
-    """Return an error inside an outside plug-in as one line with file and line, or None.
-
-    An error of ours is its own explanation, wherever it was raised.
-    """
+    """Return an error inside an outside plug-in in one line; None for ours, or one elsewhere."""
     if isinstance(error, GraftError) or not _innermost(error):
         return None
     return PluginError(f"a plug-in failed: {_describe(error)}")
@@ -118,10 +115,7 @@ class _Loader(InspectLoader):
 
 
 class _LocalImport:
-    """`__import__` for the modules of a bundle: `import helper` is the bundle's own helper.
-
-    Python takes it from a module's `__builtins__` for each import statement in it.
-    """
+    """`__import__` in the modules of a bundle, where `import helper` is the bundle's own helper."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._package = bundle.package

@@ -62,8 +62,5 @@ class HoldsSplines(Protocol):
     """The names of the forms in which a learned part can be used; the first is as learned."""
 
     def with_splines(self, config: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> Mapping[str, Any]:
-        """Return a member's configuration with the learned parts of a trial, frozen, in a form.
-
-        Raises PluginError for a part that learns and is not among those learned.
-        """
+        """Return a configuration with learned parts, frozen; PluginError if a part is missing."""
         ...

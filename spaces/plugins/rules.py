@@ -75,10 +75,7 @@ class Rule:
         return f"{noun} in {left}{self.low:g}, {self.high:g}{right}"
 
     def for_fields(self, config: Mapping[str, Any]) -> Rule:
-        """Return the rule for a plug-in with these fields, which may select files of a folder.
-
-        Raises PluginError if that field is no text, as if a space draws it.
-        """
+        """Return the rule for these fields, which may select files; PluginError if one is drawn."""
         end = config.get(self.ending, "")
         if not isinstance(end, str):
             need = "it must be a text, and is not drawn"

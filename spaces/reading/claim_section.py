@@ -19,10 +19,7 @@ _KEYS = ("arm", "than", "metric", "difference", "seeds", "test", "correction", "
 
 
 def read_claims(root: Node) -> tuple[Claim, ...]:
-    """Return the claims of a space whose other sections were read without an error.
-
-    Raises SpaceError that names the line, the path, the value and the rule.
-    """
+    """Return the claims of a space that is otherwise read; SpaceError names line, path and rule."""
     sections = read_mapping(root, "")
     node = sections.get("claim")
     if node is None:

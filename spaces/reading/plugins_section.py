@@ -27,10 +27,7 @@ class Entry(NamedTuple):
 
 
 def read_entries(origin: str, overrides: Mapping[str, str] | None = None) -> list[Entry]:
-    """Return the plug-in entries of a space file and of a transfer's tasks, without importing any.
-
-    Raises SpaceError as `load` does, if it does not come as far as this section.
-    """
+    """Return the plug-in entries of a space file and a transfer's tasks; imports none of them."""
     return read_entries_of(catalogue.read_text(origin), origin, overrides)
 
 

@@ -59,10 +59,7 @@ class _Plan(NamedTuple):
 
 @final
 class ControlledStudy:
-    """The rows of one study; `search.steering.study_store.StudyStore` describes each method.
-
-    Safe to call from several threads; calls run one after another.
-    """
+    """The rows of one study, a `search.steering.study_store.StudyStore`; threads may share it."""
 
     def __init__(
         self,

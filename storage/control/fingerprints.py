@@ -134,8 +134,8 @@ def _read(connection: Connection, study_id: int) -> list[FingerprintRow]:
     c = fingerprints.c
     these = select(*_COLUMNS, c.sources).where(c.study_id == study_id).order_by(c.number)
     return [
-        FingerprintRow(number=number, previous=previous, scalars=tuple(scalars), sources=sources)
-        for number, previous, *scalars, sources in connection.execute(these)
+        FingerprintRow(number=row[0], previous=row[1], scalars=row[2:-1], sources=row[-1])
+        for row in map(tuple, connection.execute(these))
     ]
 
 

@@ -66,10 +66,7 @@ def is_landmark(policy: History, index: int) -> bool:
 
 
 def follow(policy: History, past: Past, step: int, score: float) -> tuple[Past, tuple[int, ...]]:
-    """Return the past after a later report at `step`, and the earlier steps that it supersedes.
-
-    `score` is smaller for better reports; one that is not finite is never the best.
-    """
+    """Return the past after a later report (low scores are good), and the steps it supersedes."""
     landmark = is_landmark(policy, past.count + 1)
     now = replace(past, count=past.count + 1, last=step, last_is_landmark=landmark)
     if policy == "thin" and math.isfinite(score) and score < past.best_score:

@@ -56,10 +56,7 @@ def renew(
 
 
 def expire(connection: Connection, study_id: int, fence: int) -> list[str]:
-    """Mark the workers with expired leases as lost; return all that this controller has lost.
-
-    Those of earlier calls are named again, as an earlier answer may have been lost.
-    """
+    """Mark workers with expired leases as lost; return all of this controller, earlier ones too."""
     connection.execute(_EXPIRE, {"study": study_id, "own": fence})
     return list(connection.scalars(_LOST, {"study": study_id, "own": fence}))
 

@@ -102,10 +102,7 @@ class Session:
                 return answer
 
     def write(self, study_id: int, act: Callable[[Connection], Answer]) -> Answer:
-        """Run `act` as `transact` does, if this process still has control of the study.
-
-        Raises StudyError if another process has taken control since.
-        """
+        """Run `act` as `transact` does; StudyError if another process has taken control."""
 
         def act_if_in_control(connection: Connection) -> Answer:
             self._check_control(connection, study_id)

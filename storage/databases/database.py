@@ -69,10 +69,7 @@ class ReadingConnection(ABC):
 
     @abstractmethod
     def knob(self, study_id: int, path: str) -> str | None:
-        """Return SQL for the value at a path of a trial's configuration; a plug-in's is its name.
-
-        None if no trial of the study has such a path.
-        """
+        """Return SQL for a configuration's value, or a plug-in's name; None for an unknown path."""
 
     @abstractmethod
     def listen(self, topic: str) -> int | None:
@@ -150,17 +147,11 @@ class Database(ABC):
 
     @abstractmethod
     def check_place(self, connection: Connection) -> None:
-        """Raise StorageError if the last commit of `writer`'s connection is not where readers look.
-
-        All rows are first written elsewhere, if possible, and the error says where.
-        """
+        """Raise StorageError, after a rescue, if the last commit is not where readers look."""
 
     @abstractmethod
     def reader(self, seconds: float | None = None) -> ReadingConnection:
-        """Return a connection that cannot write; raises StorageError if there is no database.
-
-        `seconds` limits the database's work on one `select`; None is no limit.
-        """
+        """Return a connection that cannot write; a `select` on it may take `seconds`."""
 
     @abstractmethod
     def snapshot(self) -> Connection:

@@ -101,10 +101,7 @@ class Mailbox:
                     path.unlink()
 
     def put_aside(self, name: str, reason: str) -> None:
-        """Move a request that cannot be done out of the way, and keep it with the reason.
-
-        It is moved first: without room for the reason, it must not end the next process, too.
-        """
+        """Move a request that cannot be done out of the way, then keep the reason, if it fits."""
         (self._folder / (name + _REQUEST)).rename(self._folder / (name + _REFUSED))
         with suppress(OSError):
             self._write(name + _REASON, reason)
@@ -121,10 +118,7 @@ class Mailbox:
         return []
 
     def refusal(self, name: str) -> str:
-        """Return why a request that is no longer pending was refused; empty if it was done.
-
-        The reason is then forgotten, unless the request was moved aside.
-        """
+        """Return, once, why a finished request was refused; empty if it was done."""
         if os.path.lexists(self._folder / (name + _REFUSED)):
             return self._read_reason(name)
         path = self._folder / (name + _REASON)

@@ -30,10 +30,7 @@ from storage.tokens import Token
 
 
 def open_reader(url: str, seconds: float | None = None) -> Reader:
-    """Return the reader of a database; raises StorageError if there is none of this program's.
-
-    `seconds` limits the database's work on one answer; None is no limit.
-    """
+    """Return a database's reader, with a limit of `seconds`; StorageError if it is not Graft's."""
     database = find_database(url)
     reader = Reader(database, database.reader(seconds))
     try:

@@ -34,10 +34,7 @@ class LearnedArchitectures:
         return self._read(f"SELECT {_COLUMNS} FROM {self._learned}")
 
     def read_best(self, most: int, directions: Mapping[str, Direction]) -> pl.DataFrame:
-        """Return the architectures of each task's and component's `most` best trials, as `read`.
-
-        `directions`: task -> direction, for a transfer whose tasks do not share the study's.
-        """
+        """Return those of each task's and component's `most` best trials; `directions` by task."""
         rising = [quote(task) for task, one in directions.items() if one == "maximize"]
         is_rising = f"'maximize' = '{self._direction}'"
         if directions:
@@ -62,10 +59,7 @@ class LearnedArchitectures:
 
     @property
     def _learned(self) -> str:
-        """SQL for architectures with their trials, from an index: no configuration is read.
-
-        SQLite joins in this order.
-        """
+        """SQL for architectures with their trials, joined in this order, from an index alone."""
         same = f"architectures.trial_id = trials.number + {trial_id(self._study_id, 0)}"
         own = f"trials.study_id = {self._study_id}"
         return f"trials CROSS JOIN architectures WHERE {own} AND {same}"

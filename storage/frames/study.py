@@ -138,10 +138,7 @@ class StudyReader:
         return self._answers.read(sql, {"number": pl.Int64()})["number"]
 
     def values(self, expression: str, where: str | None = None) -> pl.DataFrame:
-        """Return value, an SQL expression, and objective of each trial with one, in no order.
-
-        Columns and paths in it, and `where`, are as in `trials`.
-        """
+        """Return value, an SQL expression as in `trials`, and objective of each trial with one."""
         spelled = spell_paths(self._answers, self._id, expression)
         condition = self._spell_condition(where)
         columns = self._choose([f"({spelled}) AS value", "objective"])
@@ -154,10 +151,7 @@ class StudyReader:
         return self._answers.read(f"{self._choose(tuple(schema))} AND {has_score}", schema)
 
     def contenders(self) -> pl.DataFrame:
-        """Return number, objective and second_objective of the trials on the Pareto front.
-
-        The trials are feasible and have both; left out are those that another one beats in both.
-        """
+        """Return number, objective and second_objective of feasible trials on the Pareto front."""
         falls = self.row["direction"] == "minimize"
         best = "min" if str(self.row["second_objective"]).startswith("minimize") else "max"
         # From the best objective on, a trial of the front is the best so far in the second one.
@@ -214,10 +208,7 @@ class StudyReader:
         return self._read_table("sources", SOURCES, "bundle, module")
 
     def bundles(self, digests: Collection[str] = ()) -> tuple[Bundle, ...]:
-        """Return the study's plug-ins from outside, or earlier versions that have these `digests`.
-
-        Raises StorageError for a file that is not what was stored.
-        """
+        """Return the outside plug-ins, in versions of these `digests`; RowError for edited ones."""
         return tuple(sources.choose(self.stored_bundles(), digests))
 
     def stored_bundles(self) -> list[StoredBundle]:
@@ -225,10 +216,7 @@ class StudyReader:
         return list(sources.read(self.sources().iter_rows(named=True)))
 
     def data(self) -> Mapping[str, Sequence[Data]] | None:
-        """Return the files that its trials read, by name: all versions, the last one in use.
-
-        None if the study's Graft did not note them. Raises RowError if the JSON is another.
-        """
+        """Return name -> versions of the trials' files; None if unknown, RowError if edited."""
         sql = f"SELECT data FROM studies WHERE id = {self._id}"
         text = self._answers.read(sql, {"data": pl.String()}).item()
         if text is None:

@@ -15,10 +15,7 @@ _LOCK = 7_215_902
 
 
 def upgrade(connection: Connection, database: Database) -> None:
-    """Bring the database to VERSION, inside the caller's transaction.
-
-    Raises StorageError if it is newer than this code, StudyError if it is older and a study runs.
-    """
+    """Bring the database to VERSION; StorageError if it is newer, StudyError if a study runs."""
     if is_older(connection):
         database.locks.check_idle(connection)
     # Of two first launches at one instant, one makes the tables.

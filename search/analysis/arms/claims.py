@@ -95,10 +95,7 @@ class ClaimAdvice:
 
 
 def advise_claim(claim: Claim, results: Sequence[pl.DataFrame], level: float = SURE) -> ClaimAdvice | None:
-    """Return the differences that a claim's seeds can find, given results of `score_claim`.
-
-    Each result is of one study. None if no study has three seeds that both arms finished.
-    """
+    """Return what a claim's seeds can find, by studies' results; None without three pairs."""
     squares, freedom = 0.0, 0
     for one in results:
         finite = one.filter(pl.col("state") == "finished", pl.col("value").is_finite())

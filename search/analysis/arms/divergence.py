@@ -41,10 +41,7 @@ def count_lost(trials: pl.DataFrame) -> pl.DataFrame:
 
 
 def list_lost(trials: pl.DataFrame) -> pl.DataFrame:
-    """Return number, arm, seed, state, steps, error, settings of the lost trials, by number.
-
-    `settings` is JSON with those that differ among all trials of the experiment.
-    """
+    """Return number, arm, seed, state, steps, error, settings (JSON, if they vary) of the lost."""
     found = _join_arms(trials)
     settings = [json.loads(text) for text in found["params"]]
     shown = _find_varied(settings)

@@ -38,10 +38,7 @@ class ComparedTrials:
 
 
 def read_arms(trials: pl.DataFrame) -> pl.DataFrame:
-    """Return number, state, objective, arm, seed, configuration, rank of trials, by number.
-
-    `trials` has the columns READ. A trial of another kind of study has no row.
-    """
+    """Return number, state, objective, arm, seed, configuration, rank of an experiment's trials."""
     params = pl.col("params").str
     names = {"arm": ARM, "seed": SEED, "configuration": CONFIGURATION, "rank": RANK}
     texts = {key: params.json_path_match(f'$["{name}"]') for key, name in names.items()}
@@ -70,10 +67,7 @@ def choose_trials(arms: pl.DataFrame, direction: Direction) -> ComparedTrials:
 
 
 def rank_configurations(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
-    """Return arm, configuration, mean and rank (0 is an arm's best).
-
-    A configuration is left out unless each of its seeds has an objective.
-    """
+    """Return arm, configuration, mean, rank (0: an arm's best) if every seed has an objective."""
     rows: list[tuple[str, int, float, int]] = []
     tried_first = arms.filter(pl.col("rank").is_null()).sort("arm")
     for (arm,), own in tried_first.group_by("arm", maintain_order=True):

@@ -98,10 +98,7 @@ class Bootstrap(Interval):
 
 
 def student_quantile(count: pl.Expr, confidence: float = 0.95) -> pl.Expr:
-    """Return half the width of the interval of a mean of `count` numbers, in standard errors.
-
-    It is NaN for fewer than two numbers.
-    """
+    """Return half the width of a mean's interval in standard errors; NaN for fewer than two."""
 
     def quantile(counts: pl.Series) -> pl.Series:
         found: Any = stdtrit(counts.cast(pl.Float64).to_numpy() - 1, (1 + confidence) / 2)

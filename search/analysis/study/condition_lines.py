@@ -20,10 +20,7 @@ LINE = ("across", "rest")
 
 
 def sweep_conditions(conditions: Iterable[str]) -> pl.DataFrame:
-    """Return condition, across, x, rest: a row for each number of a condition that makes a line.
-
-    `rest` is the condition without the number, which may be empty.
-    """
+    """Return condition, across, x, rest (it may be empty) of each number that makes a line."""
     rows: list[tuple[str, str, float, str]] = []
     for condition in conditions:
         parts = condition.split(" ")

@@ -44,10 +44,7 @@ def list_groups(ended: pl.DataFrame) -> pl.DataFrame:
 
 
 def group_statistics(scores: Iterable[pl.DataFrame], groups: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
-    """Return group_number, name, condition and the top-k statistics of best validations in a group.
-
-    `scores` come some metrics at a time, each time all of them.
-    """
+    """Return the top-k statistics of best validations in each group; `scores` come in parts."""
     own = groups.select("group_number")
     found = [
         top_k_statistics(

@@ -125,10 +125,7 @@ def list_metrics(summaries: Summaries) -> pl.DataFrame:
 
 
 def order_metrics(measured: pl.DataFrame, metric: str, condition: str) -> pl.DataFrame:
-    """Return name, condition, variant, order: the rank of each metric and variant in every table.
-
-    First the objective's own, then its other conditions, then other metrics; raw before others.
-    """
+    """Return name, condition, variant, order: the objective's metric first, raw before others."""
     own, same = pl.col("name") == metric, pl.col("condition") == condition
     columns = ~(own & same), ~own, *METRIC, pl.col("variant") != RAW, "variant"
     return measured.sort(*columns).with_row_index("order")
@@ -141,10 +138,7 @@ def sort_statistics(frame: pl.DataFrame, order: pl.DataFrame, first: str) -> pl.
 
 
 def study_statistics(scores: Iterable[pl.DataFrame], order: pl.DataFrame) -> pl.DataFrame:
-    """Return kept (the validation, `best` or `last`), name, condition and the top-k statistics.
-
-    `scores` come some metrics at a time, each time all of them.
-    """
+    """Return kept (`best` or `last`) and the top-k statistics; `scores` come in parts."""
     found = [
         top_k_statistics(some.with_columns(cost=which), METRIC).select(pl.lit(which).alias("kept"), pl.all())
         for some in scores

@@ -123,10 +123,7 @@ def mean_margin(column: str, confidence: float = 0.95) -> pl.Expr:
 
 
 def median_interval(column: str) -> Mapping[str, pl.Expr]:
-    """Return `median`, `low`, `high` of a column: the 95 % interval between order statistics.
-
-    It is interpolated (statistics.intervals.median_depth), and null for fewer than 6 values.
-    """
+    """Return `median` and its 95 % interval, `low` and `high`; null for fewer than 6 values."""
     values, count = pl.col(column).drop_nulls().sort(), pl.col(column).count()
     depth = median_depth(count)
     rank, share = depth.floor().cast(pl.Int64), depth - depth.floor()
