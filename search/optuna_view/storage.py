@@ -63,6 +63,18 @@ class _Memory:
     """Number -> trial."""
 
 
+def _refuse(name: str) -> Any:
+    """Return a method of this name, which raises StorageError."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise StorageError(
+            f"{name}: Optuna only reads studies of Graft; `search enqueue` adds trials, and what "
+            "`search export STUDY --to optuna FILE` writes is Optuna's own"
+        )
+
+    return refuse
+
+
 @final
 class ReadOnlyStorage(BaseStorage):
     """The studies of a database as Optuna's, as they are now; writing methods raise StorageError.
@@ -160,47 +172,16 @@ class ReadOnlyStorage(BaseStorage):
 
     # -- methods that would write ---------------------------------------------------------------
 
-    def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> NoReturn:
-        """Raise StorageError, as all methods below do."""
-        raise _refusal("create_new_study")
-
-    def delete_study(self, study_id: int) -> NoReturn:
-        raise _refusal("delete_study")
-
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
-        raise _refusal("set_study_user_attr")
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
-        raise _refusal("set_study_system_attr")
-
-    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> NoReturn:
-        raise _refusal("create_new_trial")
-
-    def set_trial_param(
-        self, trial_id: int, param_name: str, param_value_internal: float, distribution: Any
-    ) -> NoReturn:
-        raise _refusal("set_trial_param")
-
-    def set_trial_state_values(
-        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
-    ) -> NoReturn:
-        raise _refusal("set_trial_state_values")
-
-    def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> NoReturn:
-        raise _refusal("set_trial_intermediate_value")
-
-    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
-        raise _refusal("set_trial_user_attr")
-
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
-        raise _refusal("set_trial_system_attr")
-
-
-def _refusal(method: str) -> StorageError:
-    return StorageError(
-        f"{method}: Optuna only reads studies of Graft; `search enqueue` adds trials, and what "
-        "`search export STUDY --to optuna FILE` writes is Optuna's own"
-    )
+    create_new_study = _refuse("create_new_study")
+    delete_study = _refuse("delete_study")
+    set_study_user_attr = _refuse("set_study_user_attr")
+    set_study_system_attr = _refuse("set_study_system_attr")
+    create_new_trial = _refuse("create_new_trial")
+    set_trial_param = _refuse("set_trial_param")
+    set_trial_state_values = _refuse("set_trial_state_values")
+    set_trial_intermediate_value = _refuse("set_trial_intermediate_value")
+    set_trial_user_attr = _refuse("set_trial_user_attr")
+    set_trial_system_attr = _refuse("set_trial_system_attr")
 
 
 def _miss(key: object) -> NoReturn:

@@ -61,7 +61,6 @@ class OptunaSampler(Sampler):
         return True
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-        """Start on what is remembered of the outcomes."""
         return OptunaStrategy(space, outcomes, self)
 
 
@@ -104,7 +103,6 @@ class OptunaStrategy(Strategy):
                 self._open[outcome.number] = outcome.draws
 
     def ask(self, numbers: range) -> list[Trial]:
-        """Return the trials of these numbers, in order."""
         return [self._ask(number) for number in numbers]
 
     def _ask(self, number: int) -> Trial:
@@ -126,7 +124,6 @@ class OptunaStrategy(Strategy):
         return trial
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn from trials that ended."""
         for outcome in outcomes:
             self._remember(outcome)
             self._open.pop(outcome.number, None)

@@ -42,7 +42,6 @@ class RandomPoints(Points):
         self._keys = np.array(keys, dtype=np.uint64)
 
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
-        """Return the points first .. first + count - 1, [count, d]."""
         indices = np.arange(first + 1, first + count + 1, dtype=np.uint64)
         words = _mix64(self._keys + indices[:, None] * np.uint64(GAMMA))
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -89,7 +89,6 @@ class CovarianceStrategy(Strategy):
         )
 
     def ask(self, numbers: range) -> list[Trial]:
-        """Return the trials of these numbers, in order."""
         return [self._ask(number) for number in numbers]
 
     def _ask(self, number: int) -> Trial:

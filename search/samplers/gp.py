@@ -35,5 +35,4 @@ class GaussianProcess(OptunaSampler):
         return Limits(newest=50, best=50, running=8)
 
     def make(self, seed: int) -> GPSampler:
-        """Make Optuna's Gaussian process."""
         return GPSampler(seed=seed, n_startup_trials=self.startup, warn_independent_sampling=False)

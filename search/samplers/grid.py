@@ -67,7 +67,6 @@ class GridPoints(Points):
         self._repeat = repeat
 
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
-        """Return the points first .. first + count - 1, [count, d]."""
         if not self._options:
             return np.empty((count, 0))
         # Digits by Python's own integers: a grid may have more points than fit into 64 bits.

@@ -40,5 +40,4 @@ class Genetic(OptunaSampler):
         return Limits(newest=self.population, best=self.population, running=self.population)
 
     def make(self, seed: int) -> NSGAIISampler:
-        """Make Optuna's NSGA-II."""
         return NSGAIISampler(seed=seed, population_size=self.population)

@@ -32,7 +32,6 @@ class QuasiMonteCarlo(Sampler):
     learns = False
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-        """Start; the outcomes are not needed."""
         seed = space.search.seed
         groups = SobolPoints(len(space.group_draws), mix64(seed))
         return PointStrategy(space, groups, SobolPoints(len(space.trial_draws), mix64(~seed)))
@@ -47,7 +46,6 @@ class SobolPoints(Points):
         self._engine = Sobol(dimensions, rng=seed) if dimensions else None
 
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
-        """Return the points first .. first + count - 1, [count, d]."""
         engine = self._engine
         if engine is None:
             return np.empty((count, 0))

@@ -25,7 +25,6 @@ class RandomSearch(Sampler):
     learns = False
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-        """Start; the outcomes are not needed."""
         seed = space.search.seed
         groups = RandomPoints(seed, space.group_draws)
         return PointStrategy(space, groups, RandomPoints(seed, space.trial_draws))

@@ -41,7 +41,6 @@ class TreeParzen(OptunaSampler):
         return Limits(newest=200, best=200, running=100)
 
     def make(self, seed: int) -> TPESampler:
-        """Make Optuna's multivariate TPE."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)  # `group` is called so since 2021
             return TPESampler(

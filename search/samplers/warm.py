@@ -154,7 +154,6 @@ class WarmStrategy(Strategy):
         self.look_ahead = self._whole.look_ahead
 
     def ask(self, numbers: range) -> list[Trial]:
-        """Return the trials of these numbers, in order."""
         trials: list[Trial] = []
         for number in numbers:
             origin = self.origin(number)
@@ -176,7 +175,6 @@ class WarmStrategy(Strategy):
         return UNRESTRICTED if unit < self._first or word < self._floor * 2.0**64 else "box"
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn from trials that ended."""
         self._whole.tell(outcomes)
         self._narrow.tell(self._box.to_box(outcomes))
 

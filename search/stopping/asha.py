@@ -36,7 +36,6 @@ class SuccessiveHalving(Stopping):
     direction: str = direction()
 
     def begin(self, objective: Objective) -> Monitor:
-        """Start with empty rungs."""
         measure = Measure.of(self.metric, self.direction, objective)
         return HalvingMonitor(measure, self.min_steps, self.eta)
 
@@ -83,7 +82,6 @@ class HalvingMonitor(Monitor):
         return stopped
 
     def forget(self, number: int) -> None:
-        """Drop a trial that does not run any more; its results stay."""
         self._curves.pop(number, None)
 
     def state(self, number: int) -> Any:

@@ -36,7 +36,6 @@ class Median(Stopping):
     direction: str = direction()
 
     def begin(self, objective: Objective) -> Monitor:
-        """Start with no averages."""
         measure = Measure.of(self.metric, self.direction, objective)
         return MedianMonitor(measure, self.trials, self.steps)
 
@@ -83,7 +82,6 @@ class MedianMonitor(Monitor):
         return {number for number, step, best in learned if best > medians.get(step, inf)}
 
     def forget(self, number: int) -> None:
-        """Drop a trial that does not run any more; its averages stay."""
         self._curves.pop(number, None)
 
     def state(self, number: int) -> Any:

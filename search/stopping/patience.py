@@ -31,7 +31,6 @@ class Patience(Stopping):
     direction: str = direction()
 
     def begin(self, objective: Objective) -> Monitor:
-        """Start with no trial known."""
         return PatienceMonitor(Measure.of(self.metric, self.direction, objective), self.steps)
 
 

@@ -68,7 +68,6 @@ class Population(Stopping):
         return "it ranks the trials of a pack against one another, so they must be of one size"
 
     def begin(self, objective: Objective) -> Monitor:
-        """Start with no trial known."""
         measure = Measure.of(self.metric, self.direction, objective)
         exploration = Exploration(move=self.move, resample=self.resample)
         return PopulationMonitor(measure, self.every, self.quantile, exploration)
@@ -156,7 +155,6 @@ class PopulationMonitor(Monitor):
         return self._exploration.child(space, parent, number, step, random)
 
     def forget(self, number: int) -> None:
-        """Drop a trial that does not run any more."""
         self._members.pop(number, None)
 
     def state(self, number: int) -> Any:

@@ -96,7 +96,9 @@ class Rule:
             good = self._is_number(value)
         if not good:
             raise PluginError(f"{path}: {shorten(repr(value))} must be {self.describe()}")
-        largest = self._largest()
+        # The integers that torch and SQL can hold, for a field without its own bound.
+        most = LARGEST_SIZE if self.kind == "size" else LARGEST_COUNT
+        largest = self.high if math.isfinite(self.high) else most
         if self.integer and abs(value) > largest:
             rule = f"{self.describe()}, at most {largest:,}"
             raise PluginError(f"{path}: {shorten(repr(value))} must be {rule}")
@@ -118,12 +120,6 @@ class Rule:
             return find_file(value, self.selection)
         except PluginError as error:
             raise PluginError(f"{path}: {error}") from error
-
-    def _largest(self) -> float:
-        """Return the largest integer that torch and SQL can hold, or the field's own bound."""
-        if math.isfinite(self.high):
-            return self.high
-        return LARGEST_SIZE if self.kind == "size" else LARGEST_COUNT
 
     def _is_number(self, value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -6,7 +6,6 @@ import graphlib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, get_args
 
 import yaml
@@ -66,20 +65,19 @@ def parse(text: str, origin: str, families: Families, overrides: Mapping[str, st
         return _Reader(root, families).read_space(text)
     whole = inline_spaces(root) if is_transfer(root) else root
     name = _read_study(read_mapping(whole, "").get("study") or whole)
-    read_drawn, hash_ = partial(_read_drawn_space, families), _hash_content(whole)
+
+    def read_drawn(tree: yaml.Node) -> DrawnSpace:
+        return _Reader(read(tree), families).read_space(to_yaml(tree))
+
     if is_transfer(root):
-        return read_transfer(whole, name, families, read_drawn, hash_)
-    return read_experiment(whole, name, read_drawn, hash_)
+        return read_transfer(whole, name, families, read_drawn, _hash_content(whole))
+    return read_experiment(whole, name, read_drawn, _hash_content(whole))
 
 
 def content_of(text: str, origin: str) -> Any:
     """Return a space's text as the plain values of its hash; SpaceError if it is no YAML."""
     root = read(compose(text, origin))
     return _to_plain(inline_spaces(root) if is_transfer(root) else root)
-
-
-def _read_drawn_space(families: Families, tree: yaml.Node) -> DrawnSpace:
-    return _Reader(read(tree), families).read_space(to_yaml(tree))
 
 
 def _hash_content(root: Node) -> str:

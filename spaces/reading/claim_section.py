@@ -70,26 +70,25 @@ def _read_claim(node: Node, objective: Node, arms: Sequence[str], rest: Mapping[
         raise node.error("claim", f"a claim needs {' and '.join(missing)}")
     known = {key: get_args(get_type_hints(Claim)[key]) for key in ("test", "correction", "on")}
     choices: dict[str, Sequence[str]] = {"arm": arms, "than": arms, **known}
-    words = {key: _read_choice(entries[key], f"claim.{key}", own) for key, own in choices.items() if key in entries}
+    words: dict[str, Any] = {}
+    for key, own in choices.items():
+        if one := entries.get(key):
+            if one.word not in own:
+                raise one.error(f"claim.{key}", no_such("choice here", one.text, own))
+            words[key] = one.word
     words.setdefault("than", arms[0])
     if words["arm"] == words["than"]:
         problem = f"{words['arm']} is compared with itself: name another arm, or `than`"
         raise node.error("claim.arm", problem)
-    own = entries.get("seeds")
-    if own and own.content != rest["seeds"]:
-        raise own.error("claim.seeds", f"{shorten(own.text)}, but arms have {rest['seeds']}")
+    given = entries.get("seeds")
+    if given and given.content != rest["seeds"]:
+        raise given.error("claim.seeds", f"{shorten(given.text)}, but arms have {rest['seeds']}")
     difference, value = entries["difference"], entries["difference"].content
     metric = _read_metric(entries.get("metric"), objective)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         rule = "must be a number above 0, in the metric's units"
         raise difference.error("claim.difference", f"{shorten(repr(difference.text))} {rule}")
     return Claim(**words, **metric, difference=float(value), **rest)
-
-
-def _read_choice(node: Node, path: str, choices: Sequence[str]) -> Any:
-    if node.word not in choices:
-        raise node.error(path, no_such("choice here", node.text, choices))
-    return node.word
 
 
 def _read_metric(node: Node | None, objective: Node) -> dict[str, Any]:

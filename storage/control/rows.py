@@ -333,19 +333,11 @@ def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
         connection.execute(update(trials).where(c.id.in_(part)).values(NEVER_RUN))
 
 
-NEVER_RUN = {
+_RESULTS = ("objective", "second_objective", "constraints", "feasible", "error", "ended")
+_RUN = ("worker", "step_kind", "fingerprint", "started_at", "finished_at")
+NEVER_RUN: dict[str, Any] = {
+    **dict.fromkeys((*_RESULTS, *_RUN), None),
     "state": "queued",
-    "objective": None,
-    "second_objective": None,
-    "constraints": None,
-    "feasible": None,
-    "error": None,
-    "worker": None,
-    "step_kind": None,
-    "fingerprint": None,
-    "started_at": None,
-    "finished_at": None,
-    "ended": None,
     "steps": 0,
     "deaths": 0,
 }

@@ -48,20 +48,15 @@ FINGERPRINTS: Schema = _schema(fingerprints)
 """`sources` is a JSON text."""
 POINTS: Schema = {
     "step": pl.Int64(),
-    "name": pl.String(),
-    "variant": pl.String(),
-    "condition": pl.String(),
+    **dict.fromkeys(("name", "variant", "condition"), pl.String()),
     "value": pl.Float64(),
 }
 """The metrics of one trial."""
 METRICS: Schema = {"number": pl.Int64(), **POINTS}
 ARCHITECTURES: Schema = {
-    "id": pl.Int64(),
-    "number": pl.Int64(),
-    "task": pl.String(),
-    "component": pl.String(),
-    "low": pl.Float64(),
-    "high": pl.Float64(),
+    **dict.fromkeys(("id", "number"), pl.Int64()),
+    **dict.fromkeys(("task", "component"), pl.String()),
+    **dict.fromkeys(("low", "high"), pl.Float64()),
     "knots": pl.List(pl.Float64()),
     "objective": pl.Float64(),
 }

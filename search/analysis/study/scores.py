@@ -99,14 +99,10 @@ def score(summaries: Summaries, text: pl.DataType = pl.String()) -> pl.DataFrame
 
 
 _SCORES = {
-    "number": pl.Int64(),
-    "group_number": pl.Int64(),
-    "name": pl.String(),
-    "condition": pl.String(),
-    "variant": pl.String(),
+    **dict.fromkeys(("number", "group_number"), pl.Int64()),
+    **dict.fromkeys((*METRIC, "variant"), pl.String()),
     "sign": pl.Int32(),
-    "best": pl.Float64(),
-    "last": pl.Float64(),
+    **dict.fromkeys(("best", "last"), pl.Float64()),
 }
 
 
