@@ -76,8 +76,7 @@ def finite(value: float | None) -> float | None:
 def rank_by_mean(objectives: Mapping[int, Sequence[float | None]], seeds: int, sign: float) -> dict[int, float]:
     """Return each configuration's mean objective, the best first; ties by number.
 
-    A configuration counts if each of `seeds` seeds has one. `sign` is 1 if small is good, -1 if
-    large is.
+    A configuration counts if each of `seeds` seeds has one. `sign` 1: small is good; -1: large is.
     """
     means = {
         number: mean

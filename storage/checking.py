@@ -128,8 +128,7 @@ class Verdict:
 def check(url: str) -> Verdict:
     """Check everything in a database, and the files on this machine that its studies read.
 
-    Nothing is changed. It may be written meanwhile: each rule is checked as of one moment. Raises
-    StorageError if there is no database, or one of another schema.
+    Nothing is changed; each rule is checked at one moment. StorageError for another schema.
     """
     damage = find_database(url).damage()
     if damage:
@@ -170,8 +169,7 @@ def _rules_of(reader: Reader) -> Mapping[str, str]:
 def _find_strange_values(reader: Reader) -> Iterator[str]:
     """Yield a line for each value that no Graft writes: its place, the value and its rule.
 
-    The first _SHOWN of a column are named, the others counted. Metrics, of which there may be a
-    hundred million, have rules of their own.
+    The first _SHOWN of a column are named, others counted; metrics have their own rules.
     """
     for table in metadata.sorted_tables:
         if table is not metrics:

@@ -46,8 +46,7 @@ def record_look(connection: Connection, study: str, *, command: str, version: st
 def record_refusal(connection: Connection, study_id: int, *, change: str, version: str) -> bool:
     """Record that a launch or submission was refused, as it would change a claim's trials.
 
-    More seeds after a look at results are such a change. Return False, without a record, if the
-    study has no claim.
+    More seeds after a look are such a change. Return False, without a record, without claims.
     """
     last = _find_last(connection, study_id)
     if not (last and last.claims):

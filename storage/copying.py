@@ -78,8 +78,7 @@ def copy(source: str, target: str, study: str | None = None) -> Generator[Copied
 def backup(source: str, target: Path) -> Path:
     """Write the whole database, as of one moment, to a new SQLite file, even during a launch.
 
-    The file appears under its name when it is complete and on the disk. Raises StorageError if it
-    exists, or cannot be written.
+    It appears when complete and on the disk. StorageError if it exists, or cannot be written.
     """
     for path in (target, Path(f"{target}-wal"), Path(f"{target}-journal")):
         if path.exists():

@@ -84,8 +84,7 @@ def take_waiting_requests(url: str) -> None:
 def request_service(url: str, request: StoreRequest) -> None:
     """Have a request of any action carried out by this process, or by a service that alone writes.
 
-    Raises StudyError for a request that cannot be carried out, if the service does not answer, or
-    if a process that is no service is the only one that may write.
+    Raises StudyError if it cannot be done, or if the one process that may write does not do it.
     """
     request.check()
     database = find_database(url)
@@ -105,8 +104,7 @@ def request_service(url: str, request: StoreRequest) -> None:
 def revoke_token(url: str, name: str) -> bool:
     """Revoke a token at once; return whether the revocation is in the database already.
 
-    If another process alone may write, the token is void from the moment that the request is
-    posted. Raises StudyError if there is no such token.
+    It is void from its request on, which may wait for a process. StudyError if it is unknown.
     """
     database = find_database(url)
     request = StoreRequest(action="revoke_token", study=name)
@@ -125,9 +123,17 @@ def _send(url: str, database: Database, mailbox: Mailbox, request: StoreRequest,
     """Post a request; return True if it is answered in time, or raise StudyError if refused."""
     with database.readable_errors():
         name = mailbox.post(request.to_json(), mark)
+    give_up = time.monotonic() + _ANSWER_SECONDS
     try:
-        if not _await_answer(url, mailbox, name):
-            return False
+        while mailbox.is_pending(name):
+            try:
+                # If no other process writes the database, this one carries out the request.
+                with open_store(url) as store:
+                    store.take_requests()
+            except StudyError:
+                if time.monotonic() > give_up:
+                    return False
+                time.sleep(_ANSWER_SECONDS / 100)
     except BaseException:
         # Withdraw it, as the caller is told that it was not done; a revocation holds all the same.
         if not mark:
@@ -135,20 +141,6 @@ def _send(url: str, database: Database, mailbox: Mailbox, request: StoreRequest,
         raise
     if refusal := mailbox.refusal(name):
         raise StudyError(refusal)
-    return True
-
-
-def _await_answer(url: str, mailbox: Mailbox, name: str) -> bool:
-    """Wait until a request is taken in, by this process if no other writes; False if too long."""
-    give_up = time.monotonic() + _ANSWER_SECONDS
-    while mailbox.is_pending(name):
-        try:
-            with open_store(url) as store:
-                store.take_requests()
-        except StudyError:
-            if time.monotonic() > give_up:
-                return False
-            time.sleep(_ANSWER_SECONDS / 100)
     return True
 
 

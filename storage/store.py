@@ -120,8 +120,7 @@ class Store:
     def replace_bundles(self, study_id: int, fresh: Mapping[int, Bundle]) -> None:
         """Write new versions of plug-ins, by the numbers of the bundles that they replace.
 
-        The replaced bundles stay, for the trials that used them. Raises StudyError if another
-        process runs the study.
+        Replaced ones stay, for their trials. StudyError if another process runs the study.
         """
 
         def act(connection: Connection) -> int:
@@ -238,8 +237,7 @@ class Store:
     def retry(self, study_id: int, numbers: Collection[int] = ()) -> list[int]:
         """Queue failed and diverged trials again, all or these `numbers`, and return their numbers.
 
-        Raises StudyError, and changes nothing, if one of `numbers` neither failed nor diverged, or
-        if another process runs the study.
+        Raises StudyError, without a change, for a number of another state or a running study.
         """
         queued: list[int] = []
 

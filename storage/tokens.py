@@ -40,8 +40,7 @@ _IS_VALID = tokens.c.revoked_at.is_(None) & (tokens.c.expires_at.is_(None) | (to
 def add(connection: Connection, name: str, role: str, digest: str, seconds: float | None = None) -> None:
     """Write a new token, which expires in so many seconds by the database's clock (None: never).
 
-    The same token, written a second time, changes nothing. Raises StudyError for an unknown role, a
-    wrong time, or a name that is taken or no word.
+    Repeated, it changes nothing. StudyError for a bad role, time or name, or a taken name.
     """
     if not _NAME.fullmatch(name):
         rule = "must be a word of letters, digits, '.', '_', '@' and '-'"

@@ -38,11 +38,7 @@ class Grid(Sampler):
     """Coordinates per draw, at the middles of `points` equal parts of [0, 1)."""
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> PointStrategy:
-        """Start; the outcomes are not needed.
-
-        With a `group` block each of its points meets all points of the trials, so `search.group`
-        must divide their number: SpaceError otherwise.
-        """
+        """Start; SpaceError unless `search.group` divides the points that each of a group meets."""
         of_groups, of_trials = self._options(space.group_draws), self._options(space.trial_draws)
         group, per_group = space.search.group, prod(of_trials)
         if not space.group_draws:

@@ -126,8 +126,7 @@ class Controller:
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """Record a worker's reports, decide, and fill its free lanes.
 
-        Errors of the study's store are raised to the caller and end the run; a new controller
-        resumes from what was written.
+        An error of the store ends the run; a new controller resumes from what was written.
         """
         # Other workers may train the trials of one without a lease: its reports are not looked at.
         if not self._leases.admit(offer):

@@ -89,8 +89,7 @@ class Requeueing:
     def route(self, trial: Trial, known: QueuedTrial, *, is_cause: bool) -> None:
         """Requeue, isolate, quarantine or fail a queued trial, by the crashes of its workers.
 
-        `is_cause`: nothing else can be the cause of the last ones. Other trials must have trained
-        well meanwhile: on a machine that crashes with every trial, none fails.
+        `is_cause`: nothing else caused the last ones, while other trials trained well.
         """
         trial = replace(trial, fence=0, checkpoints=known.checkpoints)
         if known.crashes >= QUARANTINED_AFTER and is_cause:

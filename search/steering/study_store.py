@@ -105,8 +105,7 @@ class StudyStore(Protocol):
     def release(self, starts: Sequence[TrialStart], /) -> Sequence[QueuedTrial]:
         """Requeue trials that their workers gave back; by number.
 
-        A trial resumes from its newest checkpoint, else from step 0, and repeats the same numbers
-        from there: reports after that step are deleted.
+        A trial resumes from its newest checkpoint or step 0; reports after that step are deleted.
         """
         ...
 

@@ -75,8 +75,7 @@ def describe_bounds(kind: DrawKind, arguments: Sequence[str]) -> str:
 def draw_between(draw: Draw, bounds: Sequence[Formula]) -> Formula:
     """Return the formula of a draw between two bounds, which are formulas themselves.
 
-    Raises LanguageError for impossible constant bounds. Bounds that depend on draws are checked at
-    each trial, and may then be equal.
+    Raises LanguageError for bad constant bounds; other bounds are checked at each trial.
     """
     kind = RANGES[draw.kind]
     level = max(_level(draw), *(bound.level for bound in bounds))

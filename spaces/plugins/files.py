@@ -138,11 +138,7 @@ def find_place(written: str, folder: Path | None) -> Path:
 
 
 def place_now(name: str, data: Data) -> Path:
-    """Return the place of a study's file now.
-
-    A file of an installation is looked for in that of this process, which may be elsewhere: on
-    another machine, or in a new environment.
-    """
+    """Return the place of a study's file now; an installed one is looked for in this process's."""
     if _is_installed(name):
         # If the package is missing, its file is missing at its old place.
         with suppress(PluginError):

@@ -142,11 +142,7 @@ class Session:
         raise self._failure from None
 
     def _lock_again(self) -> None:
-        """Lock the studies over the new connection, if no controller came meanwhile.
-
-        The lock alone does not show a process that took the study, wrote to it and ended; it
-        counted the study's fence up.
-        """
+        """Lock the studies again, unless another controller, even an ended one, came meanwhile."""
         with self.database.readable_errors(), self._connection.begin():
             if self._is_service:
                 self.database.locks.lock_service(self._connection)

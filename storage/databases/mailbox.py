@@ -66,11 +66,7 @@ class Mailbox:
         return []
 
     def read(self, name: str) -> str:
-        """Return the text of a request.
-
-        Raises FileNotFoundError if it was withdrawn, MessageError if it is no file of `post`: a
-        link or a folder could lead anywhere, and a pipe would wait for ever.
-        """
+        """Return a request's text; FileNotFoundError if withdrawn, MessageError if not Graft's."""
         path = self._folder / (name + _REQUEST)
         found = path.lstat()
         problem = "a request to the queue cannot be read"

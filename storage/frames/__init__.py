@@ -103,8 +103,7 @@ class Reader:
     def find_token(self, digest: str) -> Token | None:
         """Return the token of a digest, if it was not revoked and has not expired.
 
-        A revocation counts from its request on: the process that may write the database may be a
-        launch, which takes in no requests.
+        A revocation counts from its request on, even if no process takes that in yet.
         """
         mailbox, revoked = self.database.mailbox, set[str]()
         with self._answers.transaction() as connection:

@@ -116,8 +116,7 @@ class StudyReader:
     ) -> pl.DataFrame:
         """Return at most `rows` of the trials that `trials` gives, by number or by `sort`.
 
-        `after`: by number, that of the last trial before the page, -1 for the first page; by
-        `sort`, the number of trials before the page.
+        `after`: the last number before the page, or -1; by `sort`, the number of trials before it.
         """
         condition = self._spell_condition(where)
         if sort:
@@ -193,8 +192,7 @@ class StudyReader:
     def workers(self) -> pl.DataFrame:
         """Return the workers that trained for the study, in all its launches; columns WORKERS.
 
-        `steps` are optimizer steps of a worker's lanes, `room` the same without a free lane: the
-        sums over workers are the study's lane utilisation.
+        `steps` are of its lanes, `room` the same without a free one: their sums give utilisation.
         """
         return self._read_table("workers", WORKERS, "id")
 
