@@ -191,7 +191,6 @@ class Fingerprint(NamedTuple):
     code: str
     """SHA-256 of the parts of Graft's code that compute: 16 hexadecimal digits, as in `sources`."""
     torch: str
-    """The version of torch."""
     processor: str
     """Instruction set and name: `AVX2, AMD EPYC`, `cuda 9.0, NVIDIA H200`."""
     compiler: str

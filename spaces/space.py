@@ -25,7 +25,6 @@ class Space(ABC):
     """One space file, read and compiled. A trial is a pure function of (space, number, draws)."""
 
     name: str
-    """The study's name."""
     text: str
     """YAML that reads as this very space, overrides included."""
     hash: str

@@ -110,7 +110,6 @@ OR typeof(variant) <> 'text' OR typeof(condition) <> 'text'
 _SHOWN = 5
 """The most rows of a column, or of a rule, that are named."""
 _BATCH = 5_000
-"""Rows that are looked at together."""
 
 
 @dataclass(frozen=True, kw_only=True)

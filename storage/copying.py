@@ -185,15 +185,11 @@ class _Tally:
 def _hash(row: Row | Sequence[Any]) -> int:
     plain: Any = tuple(row)
     if isinstance(row, dict):
-        plain = sorted((name, _normalise(value)) for name, value in row.items())
+        # Values in the form of both databases.
+        texts = {key: canonical_json(one) for key, one in row.items() if isinstance(one, dict | list)}
+        times = {key: one.isoformat() for key, one in row.items() if isinstance(one, datetime)}
+        plain = sorted((row | texts | times).items())
     return int.from_bytes(hashlib.blake2b(repr(plain).encode(), digest_size=16).digest())
-
-
-def _normalise(value: Any) -> Any:
-    """Return a value in the form of both databases."""
-    if isinstance(value, dict | list):
-        return canonical_json(value)
-    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _count(connection: Connection, study_id: int) -> _Tally:

@@ -33,9 +33,7 @@ class NewStudy:
     objective: Objective
     seed: int
     trials: int
-    """The number of planned trials."""
     version: str
-    """The version of Graft."""
     numerics: int
     """The version of the numerics (`workers.numerics.version`)."""
     bundles: tuple[Bundle, ...] = ()

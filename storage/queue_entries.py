@@ -37,7 +37,6 @@ class QueueEntry:
     share: float
     """Its fair share of the service's lanes, a number of lanes."""
     trials: int
-    """The number of planned trials."""
     seed: int
     submitted_at: datetime
     """The time in UTC, as the other times."""

@@ -37,7 +37,6 @@ _FEWEST_COMPARED = 2
 """With fewer trials of a kind, the two kinds are not compared."""
 CONFIDENCE = 0.95
 READ = ("number", "group_number", "state", "objective", "draws")
-"""Columns of a trial that are read."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
 from typing import Any, NamedTuple
@@ -256,8 +256,14 @@ def find_ranges(evidence: Sequence[Evidence]) -> list[Knob]:
     random = [one for one in enough if one.is_random]
     columns: dict[str, list[_Column]] = {}
     for one in random or enough:
-        for column in _columns_of(one):
-            columns.setdefault(column.path, []).append(column)
+        rows: list[Mapping[str, Any]] = [json.loads(text) for text in one.trials["params"]]
+        winners = mark_best_tenth(one.costs)
+        for path in dict.fromkeys(path for row in rows for path in row):
+            has = np.array([row.get(path) is not None for row in rows])
+            values = [row[path] for row in rows if row.get(path) is not None]
+            if len(set(map(str, values))) > 1:
+                column = _Column(path=path, values=values, is_winner=winners[has])
+                columns.setdefault(path, []).append(column)
     kept = {path: own for path, own in columns.items() if sum(one.is_winner.sum() for one in own) >= FEWEST_WINNERS}
     p = [_test(own) if random else math.nan for own in kept.values()]
     adjusted = adjust_p(np.array(p)).tolist() if random else p
@@ -275,17 +281,6 @@ class _Column:
     @property
     def is_number(self) -> bool:
         return all(isinstance(one, int | float) and not isinstance(one, bool) for one in self.values)
-
-
-def _columns_of(evidence: Evidence) -> Iterator[_Column]:
-    """Yield the drawn values that differ within the study, of the trials that have them."""
-    rows: list[Mapping[str, Any]] = [json.loads(text) for text in evidence.trials["params"]]
-    winners = mark_best_tenth(evidence.costs)
-    for path in dict.fromkeys(path for row in rows for path in row):
-        has = np.array([row.get(path) is not None for row in rows])
-        values = [row[path] for row in rows if row.get(path) is not None]
-        if len(set(map(str, values))) > 1:
-            yield _Column(path=path, values=values, is_winner=winners[has])
 
 
 def _test(columns: Sequence[_Column]) -> float:

@@ -21,7 +21,6 @@ from spaces.grammar.formulas import Draw, DrawKind
 from spaces.space import Space
 
 READ = ("task", "draws")
-"""Columns of a winner that are read."""
 
 MOST_CANDIDATES = 8
 FEWEST_WINNERS = 5

@@ -9,7 +9,6 @@ from search.optuna_view.storage import ReadOnlyStorage
 from spaces.errors import StudyError
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-"""The type of a WSGI application."""
 
 READS = ("GET", "HEAD")
 _HOSTS = ("localhost", "127.0.0.1")

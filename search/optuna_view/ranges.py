@@ -47,8 +47,13 @@ class Ranges:
             values, others = _sample(space)
             self._others |= others
             for path, distribution in values.items():
-                for bound in _bounds(distribution):
-                    self._distributions.setdefault(path, distribution)
+                self._distributions.setdefault(path, distribution)
+                if isinstance(distribution, CategoricalDistribution):
+                    bounds = [choice for choice in distribution.choices if choice is not None]
+                else:
+                    assert isinstance(distribution, IntDistribution | FloatDistribution), "no others"
+                    bounds = [distribution.low, distribution.high]
+                for bound in bounds:
                     self._cover(path, bound)
 
     def split(self, params: Params) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
@@ -156,13 +161,6 @@ def _round(bound: float, *, down: bool) -> float:
     """Return a bound with few digits, unless that would leave values out."""
     short = float(f"{bound:.{_DIGITS}g}")
     return short if (short <= bound if down else short >= bound) else bound
-
-
-def _bounds(distribution: BaseDistribution) -> Sequence[Scalar]:
-    if isinstance(distribution, CategoricalDistribution):
-        return [choice for choice in distribution.choices if choice is not None]
-    assert isinstance(distribution, IntDistribution | FloatDistribution), "there are no others"
-    return [distribution.low, distribution.high]
 
 
 def _widen(known: BaseDistribution, value: Scalar) -> BaseDistribution:

@@ -60,7 +60,6 @@ class _Memory:
     ranges: Ranges
     versions: Mapping[int, Version] = field(default_factory=dict[int, Version])
     trials: dict[int, FrozenTrial] = field(default_factory=dict[int, FrozenTrial])
-    """Number -> trial."""
 
 
 def _refuse(name: str) -> Any:

@@ -18,7 +18,6 @@ COLUMNS = (
     "id", "number", "group_number", "state", "seed", "parent", "parent_step", "steps", "objective", "error",
     "created_at", "started_at", "finished_at", "params", "second_objective", "constraints",
 )  # fmt: skip
-"""The columns of `trials` that are read of a trial."""
 
 _STATES: Mapping[State, TrialState] = {
     "queued": TrialState.WAITING,

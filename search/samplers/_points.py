@@ -43,15 +43,12 @@ class RandomPoints(Points):
 
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
         indices = np.arange(first + 1, first + count + 1, dtype=np.uint64)
-        words = _mix64(self._keys + indices[:, None] * np.uint64(GAMMA))
+        words = self._keys + indices[:, None] * np.uint64(GAMMA)
+        # `spaces.seeds.mix64` of each word.
+        words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        words ^= words >> np.uint64(31)
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def _mix64(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return `spaces.seeds.mix64` of each word."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
 
 
 @final

@@ -21,7 +21,6 @@ class LeafDescription:
     text: str
     """The leaf as the file writes it, on one line."""
     node: Node = field(repr=False, compare=False)
-    """The leaf itself."""
     level: Level
     condition: str | None
     bounds: str

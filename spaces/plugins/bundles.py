@@ -47,7 +47,6 @@ class Member:
     name: str
     module: str
     line: int
-    """The line of its class."""
     origin: str
     """The source as a person writes it: `./mine.py`, `mypackage.tasks`, `graft-extra 1.2`."""
 

@@ -50,9 +50,7 @@ class _Plan(NamedTuple):
     """The effect of new reports on the study's history."""
 
     reports: Sequence[Report]
-    """Reports to write."""
     superseded: Sequence[tuple[int, int]]
-    """(number, step)s to delete."""
     pasts: Mapping[int, Past]
     """Number -> past of the trial once this is committed."""
 

@@ -30,13 +30,11 @@ class SpaceChange:
     """The values that change when a study gets another space."""
 
     space: str
-    """Its YAML text."""
     space_hash: str
     objective: Objective
     trials: int
     """The number of planned trials, without trials by hand and copies."""
     version: str
-    """The version of Graft."""
     differences: Sequence[tuple[str, Any, Any]]
     """Paths, each with its value before and after; JSON values."""
     checkpoint_folder: str

@@ -31,7 +31,6 @@ STUDIES: Schema = {name: kind for name, kind in _schema(studies).items() if name
 """All columns but `data`, which names each file of a folder (`StudyReader.data`)."""
 TRIALS: Schema = _schema(trials)
 JSON_COLUMNS = tuple(column.name for column in trials.columns if isinstance(column.type, JSON))
-"""The columns of TRIALS that are JSON texts."""
 WORKERS: Schema = _schema(workers)
 REQUIRED = {table.name: frozenset(one.name for one in table.columns if not one.nullable) for table in (trials, workers)}
 """Table -> its columns that are never null."""

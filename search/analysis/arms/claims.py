@@ -35,7 +35,6 @@ class ClaimResult:
     claim: Claim
     verdict: ClaimVerdict
     reason: str
-    """The reason, in words."""
     ended: int
     """Seeds whose trials of both arms have ended, whatever their outcome."""
     pairs: int

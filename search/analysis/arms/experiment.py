@@ -21,7 +21,6 @@ from spaces.experiment import ARM, CONFIGURATION, RANK, SEED
 from spaces.settings import Direction, sign_of
 
 READ = ("number", "state", "objective", "params")
-"""Columns of a trial that are read."""
 
 Choice = Literal["single", "best", "confirmed"]
 """How the configuration that stands for an arm was found."""

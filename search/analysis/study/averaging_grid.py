@@ -11,7 +11,6 @@ import polars as pl
 from search.analysis.study.top_k import RAW, mean_margin
 
 CONDITIONS = r"^(?:(?P<rest>.*) )?kappa=(?P<kappa>[\d.]+)(?: eta=(?P<eta>[\d.]+))?$"
-"""The condition of an average of the grid."""
 
 
 def compare_powers(scores: pl.DataFrame, plain: pl.DataFrame, name: str, condition: str) -> pl.DataFrame:

@@ -7,7 +7,6 @@ import polars as pl
 from search.analysis.study.top_k import RAW
 
 TWO_NUMBERS = r"^(?P<across>\w+)=(?P<x>[\d.]+) (?P<up>\w+)=(?P<y>[\d.]+)$"
-"""A condition of two numbers."""
 _FEWEST = 2
 """The fewest values of each number in a map; its known pairs must outnumber either's values."""
 

@@ -14,7 +14,6 @@ from spaces.settings import Direction, list_leaves
 COLUMNS = ("group_number", "model", "scorer", "seed", "task")
 """Columns of a trial that serve as a path."""
 READ = ("number", *COLUMNS, "objective", "params", "config")
-"""Columns of a trial that are read."""
 
 _PATH = re.compile(r"\w+(\.\w+)*")
 _LOOKED_AT = 1000
