@@ -178,7 +178,7 @@ class _Tally:
 
     def differences(self, other: _Tally) -> list[str]:
         """Return the tables that are not the same in both."""
-        ours, theirs = ({name: (one.counts[name], one.sums[name]) for name in one.sums} for one in (self, other))
+        ours, theirs = ({key: (one.counts[key], one.sums[key]) for key in one.sums} for one in (self, other))
         return sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
 
 
@@ -228,7 +228,7 @@ def _select(connection: Connection, table: Table, condition: ColumnElement[bool]
     ordered = select(table).where(condition).order_by(*table.primary_key)
     found = connection.execute(ordered, execution_options={"yield_per": _BATCH})
     for rows in found.mappings().partitions():
-        yield [{key: read_time(one) if isinstance(one, datetime) else one for key, one in row.items()} for row in rows]
+        yield [{key: read_time(x) if isinstance(x, datetime) else x for key, x in row.items()} for row in rows]
 
 
 def _without(row: Row, *columns: str) -> Row:

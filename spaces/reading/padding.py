@@ -32,7 +32,8 @@ def padding_rule(levels: Collection[Level], search: Search) -> Callable[[Mapping
     alone, so that a replay decides alike.
     """
     is_grouped = bool(levels) and max(levels) is Level.GROUP
-    is_compared = any(isinstance(policy, KnowsPadding) and policy.padding_obstacle for policy in search.stopping)
+    policies = (policy for policy in search.stopping if isinstance(policy, KnowsPadding))
+    is_compared = any(policy.padding_obstacle for policy in policies)
     if not levels or is_compared or (is_grouped and search.trials <= search.group):
         return lambda _: False
     sharing = search.group if is_grouped else 1

@@ -107,7 +107,7 @@ class EditedStudy:
             return
         test_sets.check_sealed(connection, self.id)
         started, number = (
-            select(func.count()).select_from(table).where(table.c.study_id == self.id) for table in (trials, changes)
+            select(func.count()).select_from(one).where(one.c.study_id == self.id) for one in (trials, changes)
         )
         connection.execute(
             insert(changes).values(
