@@ -228,7 +228,7 @@ def _select(connection: Connection, table: Table, condition: ColumnElement[bool]
     ordered = select(table).where(condition).order_by(*table.primary_key)
     found = connection.execute(ordered, execution_options={"yield_per": _BATCH})
     for rows in found.mappings().partitions():
-        yield [{key: read_time(x) if isinstance(x, datetime) else x for key, x in row.items()} for row in rows]
+        yield [{k: read_time(x) if isinstance(x, datetime) else x for k, x in row.items()} for row in rows]
 
 
 def _without(row: Row, *columns: str) -> Row:

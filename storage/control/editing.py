@@ -106,9 +106,9 @@ class EditedStudy:
         if row.space == change.space:  # made before, by a call whose answer was lost
             return
         test_sets.check_sealed(connection, self.id)
-        started, number = (
-            select(func.count()).select_from(one).where(one.c.study_id == self.id) for one in (trials, changes)
-        )
+        count = select(func.count())
+        started = count.select_from(trials).where(trials.c.study_id == self.id)
+        number = count.select_from(changes).where(changes.c.study_id == self.id)
         connection.execute(
             insert(changes).values(
                 study_id=self.id,

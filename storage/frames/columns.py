@@ -32,7 +32,7 @@ STUDIES: Schema = {name: kind for name, kind in _schema(studies).items() if name
 TRIALS: Schema = _schema(trials)
 JSON_COLUMNS = tuple(column.name for column in trials.columns if isinstance(column.type, JSON))
 WORKERS: Schema = _schema(workers)
-REQUIRED = {table.name: frozenset(c.name for c in table.columns if not c.nullable) for table in (trials, workers)}
+REQUIRED = {one.name: frozenset(c.name for c in one.columns if not c.nullable) for one in (trials, workers)}
 """Table -> its columns that are never null."""
 SOURCES: Schema = _schema(sources)
 """`plugins` is a JSON text."""

@@ -121,7 +121,7 @@ def _patterns(pairs: int) -> Numbers:
 
 
 def _flip_signs(differences: Numbers) -> float:
-    """Return the share of sign patterns whose mean is as far from 0 as the differences', or more."""
+    """Return the share of sign patterns whose mean is at least as far from 0 as the given one."""
     pairs = len(differences)
     # Less by a little, for patterns that are equal but for rounding.
     reached = abs(differences.sum()) - 1e-12 * np.abs(differences).sum()
