@@ -18,7 +18,6 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
 
 from spaces.grammar.declarations import Context
 from spaces.grammar.distributions import KINDS, choose_option, draw_between
@@ -139,7 +138,7 @@ class _Walker:
             return _apply(_EXTREMES[name], *(self._walk(one, context, depth) for one in arguments))
         if name not in KINDS:
             raise LanguageError(no_such("function", name.replace(_REFERENCE, "$"), _CALLS))
-        kind = cast(DrawKind, name)
+        kind: DrawKind = name
         texts = [self._source(argument) for argument in arguments]
         if kind == "choice":
             _check_two(kind, arguments)
